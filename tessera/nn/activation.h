@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The activations of MLPs that have no gate.
+/// Activations of MLPs without a gate.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,9 +8,9 @@
 
 namespace tessera::nn {
 
-/// What stands between the two products of an MLP that has no gate.
+/// The function between the two products of an MLP without a gate.
 enum class Activation : std::uint8_t {
-  gelu_tanh,  ///< by tanh (Hendrycks & Gimpel 2016, eq. 3)
+  gelu_tanh,  ///< tanh form (Hendrycks & Gimpel 2016, eq. 3)
   gelu_erf,   ///< exact
   relu,
   relu_squared,  ///< So et al. 2021

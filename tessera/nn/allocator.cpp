@@ -21,10 +21,10 @@ namespace {
 constexpr std::size_t smallest = 128u << 10, huge_page = 2u << 20, unused_allowance = 256u << 20;
 
 struct Block {
-  void* data = nullptr;     ///< what a tensor sees
+  void* data = nullptr;     ///< the address that a tensor sees
   std::size_t size = 0;     ///< its size class
-  std::size_t asked = 0;    ///< by the tensor that has it
-  void* mapping = nullptr;  ///< what munmap takes
+  std::size_t asked = 0;    ///< bytes requested by the tensor that owns it
+  void* mapping = nullptr;  ///< argument of munmap
   std::size_t mapped = 0;
 };
 
@@ -43,13 +43,12 @@ Block map_block(std::size_t size) {
   char* data = static_cast<char*>(mapping);
   if (huge) {
     data += (huge_page - reinterpret_cast<std::uintptr_t>(data) % huge_page) % huge_page;
-    madvise(data, size, MADV_HUGEPAGE);  // advice: a kernel without huge pages refuses and nothing is lost
+    madvise(data, size, MADV_HUGEPAGE);  // only advice: kernels without huge pages ignore it
   }
   return {data, size, 0, mapping, mapped};
 }
 
-/// The context of every pointer is the pointer itself, because oneDNN's glue in LibTorch allocates raw
-/// (Allocator::raw_allocate).
+/// Every pointer is its own context, because oneDNN's glue in LibTorch allocates raw memory (Allocator::raw_allocate).
 class KeepingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -76,12 +75,12 @@ class KeepingAllocator final : public c10::Allocator {
   }
 
   static KeepingAllocator& instance() {
-    static KeepingAllocator* const allocator = new KeepingAllocator;  // outlives every tensor, static ones included
+    static KeepingAllocator* const allocator = new KeepingAllocator;  // outlives every tensor, including static ones
     return *allocator;
   }
 
  private:
-  /// The heap knows the size of its pieces, a few bytes more than were asked for.
+  /// The heap knows the size of its blocks, which is a few bytes more than requested.
   static std::int64_t held_by_heap(void* small) { return static_cast<std::int64_t>(malloc_usable_size(small)); }
 
   void* take(std::size_t size, std::size_t asked) {
@@ -101,7 +100,7 @@ class KeepingAllocator final : public c10::Allocator {
     return block.data;
   }
 
-  /// Where the system has no more, what is unused makes room.
+  /// If the system has no more memory, unused blocks are released first.
   Block new_block(std::size_t size) {
     try {
       return map_block(size);
@@ -143,7 +142,7 @@ class KeepingAllocator final : public c10::Allocator {
   }
 
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<Block>> unused_blocks_;  ///< by size class; the last freed is taken first
+  std::map<std::size_t, std::vector<Block>> unused_blocks_;  ///< by size class; the last freed block is taken first
   std::unordered_map<void*, Block> live_blocks_;
   std::size_t in_use_ = 0, unused_ = 0;
 };

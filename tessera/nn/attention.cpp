@@ -20,7 +20,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// [B, T, key heads, D] -> [B, T, heads, D], each key head for its group of query heads; no copy when they are equal.
+/// [B, T, key heads, D] -> [B, T, heads, D], each key head repeated for its group of query heads; no copy when their
+/// numbers are equal.
 at::Tensor for_each_query_head(const at::Tensor& k, std::int64_t heads) {
   const std::int64_t own = k.size(2);
   if (own == heads) return k;
@@ -36,7 +37,7 @@ at::Tensor summed_over_groups(const at::Tensor& dk, std::int64_t own) {
   return dk.view({dk.size(0), dk.size(1), own, dk.size(2) / own, dk.size(3)}).sum(3);
 }
 
-/// 0 where the query of row i (position first + i) sees the key of column j (position begin + j), else -infinity.
+/// 0 where the query of row i (position first + i) attends to the key of column j (position begin + j), else -infinity.
 at::Tensor window_mask(const Piece& piece, std::int64_t window, const at::TensorOptions& options) {
   const std::int64_t queries = piece.end - piece.first, keys = piece.end - piece.begin,
                      shift = piece.first - piece.begin;
@@ -49,7 +50,7 @@ at::Tensor part(const at::Tensor& x, std::int64_t row, std::int64_t begin, std::
   return x.narrow(0, row, 1).narrow(1, begin, end - begin).transpose(1, 2);
 }
 
-/// What becomes of q k^T.
+/// How scores are computed from q k^T.
 struct ScoreForm {
   double scale, softcap;
 };
@@ -69,8 +70,8 @@ AttentionRectangle rectangle_of(const Piece& p, const AttentionRectangle& whole,
   return piece;
 }
 
-/// One rectangle of queries and keys [B, heads, n or m, D]: by a flash kernel, or, since those cap nothing, in runs of
-/// queries.
+/// One rectangle of queries and keys [B, heads, n or m, D]: by a flash kernel or, if scores are capped, which those do
+/// not support, in runs of queries.
 std::pair<at::Tensor, at::Tensor> piece_attention(const AttentionRectangle& a) {
   if (a.softcap > 0) return rectangle_attention(a, {}, {});
   return flash_attention(a);
@@ -81,9 +82,9 @@ RectangleGradients piece_gradients(const at::Tensor& dy, const AttentionRectangl
   return flash_attention_backward(dy, a, out, log_sum);
 }
 
-/// Queries, keys and values as rectangles, in the pieces that fit whoever computes them.
+/// Queries, keys and values as rectangles, in pieces suited to the kernel that computes them.
 struct Cut {
-  std::vector<Piece> pieces;  ///< empty: the batch is one
+  std::vector<Piece> pieces;  ///< empty: the whole batch is one piece
   AttentionRectangle whole;   ///< all rows together
 };
 Cut cut_of(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, const DocumentStarts& documents,
@@ -166,7 +167,7 @@ struct PieceAttention : torch::autograd::Function<PieceAttention> {
 };
 
 /// Like PieceAttention for GPT-2's packed tensor: differentiating through its views would cost three zero-filled
-/// gradients of qkv's size and their sum; here each part of the gradient is written into its place.
+/// gradients of qkv's size and their sum; here each part of the gradient is written directly into its place.
 struct PackedFlashAttention : torch::autograd::Function<PackedFlashAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, std::int64_t heads, double scale) {
     const std::int64_t b = qkv.size(0), t = qkv.size(1), c = qkv.size(2) / 3;
@@ -174,7 +175,7 @@ struct PackedFlashAttention : torch::autograd::Function<PackedFlashAttention> {
                      parts = packed.view({b, t, 3, heads, c / heads}).permute({2, 0, 3, 1, 4});
     auto [out, log_sum] =
         flash_attention({.q = parts[0], .k = parts[1], .v = parts[2], .causal = true, .scale = scale});
-    ctx->save_for_backward({packed, out, log_sum});  // out [B, heads, T, D] lies as [B, T, heads, D]
+    ctx->save_for_backward({packed, out, log_sum});  // out [B, heads, T, D] is stored as [B, T, heads, D]
     ctx->saved_data["heads"] = heads;
     ctx->saved_data["scale"] = scale;
     return out.transpose(1, 2).reshape({b, t, c});
@@ -196,7 +197,7 @@ struct PackedFlashAttention : torch::autograd::Function<PackedFlashAttention> {
   }
 };
 
-/// True where the query token sees the key token: bool [B, 1, T, T], formed on the device.
+/// True where the query token attends to the key token: bool [B, 1, T, T], computed on the device.
 at::Tensor seen_tokens(const DocumentStarts& documents, std::int64_t b, std::int64_t t, std::int64_t window,
                        const at::Device& device) {
   at::Tensor seen = at::ones({t, t}, at::TensorOptions(at::kBool).device(device)).tril();
@@ -253,8 +254,8 @@ at::Tensor packed_attention(const at::Tensor& qkv, std::int64_t heads, const Doc
       qkv.numel() > 0)
     return PackedFlashAttention::apply(qkv, heads, options.scale);
   const std::int64_t b = qkv.size(0), t = qkv.size(1), c = qkv.size(2) / 3;
-  // Not three select(): the backward of unbind() writes the three gradients into one tensor, instead of adding three
-  // that are zero elsewhere.
+  // Not three select() calls: the backward of unbind() writes the three gradients into one tensor, instead of adding
+  // three that are zero elsewhere.
   const std::vector<at::Tensor> parts = qkv.view({b, t, 3, heads, c / heads}).unbind(2);
   return attention(parts[0], parts[1], parts[2], documents, options);
 }
@@ -263,7 +264,7 @@ at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& keys, const a
                             const AttentionOptions& options) {
   const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3), own = keys.size(1),
                      all = keys.size(2), past = all - t;
-  // One query per head: its group of query heads becomes the rows of one small product, so keys are read once.
+  // One query per head: its group of query heads forms the rows of one small product, so keys are read once.
   if (t == 1) {
     const std::int64_t seen = options.window > 0 ? std::min(options.window, all) : all;
     const at::Tensor k = keys.narrow(2, all - seen, seen), v = values.narrow(2, all - seen, seen);
@@ -273,7 +274,7 @@ at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& keys, const a
     return at::matmul(weights, v).view({b, 1, heads * d});
   }
   const auto spread = [&](const at::Tensor& x) { return own == heads ? x : x.repeat_interleave(heads / own, 1); };
-  at::Tensor mask = at::ones({t, all}, q.options().dtype(at::kBool)).tril(past);  // query i sees keys 0 .. past + i
+  at::Tensor mask = at::ones({t, all}, q.options().dtype(at::kBool)).tril(past);  // query i: keys 0 .. past + i
   if (options.window > 0) mask = mask.triu(past - options.window + 1);
   if (options.softcap > 0) {
     const auto [out, log_sum] = rectangle_attention({.q = q.transpose(1, 2),

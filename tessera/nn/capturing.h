@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A step that is captured as operators (xla/capture). Kernels that are no operators of LibTorch step aside meanwhile,
-/// so that every computation is seen; what is drawn at random is drawn anew in every run of the captured step.
+/// Capturing a step as operators (xla/capture). Kernels that are not LibTorch operators are bypassed meanwhile, so that
+/// every computation is captured; random numbers are drawn anew in every run of the captured step.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,12 +15,12 @@ struct RandomPlace;
 class CapturedDraws {
  public:
   virtual ~CapturedDraws() = default;
-  /// What dropout.h keeps at `place`: fp32 [lines..., columns], 0 with probability p, else 1. `lines`: [rows, tokens],
-  /// or [rows, heads, queries] of attention weights.
+  /// The keep mask of dropout.h at `place`: fp32 [lines..., columns], 0 with probability p, else 1. `lines`: [rows,
+  /// tokens], or [rows, heads, queries] of attention weights.
   virtual at::Tensor kept(const RandomPlace& place, at::IntArrayRef lines, std::int64_t columns, double p) = 0;
 };
 
-/// The calling thread's; set while capture() runs, on the thread that runs forward and backward.
+/// Of the calling thread; set while capture() runs, on the thread that runs forward and backward.
 inline thread_local CapturedDraws* captured_draws = nullptr;
 inline bool capturing() { return captured_draws != nullptr; }
 

@@ -9,7 +9,7 @@
 namespace tessera::nn {
 namespace {
 
-/// One document: row, tokens [begin, end) of it.
+/// One document: a row, and its tokens [begin, end).
 struct Extent {
   std::int64_t row, begin, end;
 };
@@ -34,11 +34,11 @@ void check_documents(const DocumentStarts& documents, std::int64_t rows, std::in
   if (documents.empty()) return;
   TESSERA_CHECK(std::adjacent_find(documents.begin(), documents.end(), std::greater_equal<>()) == documents.end(),
                 "document starts must ascend");
-  TESSERA_CHECK(documents.front() == 0 && documents.back() < rows * length, "document starts run from ",
+  TESSERA_CHECK(documents.front() == 0 && documents.back() < rows * length, "document starts range from ",
                 documents.front(), " to ", documents.back(), " in a batch of ", rows, " x ", length, " tokens");
   for (std::int64_t row = 0; row < rows; ++row)
     TESSERA_CHECK(std::binary_search(documents.begin(), documents.end(), row * length), "row ", row,
-                  " does not begin with a document");
+                  " does not start with a document");
 }
 
 std::vector<Piece> attention_pieces(const DocumentStarts& documents, std::int64_t rows, std::int64_t length,

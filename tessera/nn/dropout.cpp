@@ -39,7 +39,7 @@ void for_lines(std::int64_t rows, std::int64_t tokens, std::int64_t columns, con
   });
 }
 
-/// Where numbers for a tensor on `device` are drawn.
+/// The device on which numbers for a tensor on `device` are drawn.
 c10::Device place_of_numbers(c10::Device device) { return device.is_cuda() ? device : c10::Device(c10::kCPU); }
 
 /// Rows and tokens of x [B, t, C] or [B, C].
@@ -75,7 +75,7 @@ at::Tensor dropped(const at::Tensor& x, double p, const RandomPlace& place) {
     const at::Tensor mask = captured_draws->kept(place, {rows, tokens}, x.size(-1), p);
     return x * mask.view(x.sizes()).to(x.scalar_type()) * (1 / (1 - p));
   }
-  // Other types: 0 or 1 as fp32, and the factor in x's own precision.
+  // Other types: a mask of 0 or 1 in fp32, and the factor in x's own precision.
   const at::Tensor kept = at::ones(x.sizes(), at::TensorOptions(at::kFloat).device(place_of_numbers(x.device())));
   drop(kept, kept, p, 1, place);
   return x * kept.to(x.options()) * (1 / (1 - p));
@@ -107,9 +107,8 @@ RandomPlace RandomPlace::at(std::uint64_t number) const {
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, const RandomPlace& place) {
-  TESSERA_CHECK(p >= 0 && p <= 1, "dropout of ", p, "; it must lie in [0, 1]");
-  TESSERA_CHECK(x.dim() == 2 || x.dim() == 3, "dropout by place expects [B, t, C] or [B, C], got ",
-                c10::str(x.sizes()));
+  TESSERA_CHECK(p >= 0 && p <= 1, "dropout of ", p, "; it must be in [0, 1]");
+  TESSERA_CHECK(x.dim() == 2 || x.dim() == 3, "dropout expects [B, t, C] or [B, C], got ", c10::str(x.sizes()));
   if (p == 0) return x;
   if (p == 1) return x * 0;
   return Dropout::apply(x, p, place);
@@ -117,7 +116,7 @@ at::Tensor dropout(const at::Tensor& x, double p, const RandomPlace& place) {
 
 at::Tensor uniform(std::int64_t rows, std::int64_t tokens, std::int64_t columns, const RandomPlace& place,
                    c10::Device device) {
-  if (capturing()) throw InputError("random numbers that are added (NEFTune's noise) cannot be compiled into a step");
+  if (capturing()) throw InputError("added random numbers (NEFTune's noise) cannot be compiled into a step");
   const at::Tensor y =
       at::empty({rows, tokens, columns}, at::TensorOptions(at::kFloat).device(place_of_numbers(device)));
   if (const DeviceKernels* kernels = device_kernels({y})) {

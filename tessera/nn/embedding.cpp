@@ -22,7 +22,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// sum[id] += the row of dy for it, in the order of tokens: threads share out the columns.
+/// sum[id] += its row of dy, in token order: threads divide the columns.
 void add_token_rows(const at::Tensor& sum, const at::Tensor& dy, const at::Tensor& ids, std::int64_t padding_idx) {
   const std::int64_t columns = sum.size(1), tokens = ids.numel();
   const at::Tensor rows = dy.contiguous(), places = ids.contiguous();
@@ -39,7 +39,7 @@ void add_token_rows(const at::Tensor& sum, const at::Tensor& dy, const at::Tenso
                });
 }
 
-/// at::embedding, whose gradient joins that of earlier passes (accumulate.h) without a table of zeros.
+/// at::embedding whose gradient is added to that of earlier passes (accumulate.h) without a table of zeros.
 struct TableRows : torch::autograd::Function<TableRows> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& table, const at::Tensor& ids,
                             std::int64_t padding_idx) {
@@ -60,7 +60,7 @@ struct TableRows : torch::autograd::Function<TableRows> {
   }
 };
 
-/// Rows of both tables, added by a device's kernel. ids [B, T], positions [T, C]: the part that is used.
+/// The sum of rows of both tables, computed by a device's kernel. ids [B, T], positions [T, C]: the part that is used.
 struct EmbeddedSum : torch::autograd::Function<EmbeddedSum> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& tokens,
                             const at::Tensor& given_positions) {
@@ -90,7 +90,7 @@ struct EmbeddedSum : torch::autograd::Function<EmbeddedSum> {
   }
 };
 
-/// Whether a kernel of a device looks both up in one pass.
+/// Whether a device kernel supports both look-ups in one pass.
 bool embeds_at_once(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions) {
   return ids.is_cuda() && ids.scalar_type() == at::kLong && ids.numel() > 0 && tokens.dim() == 2 &&
          tokens.scalar_type() == positions.scalar_type() && semantics_of(tokens) == nullptr &&
@@ -135,7 +135,7 @@ at::Tensor embed(const at::Tensor& ids, const at::Tensor& tokens, const at::Tens
                  std::int64_t first_position, const DocumentStarts& documents) {
   TESSERA_CHECK(ids.dim() == 2, "embed expects ids [B, T], got ", ids.dim(), " dimensions");
   const std::int64_t t = ids.size(1), end = first_position + t;
-  TESSERA_CHECK(end <= positions.size(0), "positions up to ", end, " asked of a table of ", positions.size(0));
+  TESSERA_CHECK(end <= positions.size(0), "positions up to ", end, " requested from a table of ", positions.size(0));
   if (!documents.empty()) return embed_at(ids, tokens, positions, document_positions(documents, ids.size(0), t));
   const at::Tensor places = positions.slice(0, first_position, end);
   if (embeds_at_once(ids, tokens, places)) return EmbeddedSum::apply(ids, tokens, places);

@@ -8,15 +8,16 @@
 
 namespace tessera::nn {
 
-/// Rows of a table: at::embedding. The next two are for a table cut over ranks (parameter_semantics.h), and give
-/// x as it is for others: where the blocks work on a part of the tokens, the ends of a model work on all of them.
+/// Rows of a table: at::embedding. The next two are for a table cut over ranks (parameter_semantics.h), and return x
+/// unchanged for others: blocks may work on a part of the tokens, but the ends of a model work on all of them.
 at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& ids, std::int64_t padding_idx = -1);
 at::Tensor own_tokens(const at::Tensor& table, const at::Tensor& x);
 at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x);
-/// A pass begins with x, which own_tokens() gave in another process; `parameter`: any of this process that is cut.
+/// Starts a pass with x, which own_tokens() returned in another process; `parameter`: any cut parameter of this
+/// process.
 void begin_with(const at::Tensor& parameter, const at::Tensor& x);
-/// Index of the first token that own_tokens() gives of `tokens`; and, of a parameter that is cut, of the first element
-/// along `dim` that this rank holds. 0 for others.
+/// first_own_token: index of the first of `tokens` that own_tokens() returns. first_own: index of the first element
+/// along `dim` that this rank holds of a cut parameter. 0 for others.
 std::int64_t first_own_token(const at::Tensor& table, std::int64_t tokens);
 std::int64_t first_own(const at::Tensor& parameter, int dim);
 
@@ -26,7 +27,7 @@ std::int64_t first_own(const at::Tensor& parameter, int dim);
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions,
                  std::int64_t first_position = 0, const DocumentStarts& documents = {});
 
-/// The same at given places: int64 [T], of every row, or [B * T].
+/// The same at given positions: int64 [T], shared by every row, or [B * T].
 at::Tensor embed_at(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions,
                     const at::Tensor& places);
 

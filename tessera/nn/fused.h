@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the fused paths of nn/ share: when one applies, and how its rows are split over threads.
+/// Shared by the fused paths of nn/: when they apply, and how rows are split over threads.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -17,7 +17,7 @@
 
 namespace tessera::nn {
 
-/// True when every defined tensor is plain fp32 on the CPU (the kernels also want rows contiguous; callers see to
+/// Whether every defined tensor is plain fp32 on the CPU (the kernels also require contiguous rows; callers ensure
 /// that), and no step is being captured.
 inline bool fusable(std::initializer_list<at::Tensor> tensors) {
   if (capturing()) return false;
@@ -27,15 +27,15 @@ inline bool fusable(std::initializer_list<at::Tensor> tensors) {
   return true;
 }
 
-/// Calls f(first row, end row) on at::get_num_threads() threads; a thread gets at least about 16 k elements.
+/// Calls f(first row, end row) on at::get_num_threads() threads; each gets at least about 16 k elements.
 template <class F>
 void for_rows(std::int64_t rows, std::int64_t columns, const F& f) {
   parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, columns)), f);
 }
 
-/// The same for passes that also form `sums` column sums, which f adds to `out` [sums, columns]. They are formed in
-/// blocks of 128 rows, then per thread, then over threads in order: exact to about sqrt(128) roundings however many
-/// rows there are, and dependent on the thread count only. f(first row, end row, float* out).
+/// The same for passes that also compute `sums` column sums, which f adds to `out` [sums, columns]. They are added in
+/// blocks of 128 rows, then per thread, then over threads in order: the error is about sqrt(128) roundings for any
+/// number of rows, and the result depends only on the number of threads. f(first row, end row, float* out).
 template <class F>
 at::Tensor for_rows_with_sums(std::int64_t rows, std::int64_t columns, std::int64_t sums, const F& f) {
   constexpr std::int64_t block = 128;
@@ -53,10 +53,10 @@ at::Tensor for_rows_with_sums(std::int64_t rows, std::int64_t columns, std::int6
   return (partial.size(0) == 1 ? partial[0] : partial.sum(0)).view({sums, columns});
 }
 
-/// Autograd functions take an absent tensor as an empty optional, not as an undefined tensor.
+/// Autograd functions represent an absent tensor by an empty optional, not by an undefined tensor.
 inline std::optional<at::Tensor> maybe(const at::Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; }
 
-/// A tensor's type for AutogradContext::saved_data, and back: nothing for an undefined one.
+/// A tensor's type for AutogradContext::saved_data, and its inverse; nullopt for an undefined tensor.
 inline std::int64_t saved_type(const at::Tensor& t) {
   return t.defined() ? static_cast<std::int64_t>(t.scalar_type()) : -1;
 }

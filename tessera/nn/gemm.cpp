@@ -6,7 +6,7 @@
 #include <tessera/nn/product_watch.h>
 
 namespace at::native {
-/// Exported by libtorch_cpu.so 2.11.0, declared in a header that the wheel does not ship
+/// Exported by libtorch_cpu.so 2.11.0, but declared in a header that the wheel does not contain
 /// (aten/src/ATen/native/mkldnn/Matmul.h): result = beta * result + alpha * mat1 mat2.
 void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result, float beta, float alpha);
 }  // namespace at::native
@@ -37,9 +37,9 @@ bool has_instructions(at::ScalarType half) {
 }
 
 void multiply_half(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
-  // oneDNN multiplies in bf16 and fp16 on every CPU that has instructions for them. Where there are none LibTorch's
-  // product is one loop, a hundred times slower than one in fp32, which gives the same sums: products of two such
-  // numbers are exact there.
+  // oneDNN multiplies in bf16 and fp16 on every CPU with instructions for them. On others LibTorch's product is a plain
+  // loop, a hundred times slower than an fp32 product, which gives the same sums because products of two such numbers
+  // are exact in fp32.
   if (a.is_cpu() && !has_instructions(a.scalar_type())) {
     const at::Tensor sum = at::empty(out.sizes(), out.options());
     multiply(sum, a.to(at::kFloat), b.to(at::kFloat));

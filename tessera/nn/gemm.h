@@ -6,22 +6,22 @@
 
 namespace tessera::nn {
 
-/// out = a b, or out += a b. fp32 matrices on the CPU; a and b may be transposed views (no copy is made); out is
+/// out = a b, or out += a b. fp32 matrices on the CPU; a and b may be transposed views (they are not copied); out is
 /// contiguous.
 ///
-/// LibTorch multiplies fp32 with MKL, which on CPUs of other makers than Intel runs its AVX2 kernels. oneDNN, which is
-/// in LibTorch too, uses AVX-512 on them: on a Zen 4 core 102-112 against 84-101 GFLOP/s at the shapes of GPT-2
-/// (bench/gemm_bench.cpp). So: oneDNN where the CPU has AVX-512 and is not Intel's, else MKL.
+/// LibTorch multiplies fp32 with MKL, which runs its AVX2 kernels on CPUs not made by Intel. oneDNN, which is also in
+/// LibTorch, uses AVX-512 on them: on a Zen 4 core 102-112 against 84-101 GFLOP/s at the shapes of GPT-2
+/// (bench/gemm_bench.cpp). So this uses oneDNN if the CPU has AVX-512 and is not Intel's, else MKL.
 void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
 
-/// True when this CPU has instructions for matrix products in `half` (bf16 or fp16).
+/// Whether this CPU has instructions for matrix products in `half` (bf16 or fp16).
 bool has_instructions(at::ScalarType half);
 
 /// The same for a and b in bf16 or fp16 and out in fp32: products accumulate in fp32 and are rounded to that type once.
-/// On CPUs without instructions for it both are widened and multiply() does it.
+/// On CPUs without instructions for it both are widened for multiply().
 void multiply_half(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
 
-/// True when multiply() uses oneDNN on this machine.
+/// Whether multiply() uses oneDNN on this machine.
 bool multiplies_with_onednn();
 
 }  // namespace tessera::nn

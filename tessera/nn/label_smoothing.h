@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Label smoothing (Szegedy et al. 2016) as an addition to the cross-entropy: of each target the share `smoothing` is
+/// Label smoothing (Szegedy et al. 2016) as an addition to the cross-entropy: the share `smoothing` of each target is
 /// spread evenly over all classes. With logits x of V classes, target t and mean m = sum_j x_j / V,
 ///   smoothed loss = cross-entropy + smoothing (x_t - m)
 ///   its gradient  = softmax - [j == t] + smoothing ([j == t] - 1 / V)

@@ -29,7 +29,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
                     .bias = bias,
                     .eps = eps,
                     .centred = true};
-    // What at::layer_norm gives.
+    // The type that at::layer_norm returns.
     const bool autocast = libtorch_autocast_type(x.device().type()).has_value();
     a.normed_type = stored_type(readers, autocast ? at::kFloat : sum_type(a.x, a.delta, a.delta_bias));
     const DeviceKernels* const device = device_kernels({a.x, a.delta, a.delta_bias, weight, bias});
@@ -52,7 +52,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
     const at::Tensor dsum = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
     const at::Tensor dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());
     if (const DeviceKernels* const device = device_kernels({sum, weight})) {
-      // The engine counts the arguments that are there.
+      // The engine counts only the arguments that are present.
       const std::size_t first = 1 + (has_delta ? 1 : 0), second = first + (has_delta_bias ? 1 : 0);
       const auto wanted = [&](const char* name, std::size_t argument) {
         const GradientType type = type_of_saved(ctx->saved_data[name]);

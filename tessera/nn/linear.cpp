@@ -26,7 +26,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// bf16, fp16, or nothing.
+/// bf16, fp16, or nullopt.
 using Half = std::optional<at::ScalarType>;
 
 void product_into(const at::Tensor& rows, const at::Tensor& a, const at::Tensor& b, Half half) {
@@ -36,8 +36,8 @@ void product_into(const at::Tensor& rows, const at::Tensor& a, const at::Tensor&
     multiply(rows, a, b);
 }
 
-/// a b in fp32, in the given shape; with `half`, of a and b rounded to that type. No view of anything: somebody may
-/// change it in place (torch::nn::Linear adds its bias so).
+/// a b in fp32, in the given shape; with `half`, of a and b rounded to that type. Not a view: the caller may change it
+/// in place (torch::nn::Linear adds its bias this way).
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half, at::IntArrayRef shape) {
   at::Tensor out = at::empty(shape, a.options().dtype(at::kFloat));
   product_into(out.view({a.size(0), b.size(1)}), a, b, half);
@@ -47,8 +47,8 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half) {
   return product(a, b, half, {a.size(0), b.size(1)});
 }
 
-/// Calls multiply(begin, end) for the rows of each part of y [n, ..., C] and tells whoever waits for it; without parts
-/// once, for all of them.
+/// Calls multiply(begin, end) for the rows of each part of y [n, ..., C] and reports each part; without parts once, for
+/// all rows.
 template <class Multiply>
 void in_parts(const at::Tensor& y, const ProductParts* parts, const Multiply& multiply) {
   const std::int64_t n = y.size(0), rows = y.numel() / y.size(-1), count = parts ? std::min(parts->parts, n) : 1;
@@ -59,7 +59,7 @@ void in_parts(const at::Tensor& y, const ProductParts* parts, const Multiply& mu
   }
 }
 
-/// a b as the gradient of `weight`, or nothing where it was added to grad() at once.
+/// a b as the gradient of `weight`; undefined if it was added directly to grad().
 at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, Half half) {
   const at::Tensor sum = gradient_to_add_to(weight);
   if (!sum.defined()) return product(a, b, half);
@@ -69,7 +69,7 @@ at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& a, const 
     multiply(sum, a, b, /*accumulate=*/true);
   return {};
 }
-/// The same by ATen, of halves in fp32 where that is the weight's type.
+/// The same by ATen; products of half-precision operands accumulate in fp32 if that is the weight's type.
 at::Tensor plain_weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) {
   const bool widens = a.scalar_type() != weight.scalar_type();
   at::Tensor sum = gradient_to_add_to(weight);
@@ -99,8 +99,8 @@ void add_rows(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bi
   });
 }
 
-/// Rows of x times the weight, whichever way it is stored. Under autocast x and the weight's gradient pass through bf16
-/// or fp16.
+/// Rows of x times the weight, in either layout. Under autocast x and the weight's gradient are rounded to bf16 or
+/// fp16.
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, bool out_first, const ProductParts* parts) {
@@ -117,7 +117,7 @@ struct Linear : torch::autograd::Function<Linear> {
       product_into(out.slice(0, begin, end), rows.slice(0, begin, end), in_out, half);
     });
     if (bias) add_rows(y, {}, *bias, y);
-    const bool frozen = !weight.requires_grad();  // then nobody needs x again
+    const bool frozen = !weight.requires_grad();  // then backward does not need x
     ctx->save_for_backward({frozen ? at::Tensor() : rows, weight});
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["out_first"] = out_first;
@@ -156,14 +156,14 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 };
 
-/// What an ATen product is formed of: under autocast everything is narrow, `weight` may be wider than `factor`.
+/// Operands of an ATen product: under autocast all are narrow, except that `weight` may be wider than `factor`.
 struct Operands {
-  at::Tensor x, weight;              ///< `weight`: whose gradient is formed
-  std::optional<at::Tensor> factor;  ///< the weight as products have it, where that is another tensor
-  at::Tensor bias;                   ///< or undefined
+  at::Tensor x, weight;              ///< `weight`: the tensor whose gradient is computed
+  std::optional<at::Tensor> factor;  ///< the weight as used in products, if it is another tensor
+  at::Tensor bias;                   ///< may be undefined
 };
 
-/// Whether gradients of the weight are to be the fp32 sums of products of halves: CUDA's products can give those.
+/// Whether gradients of the weight should be fp32 sums of half-precision products, which CUDA's products can return.
 bool widens(const at::Tensor& x, const at::Tensor& weight) {
   return x.is_cuda() && weight.scalar_type() == at::kFloat && weight.requires_grad() && at::GradMode::is_enabled() &&
          libtorch_autocast_type(x.device().type());
@@ -180,7 +180,7 @@ Operands operands(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return o;
 }
 
-/// The rows of x, what they are multiplied by, [in, out], and the shape of the result.
+/// The rows of x, their factor [in, out], and the shape of the result.
 struct RowProduct {
   at::Tensor rows, in_out;
   std::vector<std::int64_t> shape;
@@ -199,8 +199,8 @@ struct RowProduct {
   }
 };
 
-/// The same by ATen, for whatever is not fused, where gradients of weights may have to wait, or are wider than the
-/// products' operands: the products that ATen's own backward does.
+/// The same by ATen, for cases that are not fused and whose weight gradients may be deferred, or are wider than the
+/// products' operands: uses the products of ATen's own backward.
 struct PlainLinear : torch::autograd::Function<PlainLinear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& given_factor,
@@ -211,7 +211,7 @@ struct PlainLinear : torch::autograd::Function<PlainLinear> {
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["out_first"] = out_first;
     remember_scope(ctx);
-    // No view of anything, as above.
+    // Not a view, as above.
     const at::Tensor y = at::empty(product.shape, x.options()), out = y.view({product.rows.size(0), -1});
     in_parts(y, parts, [&](std::int64_t begin, std::int64_t end) { product.into(out, bias, begin, end); });
     return y;
@@ -224,7 +224,7 @@ struct PlainLinear : torch::autograd::Function<PlainLinear> {
     return {dx, formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor()};
   }
 
-  /// Gradients of x, and of weight and bias. `has_bias`: the bias's gradient is formed here.
+  /// Gradients of x, and of weight and bias. `has_bias`: the bias's gradient is computed here.
   static std::pair<at::Tensor, variable_list> inner_gradients(AutogradContext* ctx, const at::Tensor& dy,
                                                               bool has_bias) {
     const auto saved = ctx->get_saved_variables();
@@ -255,7 +255,7 @@ at::Tensor plain_linear(const at::Tensor& x, const at::Tensor& weight, const at:
   return PlainLinear::apply(o.x, o.weight, maybe(o.bias), o.factor, out_first, parts);
 }
 
-/// linear_apart() by a device's kernels.
+/// linear_apart() with a device's kernels.
 struct LinearApart : torch::autograd::Function<LinearApart> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                                const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& given_factor,
@@ -351,7 +351,7 @@ struct AddBias : torch::autograd::Function<AddBias> {
   }
 };
 
-/// By a function whose backward can leave gradients for later: of the two above, or, inside an Fp8Scope, in fp8.
+/// Uses a function whose backward can defer gradients: one of the two above or, inside an Fp8Scope, the fp8 one.
 at::Tensor own_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,
                       const ProductParts* parts = nullptr) {
   const bool out_first = layout == WeightLayout::out_in;
@@ -388,7 +388,7 @@ std::optional<std::vector<at::Tensor>> linear_apart(const at::Tensor& x, const a
   if (device_kernels({o.x, factor}) == nullptr || o.x.scalar_type() != factor.scalar_type()) return std::nullopt;
   TESSERA_CHECK(parts >= 1 && parts <= kernels::cuda::ColumnJoin::most &&
                     weight.size(layout == WeightLayout::out_in ? 0 : 1) % parts == 0,
-                parts, " parts of the results of a weight ", c10::str(weight.sizes()));
+                parts, " parts for the results of a weight ", c10::str(weight.sizes()));
   return LinearApart::apply(o.x, o.weight, maybe(o.bias), o.factor, layout == WeightLayout::out_in, parts);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The linear map, with weights stored either way.
+/// The linear map, with weights in either layout.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,34 +15,34 @@ namespace tessera::nn {
 enum class WeightLayout { in_out, out_in };
 
 /// x W + b: x [..., in], bias [out] or undefined. Returns [..., out]. The gradient of the weight has the weight's
-/// layout. Leave the bias out where the next operation adds it in its own pass (bias_gelu, add_layer_norm, add_bias).
-/// Under autocast to bf16 the products run in bf16 with fp32 accumulation and the result is bf16; gradients of an fp32
-/// weight are fp32, on a CUDA device too: there the product's own sums, rounded to nothing else.
+/// layout. Omit the bias if the next operation adds it in its own pass (bias_gelu, add_layer_norm, add_bias). Under
+/// autocast to bf16 the products run in bf16 with fp32 accumulation and the result is bf16; gradients of an fp32 weight
+/// are fp32, also on a CUDA device, where the product's sums are not rounded to bf16.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   WeightLayout layout = WeightLayout::in_out);
 
 /// The same in `parts` (at most three) pieces of its columns, [..., out / parts] each, which share memory: queries,
-/// keys and values of one matrix. Their gradients become that of the whole in one pass, which forms the bias's too.
-/// Nothing where no kernel of a device serves that: the caller cuts linear()'s result itself.
+/// keys and values of one matrix. Their gradients are joined in one pass, which also computes the bias's. nullopt if no
+/// device kernel supports it: the caller then cuts linear()'s result itself.
 std::optional<std::vector<at::Tensor>> linear_apart(const at::Tensor& x, const at::Tensor& weight,
                                                     const at::Tensor& bias, WeightLayout layout, int parts);
 
-/// linear(), and in backward the gradients of weight and bias are formed when the engine comes to `place`, a number of
-/// at::sequence_number (weight_gradients.h, form_late): after whatever was made since the number was taken. For what is
-/// used as it is: a ParameterSemantics of the weight is not asked, and under a WeightGradients::Scope that decides.
+/// linear(), but in backward the gradients of weight and bias are computed when the engine reaches `place`, a number of
+/// at::sequence_number (weight_gradients.h, form_late): after everything created since the number was taken. For
+/// weights used as they are: ignores a ParameterSemantics of the weight; under a WeightGradients::Scope the scope
+/// decides.
 at::Tensor linear_late(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout,
                        std::uint64_t place);
 
-/// A product that is formed in parts.
+/// A product computed in parts.
 struct ProductParts {
-  std::int64_t parts = 2;  ///< how many, each with about as many entries of x's first dimension; >= 1
-  /// Called after each part has been computed, in their order, with y[begin : end]. It may change it, also later, as
-  /// long as it is done before anybody reads y. On this thread, without gradients.
+  std::int64_t parts = 2;  ///< number of parts, each with about the same number of entries of x's first dimension; >= 1
+  /// Called after each part has been computed, in order, with y[begin : end]. It may change the part, also later, but
+  /// must finish before y is read. On this thread, without gradients.
   std::function<void(const at::Tensor& part)> computed;
 };
 
-/// x W without a bias, x [..., in], formed in parts: what one part is needed for can begin while the next one is
-/// computed.
+/// x W without a bias, x [..., in], computed in parts: work on one part can start while the next one is computed.
 at::Tensor linear_in_parts(const at::Tensor& x, const at::Tensor& weight, WeightLayout layout,
                            const ProductParts& parts);
 

@@ -21,14 +21,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Tokens per chunk. Per chunk, memory sees the chunk's logits about four times and dWeight twice: with as many tokens
-/// as the hidden size the two balance and the logits take no more room than dWeight does. Fewer than 256 slow the
-/// products down.
+/// Tokens per chunk. Per chunk, memory is passed over about four times for the chunk's logits and twice for dWeight:
+/// with as many tokens as the hidden size the two balance, and the logits take no more memory than dWeight. Fewer than
+/// 256 tokens slow the products down.
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t hidden_size) {
   return std::min(rows, std::max<std::int64_t>(hidden_size, 256));
 }
 
-/// targets[b T + t] = labels[b, t + 1], or labels[b, t]; with `next` the last position of each row predicts nothing.
+/// targets[b T + t] = labels[b, t + 1], or labels[b, t]; with `next` the last position of each row has no target.
 /// Labels must be in [0, V) or ignored.
 std::vector<std::int64_t> targets_of(const at::Tensor& labels, std::int64_t vocabulary, LabelPlace place) {
   const at::Tensor contiguous = labels.contiguous();
@@ -45,7 +45,7 @@ std::vector<std::int64_t> targets_of(const at::Tensor& labels, std::int64_t voca
   return targets;
 }
 
-/// On the CPU in fp32.
+/// The CPU implementation, in fp32.
 HeadLoss host_head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                         const at::Tensor& labels, double scale, const LossOptions& form, HeadGradients wanted) {
   const double smoothing = form.label_smoothing;
@@ -120,13 +120,15 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto place = ctx->saved_data.find("gradients");
-    TESSERA_CHECK(place != ctx->saved_data.end(),
-                  "linear_cross_entropy went backward twice; its gradients are handed out once");
+    TESSERA_CHECK(
+        place != ctx->saved_data.end(),
+        "linear_cross_entropy: a second backward is not possible, since its gradients are released by the first");
     auto formed = place->second.toTensorVector();
     ctx->saved_data.erase(
         place);  // so that autograd may move the gradients into the parameters instead of copying them
     const at::Tensor& factor = gradients[0];
-    const bool is_one = factor.is_cpu() && factor.item<double>() == 1;  // a device's number would have to be waited for
+    const bool is_one = factor.is_cpu() && factor.item<double>() == 1;  // a number on a device would force the host to
+                                                                        // wait
     for (at::Tensor& g : formed) {
       if (g.numel() == 0)
         g = at::Tensor();
@@ -143,7 +145,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                                 double scale, const LossOptions& options, const at::Tensor& bias) {
   const double label_smoothing = options.label_smoothing;
   TESSERA_CHECK(label_smoothing >= 0 && label_smoothing < 1, "label_smoothing is ", label_smoothing,
-                "; it must lie in [0, 1)");
+                "; it must be in [0, 1)");
   TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2,
                 "expected hidden [B, T, C], weight [V, C], labels [B, T]");
   TESSERA_CHECK(!bias.defined() || (bias.dim() == 1 && bias.is_contiguous()), "expected bias [V]");

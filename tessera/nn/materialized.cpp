@@ -14,11 +14,11 @@ MaterializeHooks& hooks() {
 
 void set_materialize_hooks(const MaterializeHooks& given) { hooks() = given; }
 
-// Tensors get the key only after the hooks were set, so a thread that sees such a tensor sees the hooks.
+// Tensors get the key only after the hooks are set, so a thread that sees such a tensor also sees the hooks.
 void Materialized::enter(const at::Tensor* const* tensors, std::size_t count) {
   TESSERA_CHECK(hooks().enter != nullptr,
-                "a fused function received a tensor without memory of its own (deferred construction), and nothing is "
-                "there to bring it; materialise it first");
+                "a fused function received a tensor without memory (deferred construction), and no engine is "
+                "installed to provide it; materialise the tensor first");
   token_ = hooks().enter(tensors, count);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Fused functions read parameters by raw pointers, which no dispatcher sees. A sharding engine, which sits above this
-/// layer, may have dropped their memory; `Materialized` asks it to bring it back while the function runs.
+/// Fused functions read parameters through raw pointers, which the dispatcher does not see. A sharding engine, which is
+/// above this layer, may have freed their memory; `Materialized` asks it to restore it while the function runs.
 ///
 ///   const Materialized materialized({&weight, &bias});   // first line of forward and of backward
 
@@ -14,10 +14,10 @@
 
 namespace tessera::nn {
 
-/// The dispatch key that tensors with such memory carry (parallel/dispatch/managed.h).
+/// The dispatch key of tensors with such memory (parallel/dispatch/managed.h).
 inline constexpr c10::DispatchKey managed_key = c10::DispatchKey::DeferredInit;
 
-/// What the engine above does: returns a token for leave(), nullptr when none of the tensors is managed. May throw.
+/// The engine's functions: enter returns a token for leave(), or nullptr if none of the tensors is managed. May throw.
 /// Some of the tensors may be nullptr or undefined.
 struct MaterializeHooks {
   void* (*enter)(const at::Tensor* const* tensors, std::size_t count) = nullptr;
@@ -26,9 +26,9 @@ struct MaterializeHooks {
 /// Set once, by the engine's library part, before the first managed parameter exists.
 void set_materialize_hooks(const MaterializeHooks& hooks);
 
-/// nullptr and undefined tensors are fine. Tensors without the key cost two comparisons each. A scope of the calling
-/// thread; the tensors are looked at by the constructor only. Throws what the engine throws, and Error when a tensor
-/// has the key but no engine is there.
+/// nullptr and undefined tensors are allowed. Tensors without the key cost two comparisons each. Applies to the calling
+/// thread; only the constructor reads the list of tensors. Throws the engine's exceptions, and Error if a tensor has
+/// the key but no engine is installed.
 class Materialized {
  public:
   Materialized(std::initializer_list<const at::Tensor*> tensors) {

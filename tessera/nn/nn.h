@@ -3,7 +3,7 @@
 /// nn/: operations of neural networks as free functions on tensors, each differentiable. This header includes them all.
 ///
 /// Every operation has two paths. fp32 on the CPU takes a fused path: an autograd function over the kernels of
-/// kernels/cpu that saves little and passes over memory once. Anything else (other devices, fp64, bf16) takes a
+/// kernels/cpu that saves little and makes one pass over memory. All other cases (other devices, fp64, bf16) take a
 /// composition of ATen operations, which is also the reference that the tests compare the fused path with. Parameters
 /// may be views of a flat buffer; gradients follow autograd's rules (moved in when undefined, added otherwise).
 

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <exception>
 
-// The entry of libgomp that every `#pragma omp parallel` of g++ calls; its callers count the threads with omp_*.
+// The entry of libgomp that every `#pragma omp parallel` of g++ calls; callers get the number of threads from omp_*.
 // https://gcc.gnu.org/onlinedocs/libgomp/Implementing-PARALLEL-construct.html
 extern "C" {
 void GOMP_parallel(void (*run)(void*), void* data, unsigned threads, unsigned flags);
@@ -24,12 +24,13 @@ struct Loop {
   const void* body;
   Range call;
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
-  std::exception_ptr error = nullptr;  // written by the thread that set `failed`, read when all have ended
+  std::exception_ptr error = nullptr;  // written by the thread that set `failed`, read after all have finished
 };
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// One thread's range; the formula is that of ATen/ParallelOpenMP.h (invoke_parallel), so that sums have its order.
+/// One thread's range; the formula is that of ATen/ParallelOpenMP.h (invoke_parallel), so that sums are in the same
+/// order.
 void run_range(void* data) {
   Loop& loop = *static_cast<Loop*>(data);
   const std::int64_t count = loop.end - loop.begin;
@@ -60,7 +61,7 @@ void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain, cons
     return;
   }
   Loop loop{begin, end, grain, body, call};
-  GOMP_parallel(run_range, &loop, 0, 0);  // 0: as many threads as omp_set_num_threads said
+  GOMP_parallel(run_range, &loop, 0, 0);  // 0: the number of threads set by omp_set_num_threads
   if (loop.error) std::rethrow_exception(loop.error);
 }
 

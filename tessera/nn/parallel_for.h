@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A loop cut over the threads of LibTorch's pool. at::parallel_for is inline and an OpenMP region of the compiler that
-/// builds it: clang's would start a second pool beside the one of LibTorch (libomp beside libgomp), and without OpenMP
-/// it is serial. This one is compiled once and enters LibTorch's own pool, whatever the compiler.
+/// A loop divided among the threads of LibTorch's pool. at::parallel_for is inline and an OpenMP region of the compiler
+/// that builds it: clang's would start a second pool next to LibTorch's (libomp next to libgomp), and without OpenMP it
+/// is serial. This one is compiled once and uses LibTorch's own pool with any compiler.
 
 #include <cstdint>
 
@@ -13,10 +13,10 @@ using Range = void (*)(const void* body, std::int64_t begin, std::int64_t end);
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain, const void* body, Range call);
 }  // namespace detail
 
-/// Calls body(first, last) for disjoint ranges that cover [begin, end): one range on the calling thread where
-/// end - begin <= grain, where at::get_num_threads() is 1, or inside of another parallel region; otherwise at most
-/// at::get_num_threads() ranges of equal length, none shorter than `grain` but the last, cut as at::parallel_for cuts
-/// them. Waits for all of them and throws the first exception of a range.
+/// Calls body(first, last) for disjoint ranges that cover [begin, end): one range on the calling thread if end - begin
+/// <= grain, if at::get_num_threads() is 1, or inside of another parallel region; otherwise at most
+/// at::get_num_threads() ranges of equal length, none but the last shorter than `grain`, cut as at::parallel_for does.
+/// Waits for all of them and throws the first exception of a range.
 template <class Body>
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain, const Body& body) {
   detail::parallel_for(begin, end, grain, &body, [](const void* of, std::int64_t first, std::int64_t last) {

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// A parameter of which this process holds a part (tensor parallelism): what an operator on it means is said by whoever
-/// cut it. Linear maps, tables and the head ask here first; a whole parameter costs them one look at its key set.
+/// A parameter of which this process holds a part (tensor parallelism): the code that cut it defines what an operator
+/// on it means. Linear maps, tables and the head ask here first; for a whole parameter this costs one check of its key
+/// set.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DispatchKey.h>
@@ -15,37 +16,37 @@
 
 namespace tessera::nn {
 
-/// The key that such matrices and tables carry; free in LibTorch 2.11, above the managed parameters' (managed_key).
+/// The key of such matrices and tables; unused in LibTorch 2.11, above the managed parameters' (managed_key).
 inline constexpr c10::DispatchKey cut_key = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
-/// Called on the thread that runs the operator. All ranks that hold parts call the same in the same order.
+/// Called on the thread that runs the operator. All ranks that hold parts make the same calls in the same order.
 class ParameterSemantics : public c10::BackendMeta {
  public:
   /// As nn::linear.
   virtual at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             WeightLayout layout) const = 0;
-  /// As at::embedding. `whole`: the rows of all tokens even where activations are cut along the sequence; finish with
-  /// own_tokens().
+  /// As at::embedding. `whole`: the rows of all tokens even if activations are cut along the sequence; call
+  /// own_tokens() afterwards.
   virtual at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids, std::int64_t padding_idx,
                                bool whole) const = 0;
-  /// The tokens of x [B, T, C] that this rank goes on with.
+  /// The tokens of x [B, T, C] with which this rank continues.
   virtual at::Tensor own_tokens(const at::Tensor& x) const = 0;
-  /// A pass begins with x [B, t, C], which own_tokens() gave in another process (a stage of a pipeline).
+  /// Starts a pass with x [B, t, C], which own_tokens() returned in another process (a stage of a pipeline).
   virtual void begin_with(const at::Tensor& x) const = 0;
-  /// Index of the first of them, of `tokens` in all.
+  /// Index of the first token of own_tokens(), of `tokens` in all.
   virtual std::int64_t first_token(std::int64_t tokens) const = 0;
-  /// Index of the first element along `dim` that the part holds; 0 where it is not cut along it.
+  /// Index of the part's first element along `dim`; 0 if the parameter is not cut along it.
   virtual std::int64_t first_along(int dim) const = 0;
   /// Elements of the whole parameter.
   virtual std::int64_t whole_numel() const = 0;
-  /// The tokens of all ranks, for what every rank computes alike.
+  /// The tokens of all ranks, for consumers that compute the same on every rank.
   virtual at::Tensor all_tokens(const at::Tensor& x) const = 0;
   /// As nn::linear_cross_entropy; `bias` is whole.
   virtual at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                           double scale, const LossOptions& options, const at::Tensor& bias) const = 0;
 };
 
-/// Who says what operators on `parameter` mean; nullptr: nobody, or it is being asked right now.
+/// The semantics of operators on `parameter`; nullptr if it has none, or while they are being applied.
 inline const ParameterSemantics* semantics_of(const at::Tensor& parameter) {
   if (!parameter.defined() || !parameter.key_set().has(cut_key) || c10::impl::tls_is_dispatch_key_excluded(cut_key))
     return nullptr;

@@ -47,7 +47,8 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     const at::Tensor dsum = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
     const at::Tensor dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());
     if (const DeviceKernels* const device = device_kernels({sum, weight})) {
-      const bool wanted = ctx->needs_input_grad(delta ? 2 : 1);  // the engine counts the arguments that are there
+      const bool wanted = ctx->needs_input_grad(delta ? 2 : 1);  // the engine counts only the arguments that are
+                                                                 // present
       const DeviceNormGradients out =
           device_norm_backward(*device, {.sum = sum,
                                          .dy = dy,

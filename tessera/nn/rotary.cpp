@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// True where the heads of a token are together and tokens one stride apart: a part of a packed tensor.
+/// True if the heads of a token are contiguous and tokens are one stride apart: a part of a packed tensor.
 bool has_token_stride(const at::Tensor& x) {
   return x.stride(3) == 1 && x.stride(2) == x.size(3) && x.stride(0) == x.size(1) * x.stride(1);
 }
@@ -36,7 +36,7 @@ at::Tensor turned_on_device(const DeviceKernels& device, const at::Tensor& x, co
   return out;
 }
 
-/// x [B, T, heads, D] turned by +-1 times the angle.
+/// x [B, T, heads, D] rotated by +-1 times the angle.
 at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float direction) {
   const Materialized materialized({&x, &cos, &sin});
   if (const DeviceKernels* const device = device_kernels({x, cos, sin}))
@@ -52,7 +52,7 @@ at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 
 struct Rotate : torch::autograd::Function<Rotate> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-    ctx->saved_data["cos"] = cos;  // constants: nothing to guard against changes
+    ctx->saved_data["cos"] = cos;  // constants: no check for changes is needed
     ctx->saved_data["sin"] = sin;
     return turned(x, cos, sin, 1);
   }
@@ -78,7 +78,7 @@ at::Tensor rotary(const at::Tensor& x, const RotaryTable& table) {
   if (served({x, table.cos, table.sin}) && table.cos.scalar_type() == at::kFloat && x.numel() > 0)
     return Rotate::apply(x, table.cos, table.sin);
   const std::int64_t half = x.size(3) / 2;
-  const auto spread = [&](const at::Tensor& t) {  // [1 or B, T, 1, D/2] of x's type
+  const auto spread = [&](const at::Tensor& t) {  // [1 or B, T, 1, D/2] in x's type
     return t.view({-1, x.size(1), 1, half}).to(x.scalar_type());
   };
   const at::Tensor cos = spread(table.cos), sin = spread(table.sin);

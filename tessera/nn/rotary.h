@@ -14,7 +14,7 @@ struct RotaryTable {
 /// positions int64 [N]; inverse_frequencies fp32 [D/2]. fp32, computed as transformers does (in fp32).
 RotaryTable rotary_table(const at::Tensor& positions, const at::Tensor& inverse_frequencies, double scale);
 
-/// Each head x = (a, b) of halves a, b becomes (a cos - b sin, b cos + a sin), the angle being that of its token
+/// Each head x = (a, b) of halves a, b becomes (a cos - b sin, b cos + a sin), with the angle of its token
 /// (apply_rotary_pos_emb in transformers/models/llama/modeling_llama.py). x [B, T, heads, D]. The table is constant.
 at::Tensor rotary(const at::Tensor& x, const RotaryTable& table);
 

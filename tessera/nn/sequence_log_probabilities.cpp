@@ -17,7 +17,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Tokens whose logits exist at once: as in linear_cross_entropy, no more room than the head's gradient takes.
+/// Tokens whose logits exist at a time: as in linear_cross_entropy, logits take no more memory than the head's
+/// gradient.
 std::int64_t chunk_of(const at::Tensor& weight) { return std::max<std::int64_t>(weight.size(1), 256); }
 
 struct Head {
@@ -41,7 +42,8 @@ struct SequenceLogProbabilities : torch::autograd::Function<SequenceLogProbabili
     const auto half = libtorch_autocast_type(hidden.device().type());
     const std::int64_t b = hidden.size(0), t = hidden.size(1), c = hidden.size(2);
     const at::Tensor targets = labels.slice(1, 1).reshape({-1});
-    const at::Tensor places = targets.ne(ignored_label).nonzero().view({-1});  // where scored ones stand in [B (T-1)]
+    const at::Tensor places = targets.ne(ignored_label).nonzero().view({-1});  // indices of scored positions in [B
+                                                                               // (T-1)]
     const at::Tensor goals = targets.index_select(0, places);
     const at::Tensor row = places.div(t - 1, "floor");
     const at::Tensor position = places + row;  // in [B T]

@@ -12,10 +12,10 @@ namespace autograd = torch::autograd;
 
 thread_local c10::intrusive_ptr<WeightGradients> current_gradients;
 
-/// A part of an operator's backward as a node of a graph of its own.
+/// A part of an operator's backward as a node of a separate graph.
 class LatePart final : public autograd::Node {
  public:
-  /// The number of the operator's own node: parts run in the order in which the nodes ran.
+  /// Takes the number of the operator's own node: parts run in the order in which the nodes ran.
   LatePart(const autograd::Node& node, autograd::edge_list edges, const at::Tensor& start,
            std::function<std::vector<at::Tensor>()> form)
       : Node(node.sequence_nr(), std::move(edges)), form_(std::move(form)) {
@@ -23,7 +23,7 @@ class LatePart final : public autograd::Node {
   }
 
   autograd::variable_list apply(autograd::variable_list&&) override {
-    return std::exchange(form_, nullptr)();  // what it holds is let go
+    return std::exchange(form_, nullptr)();  // releases what it captured
   }
 
  private:
@@ -34,7 +34,7 @@ class LatePart final : public autograd::Node {
 
 struct WeightGradients::Parts {
   autograd::edge_list roots;
-  autograd::variable_list starts;  // one number each: the engine wants something to begin with, on the right device
+  autograd::variable_list starts;  // one number each: the engine needs an initial gradient on the right device
 };
 
 WeightGradients::WeightGradients() : parts_(std::make_unique<Parts>()) {}
@@ -105,10 +105,10 @@ class LateGradients final : public autograd::Node {
   std::string name() const override { return "tessera::LateGradients"; }
   void leave(std::function<std::vector<at::Tensor>()> form) { form_ = std::move(form); }
 
-  /// `gradients`: given by a backward that left nothing (a second half of it that ran elsewhere), usually undefined.
+  /// `gradients`: from a backward that deferred nothing (a second half of it that ran elsewhere); usually undefined.
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
     autograd::variable_list formed;
-    if (form_) formed = std::exchange(form_, nullptr)();  // what it holds is let go
+    if (form_) formed = std::exchange(form_, nullptr)();  // releases what it captured
     formed.resize(num_outputs());
     for (std::size_t i = 0; i < gradients.size(); ++i)
       if (gradients[i].defined()) formed[i] = formed[i].defined() ? formed[i] + gradients[i] : gradients[i];

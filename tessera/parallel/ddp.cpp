@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// The row of the strategy table in which nothing is sharded.
+/// Sharded with the strategy that shards nothing.
 struct Ddp::Impl {
   Sharded sharded;
   std::vector<std::pair<std::string, at::Tensor>> trainable;

@@ -128,7 +128,7 @@ Sharded::Unsharded::~Unsharded() {
   if (impl_->units.empty()) return;
   try {
     impl_->engine.release_held(impl_->units, impl_->write_back);
-  } catch (const std::exception& error) {  // a peer died: the engine keeps the cause and every later use throws it
+  } catch (const std::exception& error) {  // a peer died: the engine stores the cause and throws it at every later use
     log::error(error.what());
   }
 }

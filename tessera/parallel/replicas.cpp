@@ -16,7 +16,7 @@ namespace tessera::parallel {
 namespace {
 
 constexpr std::int64_t piece_bytes =
-    25 << 20;  // as DDP's buckets: large enough for full bandwidth, small beside a model
+    25 << 20;  // as DDP's buckets: large enough for full bandwidth, small compared to a model
 
 std::int64_t as_number(std::uint64_t hash) { return static_cast<std::int64_t>(hash); }
 
@@ -26,10 +26,10 @@ std::string describe(const NamedTensor& named) {
                 t.requires_grad() ? "" : " (no gradient)");
 }
 
-/// The bytes of a tensor: uint8 [nbytes], a copy unless it is contiguous already.
+/// The bytes of a tensor: uint8 [nbytes]; copies only if it is not contiguous.
 at::Tensor bytes_of(const at::Tensor& tensor) { return tensor.detach().contiguous().reshape({-1}).view(at::kByte); }
 
-/// Bit by bit: the values in memory order, strides left out (require_same_structure compares those).
+/// Hash of the values in memory order, without the strides (require_same_structure compares those).
 std::uint64_t hash_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
   const at::Tensor bytes = bytes_of(tensor).cpu();
@@ -97,11 +97,11 @@ void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& 
 void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what) {
   std::vector<std::int64_t> mine;
   for (const NamedTensor& named : tensors) mine.push_back(as_number(hash_of(named.tensor)));
-  // 8 bytes per rank; those of every tensor only when they differ
+  // 8 bytes per rank; the hashes of single tensors are exchanged only when these differ
   const auto sums = comm::all_gather_numbers(group, {as_number(hash_bytes(mine.data(), mine.size() * sizeof mine[0]))});
   if (std::all_of(sums.begin(), sums.end(), [&](const auto& sum) { return sum == sums[0]; })) return;
   const auto hashes = comm::all_gather_numbers(group, mine);
-  // People and logs know the ranks of the job; a group that the caller brought has no job.
+  // Users and logs refer to the job's ranks; a group that the caller supplied may not belong to a job.
   const std::vector<std::string> ranks =
       comm::all_gather_text(group, concat(initialized() ? world().rank() : group.rank()));
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Keeping replicas equal: the same parameters in the same order on every rank, rank 0's values everywhere, and the
-/// proof of it. All functions are collective over the group: every rank calls them, in the same order.
+/// Keeps replicas equal: the same parameters in the same order on every rank, rank 0's values everywhere, and checks of
+/// both. All functions are collective over the group: every rank calls them in the same order.
 
 #include <ATen/core/Tensor.h>
 
@@ -23,20 +23,20 @@ struct NamedTensor {
 /// or requires_grad. The message names the first difference and the rank. `what`: "parameter", "buffer".
 void require_same_structure(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what);
 
-/// Every tensor becomes `root`'s, bit for bit, whatever the dtypes: sent in pieces of about 25 MiB, not one by one.
-/// Tensors are on group.device() and may be views of any layout. Autograd does not see the writes, but version counters
-/// do.
+/// Overwrites every tensor with `root`'s, bit for bit, for any dtype; sent in pieces of about 25 MiB rather than one by
+/// one. Tensors are on group.device() and may be views of any layout. Autograd does not see the writes, but version
+/// counters do.
 void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& tensors, int root = 0);
 
-/// What require_same_bits throws.
+/// Thrown by require_same_bits().
 class ReplicasDiffer : public Error {
  public:
   using Error::Error;
 };
 
-/// Throws ReplicasDiffer, the same on every rank, naming the first tensor whose bits differ, and ranks by their numbers
-/// in the job: those that are not like most, or, where no majority tells, all parties (replicas_differ.h). 8 bytes per
-/// rank are exchanged as long as all is well. `what` as above.
+/// Throws ReplicasDiffer, the same on every rank, that names the first tensor whose bits differ, and ranks by their
+/// numbers in the job: the ranks that differ from the majority or, without a majority, all parties (replicas_differ.h).
+/// Exchanges only 8 bytes per rank while all replicas are equal. `what` as above.
 void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what);
 
 }  // namespace tessera::parallel

@@ -8,7 +8,7 @@
 namespace tessera::parallel {
 namespace {
 
-/// Ranks that hold the same.
+/// Ranks with equal hashes.
 struct Party {
   std::int64_t hash;
   std::vector<std::string> ranks;
@@ -43,7 +43,7 @@ std::string describe_odd_ranks(const std::vector<std::int64_t>& hashes, const st
   std::string text =
       concat(" has other bits on ", named_ranks(parties[1].ranks), " than on ", named_ranks(parties[0].ranks));
   for (std::size_t i = 2; i < parties.size(); ++i) text += concat(", and others on ", named_ranks(parties[i].ranks));
-  return text + (parties.size() == 2 ? ": either may be the wrong one" : ": no majority tells which is right");
+  return text + (parties.size() == 2 ? ": either may be the wrong one" : ": no majority shows which is right");
 }
 
 }  // namespace tessera::parallel

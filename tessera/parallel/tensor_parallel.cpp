@@ -28,8 +28,8 @@ struct TensorParallel::Impl {
   std::vector<TensorParallelParameter> parameters;
   struct Touched {
     at::Tensor parameter;
-    c10::intrusive_ptr<parallel::TensorShard> cut;  ///< none: whole on every rank
-    unsigned hook;                                  ///< looks at its gradient, or sums it
+    c10::intrusive_ptr<parallel::TensorShard> cut;  ///< null: whole on every rank
+    unsigned hook;                                  ///< checks its gradient or sums it
   };
   std::vector<Touched> touched;
 };
@@ -41,7 +41,7 @@ struct Planned {
   c10::intrusive_ptr<parallel::TensorShard> cut;
 };
 
-/// The gradient of a part is a part, too, until an engine takes it over.
+/// Marks the gradient of a part as a part, too, until an engine takes it over.
 struct MarkGradient final : torch::autograd::PostAccumulateGradHook {
   explicit MarkGradient(c10::intrusive_ptr<parallel::TensorShard> cut_) : cut(std::move(cut_)) {}
   void operator()(const at::Tensor& parameter) override {
@@ -51,7 +51,7 @@ struct MarkGradient final : torch::autograd::PostAccumulateGradHook {
   c10::intrusive_ptr<parallel::TensorShard> cut;
 };
 
-/// Frozen parameters may be trained later: they get their hooks, too.
+/// Also registers on frozen parameters, since they may be trained later.
 unsigned add_hook(const at::Tensor& parameter, std::function<at::Tensor(const at::Tensor&)> hook) {
   const bool trained = parameter.requires_grad();
   parameter.requires_grad_(true);
@@ -60,7 +60,7 @@ unsigned add_hook(const at::Tensor& parameter, std::function<at::Tensor(const at
   return number;
 }
 
-/// Norm, sum, and a sum with other weights, of a gradient that may be large or sparse: [3].
+/// Norm, sum and weighted sum of a gradient that may be large or sparse: [3].
 at::Tensor marks_of(const at::Tensor& gradient) {
   const at::Tensor flat = (gradient.is_sparse() ? gradient.coalesce().values() : gradient).detach().flatten();
   at::Tensor marks = at::zeros({3}, flat.options().dtype(at::kDouble));
@@ -73,8 +73,8 @@ at::Tensor marks_of(const at::Tensor& gradient) {
   return marks;
 }
 
-/// A parameter that is whole on every rank has the same gradient on each, or its style is wrong. Compared once, in the
-/// first backward whose gradient says something: neither 0 everywhere nor overflown.
+/// A parameter that is whole on every rank must have the same gradient on each; otherwise its style is wrong. Compared
+/// once, in the first backward with a usable gradient: neither 0 everywhere nor overflowed.
 at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, const comm::Group& group, bool& compared) {
   if (std::exchange(compared, true)) return gradient;
   const comm::Tag tag("comparison of gradients");
@@ -82,20 +82,20 @@ at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, con
   at::Tensor most = at::stack({mine, mine.neg()});
   group.all_reduce(most, comm::Reduction::max).wait();
   const double difference = (most[0] + most[1]).max().item<double>(), size = most[0][0].item<double>();
-  if (size == 0 || !std::isfinite(size) || !std::isfinite(difference)) {  // what was reduced: all ranks decide alike
+  if (size == 0 || !std::isfinite(size) || !std::isfinite(difference)) {  // the same on all ranks, so they decide alike
     compared = false;
     return gradient;
   }
   const bool narrow = gradient.scalar_type() == at::kBFloat16 || gradient.scalar_type() == at::kHalf;
   if (difference <= (narrow ? 0.1 : 1e-3) * size + 1e-9) return gradient;
   throw InputError(concat("tensor parallelism: '", name, "' is whole on every rank of '", group.name(),
-                          "', and their gradients of it differ (by ", difference, " of ", size,
+                          "', but its gradients differ between them (by ", difference, " of ", size,
                           "): it is used on activations that are cut. Give it the style sequence_parallel (a norm on a "
                           "part of the tokens) or replicated_with_grad_allreduce (on a part of the heads) in the plan; "
-                          "if its activations are whole, the ranks had other data or drew other numbers (dropout)"));
+                          "if its activations are whole, the ranks had different data or random numbers (dropout)"));
 }
 
-/// What the plan says of each parameter of the module; nothing is changed yet.
+/// The cut that the plan gives each parameter of the module; changes nothing yet.
 std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorParallelOptions& options) {
   const auto activations = std::make_shared<parallel::TensorShard::Activations>();
   if (options.sequence_parallel) activations->between = parallel::Between::own_tokens;
@@ -113,20 +113,21 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
     used[static_cast<std::size_t>(rule - options.plan.begin())] = true;
     if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;  // tied: the first name counts
     if (parallel::is_managed(item.value()) && !parallel::is_deferred(item.value()))
-      throw InputError(
-          concat("tensor parallelism: '", name, "' is sharded: cut the whole module first, then shard its parts"));
+      throw InputError(concat("tensor parallelism: '", name,
+                              "' is already sharded: cut the whole module first, then shard its parts"));
     if (parallel::cut_of(item.value()) != nullptr)
-      throw InputError(concat("tensor parallelism: '", name, "' is cut already"));
+      throw InputError(concat("tensor parallelism: '", name, "' is already cut"));
     if (item.value().is_leaf() && parallel::has_gradient_hook(item.value()))
       throw InputError(concat("tensor parallelism: '", name,
-                              "' belongs to a data-parallel engine (Sharded, Ddp) already: cut the module first, then "
+                              "' already belongs to a data-parallel engine (Sharded, Ddp): cut the module first, then "
                               "give it to the engine"));
     if (item.value().grad().defined())
-      throw InputError(concat("tensor parallelism: '", name,
-                              "' has a gradient, of the whole parameter: cut the module before its first backward, or "
-                              "call zero_grad()"));
+      throw InputError(
+          concat("tensor parallelism: '", name,
+                 "' already has a gradient of the whole parameter: cut the module before its first backward, or "
+                 "call zero_grad()"));
     layout::TensorRule effective = *rule;
-    // Row-parallel layers end with this rank's tokens: their biases are added to those only.
+    // Row-parallel layers return this rank's tokens only, so their biases are added to those only.
     if (options.sequence_parallel && item.value().dim() == 1 &&
         (effective.style == TensorStyle::rowwise || effective.style == TensorStyle::rowwise_split_input))
       effective.style = TensorStyle::sequence_parallel;
@@ -145,7 +146,7 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
   return planned;
 }
 
-/// One line per parameter: what ranks must agree in.
+/// One line per parameter, with everything that ranks must agree on.
 std::string digest(const torch::nn::Module& module, const std::vector<Planned>& planned,
                    const TensorParallelOptions& options) {
   std::string text = options.sequence_parallel ? "sequence_parallel\n" : "no sequence_parallel\n";
@@ -158,7 +159,7 @@ std::string digest(const torch::nn::Module& module, const std::vector<Planned>& 
   return text;
 }
 
-/// Each rank keeps its part of what it has: all must have the same.
+/// Each rank keeps its part of its own values, so all ranks must have the same.
 void check_values(const comm::Group& group, const torch::nn::Module& module) {
   std::vector<parallel::NamedTensor> values;
   for (const auto& item : module.named_parameters())
@@ -167,7 +168,7 @@ void check_values(const comm::Group& group, const torch::nn::Module& module) {
     parallel::require_same_bits(group, values, "parameter");
   } catch (const parallel::ReplicasDiffer& error) {
     throw InputError(
-        concat("tensor parallelism: each rank keeps its part of the values it has, and they are not the "
+        concat("tensor parallelism: each rank keeps its part of its own values, but these are not the "
                "same: ",
                error.what(),
                ". Seed every rank alike (torch::manual_seed) before the module is made, or "
@@ -184,7 +185,8 @@ void check_agreement(const comm::Group& group, const std::string& own) {
       const std::size_t begin = place == 0 ? 0 : text.rfind('\n', place - 1) + 1;
       return text.substr(begin, text.find('\n', begin) - begin);
     };
-    throw InputError(concat("tensor parallelism: ranks of ", group.name(), " have other modules or plans: rank 0 has '",
+    throw InputError(concat("tensor parallelism: ranks of ", group.name(),
+                            " have different modules or plans: rank 0 has '",
                             line(all[0], static_cast<std::size_t>(a - all[0].begin())), "', rank ", rank, " '",
                             line(all[rank], static_cast<std::size_t>(b - all[rank].begin())), "'"));
   }
@@ -216,9 +218,9 @@ TensorParallel::TensorParallel(torch::nn::Module& module, TensorParallelOptions 
     const unsigned hook = add_hook(each.parameter, [cut = each.cut, impl](const at::Tensor& gradient) {
       if (cut->divided() && impl->get_backend_meta_intrusive_ptr().get() != cut.get())
         throw InputError(concat("tensor parallelism: ", cut->described(),
-                                " was replaced after it was cut (torch::load(), set_data()), and nobody knows whether "
-                                "it is a part now: restore() the module first, change it, and cut it again"));
-      // One that a linear map leaves for later (nn/weight_gradients.h) comes when it is formed.
+                                " was replaced after it was cut (torch::load(), set_data()), so it is unknown whether "
+                                "it is still a part:  restore() the module first, change it, and cut it again"));
+      // A gradient that a linear map defers (nn/weight_gradients.h) is summed when it is formed.
       return gradient.defined() && cut->sums_gradient() ? cut->sum_gradient(gradient) : gradient;
     });
     impl_->touched.push_back({each.parameter, each.cut, hook});

@@ -1,16 +1,17 @@
 #pragma once
 /// \file
-/// Tensor and sequence parallelism for any torch::nn::Module, unedited: parameters are cut over ranks by a plan of name
-/// patterns, and LibTorch's linear and embedding do what the cut means.
+/// Tensor and sequence parallelism for any unmodified torch::nn::Module: parameters are cut over ranks by a plan of
+/// name patterns, and LibTorch's linear and embedding operators act on the cut parameters accordingly.
 ///
 ///   const layout::Mesh mesh = layout::parse_mesh("dp=2,tp=2", world.size());
 ///   tessera::TensorParallel tensor(*net, {.group = comm::mesh_group(world, mesh, {{Axis::tp}}),
 ///                                         .plan = {{"attention.query", TensorStyle::colwise}, ...}});
 ///   tessera::Sharded fsdp(*net, {.group = comm::mesh_group(world, mesh, {{Axis::dp_shard}})});   // of the parts
 ///
-/// The module takes the number of its heads from its activations (`view({b, t, -1, head_size})`), as an output of
-/// colwise is cut: each rank has its heads. A module that fixes the number (torch::nn::MultiheadAttention does) takes
-/// colwise_gather_output and rowwise_split_input there: its matrices are cut, its attention is not.
+/// The module must infer the number of its heads from its activations (`view({b, t, -1, head_size})`), because the
+/// output of a colwise layer is cut: each rank has its own heads. A module that fixes the number (as
+/// torch::nn::MultiheadAttention does) must use colwise_gather_output and rowwise_split_input: its matrices are cut,
+/// its attention is not.
 
 #include <torch/nn/module.h>
 
@@ -31,44 +32,45 @@ using layout::TensorStyle;
 /// How a module is cut over the ranks of tp.
 struct TensorParallelOptions {
   comm::Group group = {};  ///< the ranks of tp; empty: all of world()
-  TensorPlan plan = {};    ///< what no rule names stays whole on every rank
-  /// Between cut layers a rank goes on with tokens [r T / n, (r + 1) T / n) of [B, T, ...]: the norms there must have
-  /// the style sequence_parallel, their gradients are summed. (Passes without gradients work on whole rows.)
+  TensorPlan plan = {};    ///< parameters that no rule names stay whole on every rank
+  /// Between cut layers a rank continues with tokens [r T / n, (r + 1) T / n) of [B, T, ...]. The norms there must have
+  /// the style sequence_parallel; their gradients are summed. (Passes without gradients work on whole rows.)
   bool sequence_parallel = false;
-  /// Products of row-cut layers on [B, T, ...] are formed in two parts of the batch: the first is summed over the ranks
-  /// while the second is computed. (The sum of a column-cut layer's input gradients always goes on beside the gradients
-  /// of its weights.)
+  /// Products of row-cut layers on [B, T, ...] are computed in two parts of the batch: the first is summed over the
+  /// ranks while the second is computed. (The sum of a column-cut layer's input gradients always overlaps with the
+  /// gradients of its weights.)
   bool overlap_products = false;
-  bool check_values = true;  ///< false: the values come later, into the parts
-  /// Gives a parameter that has no memory yet (deferred construction) memory and its whole value; called right before
-  /// it is cut, so that no more than one is ever there whole. Empty: its initialisers do. Those that stay whole are not
-  /// asked for, and stay without memory.
+  bool check_values = true;  ///< false: the values are loaded later, into the parts
+  /// Gives a parameter without memory (deferred construction) memory and its whole value. Called right before the
+  /// parameter is cut, so that at most one is whole at any time. Empty: the module's initialisers run. Not called for
+  /// parameters that stay whole; they stay without memory.
   std::function<void(const std::string& name, const at::Tensor& parameter)> fill = {};
 };
 
 /// A parameter of which this rank holds a part.
 struct TensorParallelParameter {
-  std::string name;         ///< as the module's named_parameters() has it
+  std::string name;         ///< as in the module's named_parameters()
   at::Tensor parameter;     ///< the module's own, with the part as its value
   layout::TensorPart part;  ///< which elements of the whole parameter it is
 };
 
-/// A module whose parameters are cut over the ranks of tp, from now until restore().
+/// A module whose parameters are cut over the ranks of tp until restore().
 class TensorParallel {
  public:
-  /// Cuts the parameters: each rank keeps its part of the values it has, so all must have the same (a seed, a file).
-  /// Before a sharding engine or an optimizer sees them. Collective. Throws InputError, before anything is changed, for
-  /// a rule that matches nothing, a parameter that does not divide, ranks with other modules, plans or values. In the
-  /// first backward, for a parameter that is whole and whose gradients differ between the ranks: its rule is missing.
+  /// Cuts the parameters: each rank keeps its part of its own values, so all ranks must start with the same (a seed, a
+  /// file). Call before a sharding engine or an optimizer takes the parameters. Collective. Throws InputError, before
+  /// anything is changed, for a rule that matches nothing, a parameter that cannot be divided, or ranks with different
+  /// modules, plans or values. The first backward throws it for a whole parameter whose gradients differ between ranks:
+  /// a rule for it is missing.
   TensorParallel(torch::nn::Module& module, TensorParallelOptions options);
   TensorParallel(TensorParallel&&) noexcept;
   ~TensorParallel();  ///< the parameters stay cut
 
-  const TensorParallelOptions& options() const;  ///< as given; an empty group has become that of world()
-  /// In the order of registration, tied ones once; whole ones are left out.
+  const TensorParallelOptions& options() const;  ///< as given; an empty group is replaced by that of world()
+  /// In registration order, tied ones once; without whole parameters.
   const std::vector<TensorParallelParameter>& parameters() const;
-  /// Gives the module its whole parameters back, without gradients. Collective; after a sharding engine has given back
-  /// the parts.
+  /// Gives the module its whole parameters back, without gradients. Collective; call after a sharding engine has given
+  /// back the parts.
   void restore();
 
   struct Impl;
@@ -79,10 +81,10 @@ class TensorParallel {
 
 /// The shape that a parameter has without tensor parallelism.
 std::vector<std::int64_t> whole_shape(const at::Tensor& parameter);
-/// Something laid out like the part of `parameter` that this rank holds (its value, gradient, a state) -> the whole, on
-/// every rank of tp. Collective over them where the parameter is cut.
+/// Gathers a tensor laid out like this rank's part of `parameter` (its value, gradient, a state) into the whole, on
+/// every rank of tp. Collective over them if the parameter is cut.
 at::Tensor gather_tensor_parts(const at::Tensor& parameter, const at::Tensor& part);
-/// The part of `whole` that this rank holds of `parameter`; all of it where it is not cut.
+/// This rank's part of `whole`, as `parameter` is cut; all of it if `parameter` is not cut.
 at::Tensor own_tensor_part(const at::Tensor& parameter, const at::Tensor& whole);
 
 }  // namespace tessera

@@ -79,7 +79,7 @@ TEST(DdpReplicas, a_majority_tells_who_is_wrong) {
   EXPECT_EQ(describe_odd_ranks({1, 1, 2, 2}, ranks),
             " has other bits on ranks 6, 7 than on ranks 2, 3: either may be the wrong one");
   EXPECT_EQ(describe_odd_ranks({1, 2, 3}, {"0", "1", "2"}),
-            " has other bits on rank 1 than on rank 0, and others on rank 2: no majority tells which is right");
+            " has other bits on rank 1 than on rank 0, and others on rank 2: no majority shows which is right");
 }
 
 TEST(DdpReplicas, buffers_follow_rank_0_after_each_reduction) {

@@ -213,7 +213,8 @@ TEST(ExpertParallel, says_what_does_not_fit) {
       (void)own_experts(E, world.group());
       ADD_FAILURE() << "16 experts on 3 ranks";
     } catch (const InputError& error) {
-      EXPECT_NE(std::string(error.what()).find("16 experts do not divide among the 3 ranks"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("16 experts cannot be divided evenly among the 3 ranks"),
+                std::string::npos);
     }
   });
   const auto outcomes = run_ranks_outcomes(2, [](comm::World& world) {

@@ -185,7 +185,7 @@ TEST_F(FakeQuantize, GroupsMustBeEqual) {
             std::string::npos);
   EXPECT_NE(error_of<Error>([] {
               nn::rounded_to_bits(at::ones({3, 5}), {.bits = 2, .asymmetric = true});
-            }).find("numbers of 2 bits are symmetric"),
+            }).find("rounding to 2 bits must be symmetric"),
             std::string::npos);
 }
 

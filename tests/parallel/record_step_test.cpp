@@ -166,7 +166,7 @@ TEST(RecordStep, what_is_no_step_is_refused) {
   const auto record = [&](const std::function<void()>& body) {
     return error_of<InputError>([&] { record_step(*user.net, body); });
   };
-  EXPECT_NE(record([&] { user.loss(); }).find("body ran no backward()"), std::string::npos);
+  EXPECT_NE(record([&] { user.loss(); }).find("body did not call backward()"), std::string::npos);
   EXPECT_NE(record([&] {
               user.loss().backward();
               user.loss().backward();

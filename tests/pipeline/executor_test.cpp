@@ -432,9 +432,10 @@ TEST(PipelineFaults, NotFinite) {
 }
 
 TEST(PipelineFaults, SizesDeviate) {
-  expect_told(run_failing([](PipelineOptions&, Chain& chain) { chain.rows = {3, 3, 3, 3, 3, 2, 3, 3}; }), 0,
-              "pipeline: stage 0, micro-batch 5 (0SEND_F5): the output is Double [2, 2, 6], expected is Double [3, 2, "
-              "6]: as in the batch's first micro-batch");
+  expect_told(
+      run_failing([](PipelineOptions&, Chain& chain) { chain.rows = {3, 3, 3, 3, 3, 2, 3, 3}; }), 0,
+      "pipeline: stage 0, micro-batch 5 (0SEND_F5): the output is a Double [2, 2, 6], but expected a Double [3, 2, "
+      "6]: as in the batch's first micro-batch");
 }
 
 TEST(PipelineFaults, TheLastStageGivesNoLoss) {
@@ -448,7 +449,7 @@ TEST(PipelineFaults, TheLastStageGivesNoLoss) {
 TEST(PipelineFaults, StagesThatAreMissing) {
   run_ranks(1, [](comm::World& world) {
     PipelineExecutor executor({.group = world.group()});
-    EXPECT_NE(error_of([&] { executor.run(make_schedule("1f1b", {})); }).find("has stage 0 on rank 0"),
+    EXPECT_NE(error_of([&] { executor.run(make_schedule("1f1b", {})); }).find("puts stage 0 on rank 0"),
               std::string::npos);
     EXPECT_NE(error_of([&] { executor.run(make_schedule("1f1b", {.ranks = 2})); }).find("is for 2 ranks"),
               std::string::npos);

@@ -97,7 +97,7 @@ TEST(ModuleParts, OtherRanksLayersAreLetGo) {
     EXPECT_TRUE(memory.expired());
     if (world.rank() == 0) {
       EXPECT_EQ(error_of([&] { net->forward(batch_inputs(0)); }),
-                "layer '4' of a pipeline is in stage 1 on rank 1; this rank has let go of it: run batches through the "
+                "layer '4' of a pipeline is in stage 1 on rank 1; this rank has released it: run batches through the "
                 "pipeline");
       EXPECT_NE(
           error_of([&] { last->forward(batch_inputs(0)); }).find("layer '7' of a pipeline is in stage 1 on rank 1"),
@@ -297,10 +297,13 @@ TEST(ModuleParts, SchedulesFromFiles) {
     EXPECT_EQ(pipe.schedule().rank_of, made.rank_of);
     EXPECT_EQ(differs(train_in_pipeline(pipe, *net, 2), reference), "");
     auto other = small_sequential();
-    EXPECT_NE(error_of([&] { PipelineParallel(*other, with(path, 8)); }).find("has 4 micro-batches; the options say 8"),
+    EXPECT_NE(error_of([&] {
+                PipelineParallel(*other, with(path, 8));
+              }).find("has 4 micro-batches, but the options specify 8"),
               std::string::npos);
-    EXPECT_NE(error_of([&] { PipelineParallel(*other, with(path, 4, 1)); }).find("has 4 stages; the options say 2"),
-              std::string::npos);
+    EXPECT_NE(
+        error_of([&] { PipelineParallel(*other, with(path, 4, 1)); }).find("has 4 stages, but the options specify 2"),
+        std::string::npos);
   });
   std::filesystem::remove(path);
 }
@@ -373,10 +376,10 @@ TEST(ModuleErrors, AreToldBeforeAnythingRuns) {
     PipelineParallelOptions options = with("1f1b", 2);
     options.cut = PipelineCut::before({"4", "6"});
     EXPECT_EQ(said(options),
-              "pipeline: PipelineCut::before() names 2 layers, so it makes 3 stages; the schedule has 2: name 1");
+              "pipeline: PipelineCut::before() names 2 layers, so it makes 3 stages, but the schedule has 2: name 1");
     options.cut = PipelineCut::before({"9"});
     EXPECT_EQ(said(options),
-              "pipeline: PipelineCut::before() names '9', but no layer is called that; did you mean '0'?");
+              "pipeline: PipelineCut::before() names '9', but no layer has that name; did you mean '0'?");
     options = with("zbv", 2);
     options.cut = PipelineCut::before({"4", "3", "5"});
     EXPECT_EQ(said(options),
@@ -384,19 +387,19 @@ TEST(ModuleErrors, AreToldBeforeAnythingRuns) {
               "model's order");
     options.cut = PipelineCut::by_costs({1, 2});
     EXPECT_EQ(said(options),
-              "pipeline: PipelineCut::by_costs() has 2 costs; the model has 8 layers: give one for each");
+              "pipeline: PipelineCut::by_costs() has 2 costs, but the model has 8 layers: pass one cost per layer");
     options = with("1f1b", -1);
     EXPECT_NE(said(options).find("micro_batches = -1"), std::string::npos);
     EXPECT_NE(said(with("1f1c", 2)).find("1f1b"), std::string::npos);
     options = with("1f1b", 2);
     options.loss_reduction = comm::Reduction::max;
-    EXPECT_NE(said(options).find("as a mean or a sum"), std::string::npos);
+    EXPECT_NE(said(options).find("must be mean or sum"), std::string::npos);
 
     torch::nn::Sequential none, one(torch::nn::Linear(2, 2));
     EXPECT_EQ(error_of([&] { PipelineParallel(*none, with("1f1b", 2)); }),
               "pipeline: the torch::nn::Sequential has no layers");
     EXPECT_EQ(error_of([&] { PipelineParallel(*one, with("1f1b", 2)); }),
-              "pipeline: rank 1 of 2 would have no layers: 1 are cut in 2 stages; use fewer ranks or stages, or cut "
+              "pipeline: rank 1 of 2 would have no layers: 1 are cut into 2 stages; use fewer ranks or stages, or cut "
               "elsewhere (PipelineCut::before)");
 
     torch::nn::Sequential different(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2 + world.rank()));
@@ -407,7 +410,7 @@ TEST(ModuleErrors, AreToldBeforeAnythingRuns) {
     auto tied = tied_sequential(false, static_cast<std::uint64_t>(world.rank()));
     EXPECT_EQ(
         error_of([&] { PipelineParallel(*tied, with("1f1b", 2)); }),
-        "pipeline: tied parameter '0.weight' has other values on rank 1 than on rank 0; construct the module with "
+        "pipeline: tied parameter '0.weight' has different values on rank 1 than on rank 0; construct the module with "
         "the same seed on every rank");
 
     Listed net;
@@ -417,12 +420,13 @@ TEST(ModuleErrors, AreToldBeforeAnythingRuns) {
       return error_of([&] { PipelineParallel(*net, std::move(layers), with("1f1b", 2)); });
     };
     EXPECT_EQ(listed([](auto& layers) { layers.erase(layers.begin()); }),
-              "pipeline: parameter 'shift' belongs to no layer, so no rank would train it; name it, or its module, in "
+              "pipeline: parameter 'shift' does not belong to any layer, so no rank would train it; name it, or its "
+              "module, in "
               "the `modules` of the layer that uses it");
     EXPECT_EQ(listed([](auto& layers) { layers[1].name = "block.0"; }),
-              "pipeline: layer 'block.0' names 'block.0', which is no registered module or parameter; did you mean "
-              "'blocks.0'? (PipelineLayer::modules; {} means the one called as the layer is)");
-    EXPECT_NE(listed([](auto& layers) { layers[2].name = "blocks.0"; }).find("two layers are called 'blocks.0'"),
+              "pipeline: layer 'block.0' names 'block.0', which is not a registered module or parameter; did you mean "
+              "'blocks.0'? (PipelineLayer::modules; {} means the one with the layer's name)");
+    EXPECT_NE(listed([](auto& layers) { layers[2].name = "blocks.0"; }).find("two layers have the name 'blocks.0'"),
               std::string::npos);
     EXPECT_NE(listed([](auto& layers) { layers[0].modules = {"shift", "blocks"}; }).find("inside of it"),
               std::string::npos);
@@ -434,8 +438,9 @@ TEST(ModuleErrors, AreToldBeforeAnythingRuns) {
     torch::nn::Linear a(2, 2), b(2, 2);
     b->weight.set_data(a->weight.detach());
     torch::nn::Sequential views(a, b);
-    EXPECT_NE(error_of([&] { PipelineParallel(*views, with("1f1b", 2)); }).find("to tie them register the same tensor"),
-              std::string::npos);
+    EXPECT_NE(
+        error_of([&] { PipelineParallel(*views, with("1f1b", 2)); }).find("to tie them, register the same tensor"),
+        std::string::npos);
   });
 }
 
@@ -443,15 +448,17 @@ TEST(ModuleErrors, InBatches) {
   run_ranks(1, [](comm::World&) {
     auto net = small_sequential();
     PipelineParallel pipe(*net, with("1f1b", 3));
-    EXPECT_EQ(error_of([&] { pipe.train_batch(batch_inputs(0), batch_targets(0)); }),
-              "pipeline: inputs of sizes [8, 3, 6] are to be cut along dimension 0 in 3 micro-batches; give a multiple "
-              "of that many rows, or allow sizes to differ (variable_sizes)");
-    EXPECT_EQ(error_of([&] { pipe.train_batch(batch_inputs(0, 2), batch_targets(0, 2)); }),
-              "pipeline: inputs of sizes [2, 3, 6] are to be cut along dimension 0 in 3 micro-batches; give a multiple "
-              "of that many rows, or fewer micro-batches");
+    EXPECT_EQ(
+        error_of([&] { pipe.train_batch(batch_inputs(0), batch_targets(0)); }),
+        "pipeline: inputs of sizes [8, 3, 6] cannot be cut along dimension 0 into 3 micro-batches; give a multiple "
+        "of that many rows, or allow sizes to differ (variable_sizes)");
+    EXPECT_EQ(
+        error_of([&] { pipe.train_batch(batch_inputs(0, 2), batch_targets(0, 2)); }),
+        "pipeline: inputs of sizes [2, 3, 6] cannot be cut along dimension 0 into 3 micro-batches; give a multiple "
+        "of that many rows, or fewer micro-batches");
     EXPECT_EQ(error_of([&] { pipe.train_batch(at::Tensor(), batch_targets(0, 9)); }),
-              "pipeline: 0 micro-batches of inputs on rank 0, which has the first stage; give 3 defined tensors there, "
-              "or a batch to be cut");
+              "pipeline: 0 micro-batches of inputs on rank 0, which has the first stage; pass 3 defined tensors there, "
+              "or a batch to cut");
     EXPECT_NE(error_of([&] { pipe.train_batch(batch_inputs(0, 9), at::Tensor()); }).find("0 micro-batches of targets"),
               std::string::npos);
     auto again = small_sequential();
@@ -503,8 +510,8 @@ TEST(ModuleErrors, SeveralTensorsBetweenStages) {
       },
       run);
   EXPECT_EQ(outcomes[0].posted, (std::vector<std::string>{"1", "3"}));
-  EXPECT_NE(outcomes[0].error.find("pipeline: stage 0, micro-batch 0 (0F0): layer '1' gives a std::tuple<at::Tensor, "
-                                   "at::Tensor>; one tensor can be passed from stage to stage"),
+  EXPECT_NE(outcomes[0].error.find("pipeline: stage 0, micro-batch 0 (0F0): layer '1' returns a std::tuple<at::Tensor, "
+                                   "at::Tensor>; only a single tensor can be passed from stage to stage"),
             std::string::npos)
       << outcomes[0].error;
   EXPECT_FALSE(outcomes[1].ok);

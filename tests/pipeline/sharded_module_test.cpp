@@ -169,23 +169,25 @@ TEST(GatheringOncePerBatch, EnginesThatDoNotFitAreRefused) {
     };
     ShardingOptions sharding{.strategy = "full_shard", .group = alone, .stages = pp};
     EXPECT_EQ(said(sharding, Gathering::per_batch, false), "");
-    EXPECT_EQ(said(sharding, Gathering::per_batch, false, true),
-              "pipeline: attach() got an engine around 6 trained parameters; this rank's stages have 3: construct "
-              "tessera::Sharded around the same module, after the pipeline");
+    EXPECT_EQ(
+        said(sharding, Gathering::per_batch, false, true),
+        "pipeline: attach() was given an engine with 6 trained parameters, but this rank's stages have 3: construct "
+        "tessera::Sharded around the same module, after the pipeline");
     const std::string tied = said(sharding, Gathering::per_batch, true);
-    EXPECT_EQ(tied.find("construct this rank's with .held_by_earlier_stage") != std::string::npos, world.rank() == 1);
+    EXPECT_EQ(tied.find("construct this rank's engine with .held_by_earlier_stage") != std::string::npos,
+              world.rank() == 1);
     sharding.strategy = "zero2";
     EXPECT_EQ(said(sharding, Gathering::per_batch, false),
-              "pipeline: gathering once per batch does nothing under strategy 'zero2', which keeps parameters whole; "
-              "leave it out, or choose one that shards parameters (full_shard)");
+              "pipeline: gathering once per batch has no effect under strategy 'zero2', which keeps parameters whole; "
+              "remove it, or choose a strategy that shards parameters (full_shard)");
     sharding.stages = {};
     EXPECT_EQ(said(sharding, Gathering::per_micro_batch, false),
-              "pipeline: attach() got an engine that does not know of the other stages, so that its norms would be "
-              "those of one rank; construct it with .stages = the pipeline's group");
+              "pipeline: attach() was given an engine that does not know the other stages, so its norms would cover "
+              "one rank only; construct it with .stages = the pipeline's group");
     auto net = net_of_tables(false);
     const Sharded first(*net, {.strategy = "full_shard", .group = alone, .reshard_alone = true});
     const std::string late = error_of([&] { PipelineParallel(*net, options_for(pp, "1f1b", Gathering::per_batch)); });
-    EXPECT_NE(late.find("make the pipeline first"), std::string::npos) << late;
+    EXPECT_NE(late.find("construct the pipeline first"), std::string::npos) << late;
   });
 }
 

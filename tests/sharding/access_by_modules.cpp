@@ -118,7 +118,7 @@ std::vector<Access> values() {
        }},
       {"data_ptr()",
        then([](Run& run) { run.notes.push_back(at::full({}, run.net->first->weight.data_ptr<float>()[3])); }), "",
-       "not here now"},
+       "currently not in memory"},
       {"data_ptr() in an unsharded scope", then([](Run& run) {
          std::optional<Sharded::Unsharded> scope;
          if (run.sharded) scope.emplace(*run.sharded, Sharded::UnshardedOptions{});
@@ -238,7 +238,7 @@ std::vector<Access> modules() {
          run.net->train();
        })},
       {"module.save()", then([](Run& run) { run.notes.push_back(at::full({}, saved(*run.net).size())); }), "",
-       "not here now"},
+       "currently not in memory"},
       {"module.save() in an unsharded scope", then([](Run& run) {
          std::string bytes;
          {
@@ -428,13 +428,13 @@ std::vector<Access> sharing() {
          run.wrap();
          const auto second = run.wrapper(*other);
        },
-       "wrapped already"},
+       "already wrapped"},
       {"one module wrapped twice",
        [](Run& run) {
          run.wrap();
          const auto second = run.wrapper(*run.net);
        },
-       "wrapped already"},
+       "already wrapped"},
       {"a weight under two names",
        first([](Run& run) { run.net->register_parameter("tied", run.net->second->weight); })},
       {"a module under two names", first([](Run& run) {
@@ -455,7 +455,7 @@ std::vector<Access> sharing() {
          run.wrap();
          train_plainly(run);
        },
-       "", "holds a view of parameter 'second.weight'"},
+       "", "there is a view of parameter 'second.weight'"},
       {"detach() in forward", first([](Run& run) {
          run.net->in_forward = [&run](const at::Tensor& h) { return h * run.net->scale.detach().sum(); };
        })},

@@ -94,14 +94,14 @@ std::vector<Access> optimizers() {
          run.wrap();
          train(run, optimizer);
        },
-       "", "give optimizers sharded.parameters()"},
+       "", "pass sharded.parameters() to optimizers"},
       {"an optimizer of module->parameters()",
        [](Run& run) {
          run.wrap();
          SGD optimizer(run.net->parameters(), SGDOptions(0.1));
          train(run, optimizer);
        },
-       "", "give optimizers sharded.parameters()"},
+       "", "pass sharded.parameters() to optimizers"},
       {"a step by hand on data()", with_sgd([](Run& run) {
          for (const at::Tensor& p : run.parameters()) p.data().sub_(0.1 * p.grad());
        })},

@@ -492,7 +492,7 @@ TEST(Options, bad_ones_are_refused) {
     EXPECT_THROW(static_cast<void>(ShardingOptions{.strategy = "full_sharp"}), InputError);
     refused({.shard_group_size = 3}, "shard_group_size");
     refused({.strategy = "ddp", .shard_group_size = 2},
-            "shard_group_size does nothing under strategy 'ddp': it shards nothing");
+            "shard_group_size has no effect under strategy 'ddp': it shards nothing");
     refused({.wrap = by_class({"Liner"})}, "Linear");
     refused({.param_dtype = at::kBFloat16, .logical_shards = 4}, "logical_shards");
     refused({.logical_shards = 3}, "logical_shards");

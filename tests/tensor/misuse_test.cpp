@@ -64,7 +64,7 @@ TEST(TensorMisuse, of_plans) {
   expect_refused("which are not 5 equal blocks (packed_colwise:5)", cut({{"qkv", colwise, 5}}));
   expect_refused("norm1.weight has 1 dimensions and is no table", cut({{"blocks.0.norm1", embedding_rowwise}}));
   // Ranks that say different things.
-  expect_refused("ranks of world have other modules or plans", [](comm::World& world) {
+  expect_refused("ranks of world have different modules or plans", [](comm::World& world) {
     TensorPlan plan = heads_plan();
     if (world.rank() == 1) plan[1].style = rowwise;
     const TensorParallel parts(*heads_net().module, {.plan = plan});
@@ -81,7 +81,7 @@ TEST(TensorMisuse, of_plans) {
 
 TEST(TensorMisuse, of_the_order) {
   const auto cut = [](const User& user) { const TensorParallel parts(*user.module, {.plan = heads_plan()}); };
-  expect_refused("is cut already", [&](comm::World&) {
+  expect_refused("is already cut", [&](comm::World&) {
     const User user = heads_net();
     const TensorParallel parts(*user.module, {.plan = heads_plan()});
     cut(user);
@@ -92,7 +92,7 @@ TEST(TensorMisuse, of_the_order) {
       const Sharded sharded(*user.module, {.strategy = strategy});
       cut(user);
     });
-  expect_refused("has a gradient, of the whole parameter", [&](comm::World&) {
+  expect_refused("already has a gradient of the whole parameter", [&](comm::World&) {
     const User user = heads_net();
     some_loss(user).backward();
     cut(user);
@@ -100,7 +100,7 @@ TEST(TensorMisuse, of_the_order) {
 }
 
 TEST(TensorMisuse, of_sharded_modules) {
-  expect_refused("is sharded: cut the whole module first", [](comm::World&) {
+  expect_refused("is already sharded: cut the whole module first", [](comm::World&) {
     const auto net = std::make_shared<HeadsNetImpl>();
     const Sharded sharded(*net, {.strategy = "full_shard"});
     const TensorParallel parts(*net, {.plan = heads_plan()});
@@ -133,9 +133,8 @@ TEST(TensorMisuse, of_missing_rules) {
                  train(without(plan, "norm*"), true));
   TensorPlan cut_norm = without(plan, "norm*");
   cut_norm.push_back({"norm1|norm2", sequence_parallel});
-  expect_refused("'norm.weight' is whole on every rank of 'world', and their gradients of it differ",
-                 train(cut_norm, true));
-  expect_refused("(cut in dimension 1 over 'world') has, as rowwise, 32 of 64 inputs on this rank and is given 64",
+  expect_refused("'norm.weight' is whole on every rank of 'world', but its gradients differ", train(cut_norm, true));
+  expect_refused("(cut in dimension 1 over 'world') has, as rowwise, 32 of 64 inputs on this rank but was given 64",
                  train(without(plan, "up"), false));
   // Half of a layer is not cut: its matrix has all inputs, and is given those of this rank.
   run_ranks(2, [&](comm::World& world) {
@@ -163,14 +162,14 @@ TEST(TensorMisuse, of_missing_rules_after_a_step_that_says_nothing) {
 }
 
 TEST(TensorMisuse, of_tables) {
-  expect_refused("is a table that is cut as rowwise: give it the style embedding_rowwise", [](comm::World&) {
+  expect_refused("is an embedding but cut as rowwise: give it the style embedding_rowwise", [](comm::World&) {
     const User user = heads_net();
     TensorPlan plan = heads_plan();
     plan[3].style = rowwise;
     const TensorParallel parts(*user.module, {.plan = plan});
     (void)user.logits(at::zeros({2, 8}, at::kLong));
   });
-  expect_refused("comes before any table has handed out tokens", [](comm::World&) {
+  expect_refused("runs before any embedding has distributed the tokens", [](comm::World&) {
     const User user = heads_net();
     const TensorParallel parts(*user.module,
                                {.plan = {{"qkv", colwise, 3, 4}, {"out", rowwise}}, .sequence_parallel = true});
@@ -187,11 +186,12 @@ TEST(TensorMisuse, of_activations_in_sequence_parallelism) {
     const TensorParallel parts(*user.module, {.plan = plan, .sequence_parallel = true});
     (void)user.logits(at::zeros({2, 8}, at::kLong));
   });
-  expect_refused("T a multiple of the ranks; pad the sequence or leave sequence_parallel out", [](comm::World&) {
-    const User user = heads_net();
-    const TensorParallel parts(*user.module, {.plan = heads_plan(), .sequence_parallel = true});
-    (void)user.logits(at::zeros({2, 7}, at::kLong));
-  });
+  expect_refused("with T a multiple of the number of ranks; pad the sequence or remove sequence_parallel",
+                 [](comm::World&) {
+                   const User user = heads_net();
+                   const TensorParallel parts(*user.module, {.plan = heads_plan(), .sequence_parallel = true});
+                   (void)user.logits(at::zeros({2, 7}, at::kLong));
+                 });
 }
 
 TEST(TensorMisuse, of_operators_on_a_part) {
@@ -224,9 +224,9 @@ TEST(TensorMisuse, of_operators_on_a_part) {
       {"aten::index_select", [](T w) { return w.index_select(0, at::tensor({3})); }},
       {"aten::embedding", [](T w) { return at::embedding(w.t(), at::tensor({3})); }},
       {"aten::conv2d", [](T w) { return at::conv2d(at::ones({1, 16, 2, 2}), w.view({-1, 16, 1, 1})); }},
-      {"would draw other values into", [](T w) { return torch::nn::init::normal_(w); }},
-      {"would draw other values into", [](T w) { return torch::nn::init::xavier_uniform_(w); }},
-      {"would draw other values into", [](T w) { return at::randn_like(w); }},
+      {"would draw different values into", [](T w) { return torch::nn::init::normal_(w); }},
+      {"would draw different values into", [](T w) { return torch::nn::init::xavier_uniform_(w); }},
+      {"would draw different values into", [](T w) { return at::randn_like(w); }},
       {"aten::_foreach_norm", [](T w) { return at::_foreach_norm({w})[0]; }},
       {"aten::sum", [](T w) { return at::_foreach_mul({w, w}, 2.0)[1].sum(); }},
   };
@@ -248,7 +248,7 @@ TEST(TensorMisuse, of_operators_on_a_part) {
   // Parts of parts: rows of a matrix that is cut by rows.
   expect_use_refused("a view of a parameter that tensor parallelism has cut",
                      of_weight([](T w) { return at::linear(at::ones({2, 16}), w.slice(0, 0, 8)); }));
-  expect_use_refused("is used as a matrix [in, out], and its rule 'up' says [out, in]: set `transposed`",
+  expect_use_refused("is used as a matrix [in, out], but its rule 'up' specifies [out, in]: set `transposed`",
                      of_weight([](T w) { return at::ones({2, 32}).matmul(w); }));
   // A bias is a vector that is cut.
   expect_use_refused("'blocks.0.up.bias' (cut in dimension 0 over 'world')",
@@ -258,7 +258,7 @@ TEST(TensorMisuse, of_operators_on_a_part) {
   expect_use_refused("sparse gradients cannot be cut", [](const User& user) {
     (void)at::embedding(parameter(user, "token.weight"), at::tensor({1}), -1, false, /*sparse=*/true);
   });
-  expect_use_refused("token.weight has 37 rows; ids reach from 0 to 37",
+  expect_use_refused("token.weight has 37 rows, but ids range from 0 to 37",
                      [](const User& user) { (void)user.logits(at::tensor({0, 37}).view({1, 2})); });
 }
 
@@ -272,7 +272,7 @@ TEST(TensorMisuse, of_gradients_of_parts) {
     some_loss(user).backward();
     (void)parameter(user, "head.weight").grad().norm();
   });
-  expect_use_refused("operator aten::cat is given a view of a parameter that tensor parallelism has cut",
+  expect_use_refused("operator aten::cat was given a view of a parameter that tensor parallelism has cut",
                      [](const User& user) {
                        torch::optim::LBFGS optimizer(user.module->parameters());
                        optimizer.step([&] {

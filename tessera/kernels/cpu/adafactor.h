@@ -1,16 +1,16 @@
 #pragma once
 /// \file
 /// The parts of an Adafactor update (Shazeer & Stern 2018; transformers/optimization.py, Adafactor.step). Sums over
-/// whole parameters come between them, so the direction u is formed, chunk by chunk, as often as it is needed.
+/// whole parameters are needed between them, so the direction u is recomputed, chunk by chunk, as often as needed.
 
 #include <cstdint>
 
 namespace tessera::kernels {
 
-/// Where the sums of squares of a matrix go: binned sums (binned_sums.h), bin j of row r at row_bins[j * row_stride +
-/// r] and of column c at column_bins[j * column_stride + c]. 8 doubles behind the last column of the last bin are read
-/// and written, but not changed. A batch of matrices of `period` rows each: row r adds to the columns of matrix r /
-/// period, which follow those of the one before.
+/// Destination of the sums of squares of a matrix: binned sums (binned_sums.h), bin j of row r at row_bins[j *
+/// row_stride + r] and of column c at column_bins[j * column_stride + c]. 8 doubles after the last column of the last
+/// bin are read and written, but not changed. For a batch of matrices of `period` rows each, row r adds to the columns
+/// of matrix r / period, which follow those of the previous matrix.
 struct BinnedMatrix {
   double* row_bins;
   std::int64_t row_stride;
@@ -18,13 +18,13 @@ struct BinnedMatrix {
   std::int64_t column_stride;
   std::int64_t columns, period;
 };
-/// Adds the squares (floats, as torch forms them) of gradient_scale * g, of elements [begin, begin + n) of the
-/// flattened matrices, to their rows and columns; g points at the first of them. Row sums are left carried; the caller
-/// carries column sums before one of them has got 2^15 addends since it was carried last.
+/// Adds the squares (in float, as torch computes them) of gradient_scale * g, of elements [begin, begin + n) of the
+/// flattened matrices, to their rows and columns; g points at the first of these elements. Row sums are carried on
+/// return; the caller must carry column sums before any of them gets 2^15 addends since its last carry.
 void bin_squares(const float* g, float gradient_scale, std::int64_t begin, std::int64_t n, const BinnedMatrix& matrix);
 
 /// u[i] = row_factor[r] * column_factor[c] * (gradient_scale * g[i]) for the n elements from `begin` of a matrix as
-/// above; g and u point at the first of them.
+/// above; g and u point at the first of these elements.
 struct Factors {
   const float* row;     ///< [rows]
   const float* column;  ///< [rows / period * columns]
@@ -39,7 +39,7 @@ void adafactor_moment(const float* g, float gradient_scale, float* v, std::int64
 void adafactor_direction(const float* g, float gradient_scale, const float* v, std::int64_t n, float* u);
 
 struct AdafactorArgs {
-  double rate = 0;   ///< learning rate over what the update is divided by to clip it
+  double rate = 0;   ///< learning rate divided by the clipping divisor of the update
   double decay = 0;  ///< weight decay times learning rate
   double beta1 = 0;
 };

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// adafactor.h over F32, but for the sums (square_loops.h). Included by loops.h inside the anonymous namespace of a
+/// adafactor.h over F32, except for the sums (square_loops.h). Included by loops.h inside the anonymous namespace of a
 /// table.
 
 void factored_direction_loop(const float* g, float gradient_scale, std::int64_t begin, std::int64_t n, const Factors& f,

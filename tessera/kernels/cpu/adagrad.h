@@ -6,7 +6,7 @@
 
 namespace tessera::kernels {
 
-/// Names and meaning as torch.optim.Adagrad; the learning rate has decayed already.
+/// Names and meaning as in torch.optim.Adagrad; the learning rate must already include its decay.
 struct AdagradArgs {
   double learning_rate = 1e-2;
   double epsilon = 1e-10;
@@ -14,7 +14,7 @@ struct AdagradArgs {
   double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
 };
 
-/// Adagrad as torch/optim/adagrad.py _single_tensor_adagrad computes it, on n elements:
+/// Adagrad as computed by _single_tensor_adagrad of torch/optim/adagrad.py, on n elements:
 ///   g += wd * p;  s += g * g;  p -= lr * g / (sqrt(s) + eps)
 /// Element by element: the same bits wherever the range is cut.
 void adagrad(float* p, const float* g, float* s, std::int64_t n, const AdagradArgs& args);

@@ -8,7 +8,7 @@
 
 namespace tessera::kernels {
 
-/// Names and meaning as torch.optim.AdamW.
+/// Names and meaning as in torch.optim.AdamW.
 struct AdamwArgs {
   double learning_rate = 1e-3;
   double beta1 = 0.9;
@@ -20,13 +20,13 @@ struct AdamwArgs {
   bool decay_in_gradient = false;  ///< Adam: g += wd * p instead of p *= 1 - lr * wd
 };
 
-/// AdamW (Loshchilov & Hutter 2019) as torch/optim/adam.py _single_tensor_adam computes it, on n elements:
+/// AdamW (Loshchilov & Hutter 2019) as computed by _single_tensor_adam of torch/optim/adam.py, on n elements:
 ///   p *= 1 - lr * wd;  m += (g - m) * (1 - beta1);  v = v * beta2 + (1 - beta2) * g * g
 ///   p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// p, m, v are updated in place; none of the four ranges overlap. Element by element: the same bits wherever the range
 /// is cut.
 void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const AdamwArgs& args);
-/// The same with averages in bfloat16. p moves by the averages before they are rounded.
+/// The same with averages in bfloat16. p is updated with the averages before they are rounded.
 void adamw_bf16(float* p, const float* g, std::uint16_t* m, std::uint16_t* v, std::int64_t n, const AdamwArgs& args,
                 const Bf16Rounding& rounding);
 

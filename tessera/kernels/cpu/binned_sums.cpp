@@ -30,7 +30,7 @@ void merge_bins(double* into, std::int64_t into_stride, const double* from, std:
 void bin_values(double* bins, std::int64_t count, double* values) {
   carry_bins(bins, count);
   for (std::int64_t i = 0; i < count; ++i) {
-    // Rounding to nearest leaves ties and signs open; remainders in [0, grid of the next bin) are unique.
+    // Rounding to nearest leaves ties and signs ambiguous; remainders in [0, grid of the next bin) are unique.
     double sum = 0, borrowed = 0;
     for (int j = bin_count - 1; j >= 0; --j) {
       double digit = bins[j * count + i] - borrowed;

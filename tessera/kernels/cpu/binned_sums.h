@@ -1,11 +1,11 @@
 #pragma once
 /// \file
-/// Many sums of floats that are not negative at a time, without rounding: the order of additions and how they are
-/// shared out over threads and ranks do not matter. (Demmel & Nguyen's binned sums with bins at fixed exponents.)
+/// Many sums of non-negative floats at a time, without rounding: the order of additions and their division among
+/// threads and ranks do not matter. (Demmel & Nguyen's binned sums with bins at fixed exponents.)
 ///
-/// A sum is 8 doubles, bins: bin j holds multiples of its grid 2^(99 - 37 j), so adding to it is exact while fewer than
-/// 2^53 grids are in it. An addend is split over the bins; every finite float fits (the lowest grid is 2^-160). `bins`
-/// below means [bin_count][count].
+/// A sum consists of 8 doubles, its bins: bin j holds multiples of its grid 2^(99 - 37 j), so adding to it is exact
+/// while it holds fewer than 2^53 grids. An addend is split over the bins; every finite float fits (the lowest grid is
+/// 2^-160). `bins` below means [bin_count][count].
 
 #include <cstdint>
 
@@ -28,8 +28,8 @@ inline constexpr double bin_grid_table[bin_count] = {bin_grid(0), bin_grid(1), b
 inline constexpr double bin_rounder_table[bin_count] = {bin_rounder(0), bin_rounder(1), bin_rounder(2), bin_rounder(3),
                                                         bin_rounder(4), bin_rounder(5), bin_rounder(6), bin_rounder(7)};
 
-/// Moves what is too large for a bin into the next one, so that each but the top one is at most half a grid of the
-/// next: 2^16 such sums may then be added bin by bin, in doubles, exactly.
+/// Moves excess from each bin into the next larger one, so that each except the top one is at most half a grid of that
+/// one: 2^16 such sums may then be added bin by bin, in doubles, exactly.
 void carry_bins(double* bins, std::int64_t count);
 /// into += from for `count` sums, both carried before and after; bin j of sum i is at [j * stride + i].
 void merge_bins(double* into, std::int64_t into_stride, const double* from, std::int64_t from_stride,

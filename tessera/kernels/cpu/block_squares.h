@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// Sums of squares of fixed blocks, in double precision: what norms are made of (docs/strategies.md).
+/// Sums of squares of fixed blocks in double precision, from which norms are computed (docs/strategies.md).
 
 #include <cstdint>
 
 namespace tessera::kernels {
 
-/// Elements of a parameter whose squares one sum holds: shards are cut at multiples of it (layout::flat_alignment).
+/// Elements of a parameter per sum of squares: shards are cut at multiples of it (layout::flat_alignment).
 inline constexpr std::int64_t square_block = 64;
 
 /// sums[b] = sum of x[i]^2 over i in [64 b, min(64 b + 64, n)), for the (n + 63) / 64 blocks of n elements. Squares of

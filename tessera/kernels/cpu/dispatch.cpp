@@ -59,7 +59,7 @@ Isa isa() {
     for (const IsaChoice& choice : isa_choices()) {
       if (wish != std::string_view(isa_name(choice.isa))) continue;
       if (!choice.supported())
-        throw InputError(concat("TESSERA_ISA=", wish, ": this machine has at most ", isa_name(best)));
+        throw InputError(concat("TESSERA_ISA=", wish, ": this machine supports at most ", isa_name(best)));
       return choice.isa;
     }
     throw InputError(concat("TESSERA_ISA=", wish, ": expected ", known_names()));
@@ -173,11 +173,11 @@ void add_rows(const float* x, const float* delta, const float* bias, float* y, s
 }
 void reduce(const Reduce& what, std::int64_t n) {
   TESSERA_CHECK(what.input_count >= 1 && what.input_count <= max_reduce_inputs, "reduce of ", what.input_count,
-                " arrays; 1..", max_reduce_inputs, " are possible");
+                " arrays; 1..", max_reduce_inputs, " are supported");
   TESSERA_CHECK(what.output_count >= 1, "reduce into ", what.output_count, " arrays");
-  TESSERA_CHECK(what.fold != Fold::mean || what.number <= Number::fp16, "reduce: no mean of integers");
+  TESSERA_CHECK(what.fold != Fold::mean || what.number <= Number::fp16, "reduce: a mean of integers is not supported");
   TESSERA_CHECK(!what.fp32_output || what.number == Number::bf16 || what.number == Number::fp16,
-                "reduce: fp32 results are for bf16 and fp16");
+                "reduce: fp32_output requires bf16 or fp16 inputs");
   chosen().reduce(what, n);
 }
 void dropout(const float* x, float* y, std::int64_t n, std::uint64_t key, std::uint32_t first, std::uint32_t limit,

@@ -1,13 +1,14 @@
 #pragma once
 /// \file
-/// kernels/cpu/: single-threaded loops on raw pointers, without torch. Callers split the work over threads
+/// kernels/cpu/: single-threaded loops on raw pointers, without torch. Callers divide the work among threads
 /// (nn/parallel_for.h); an elementwise kernel gives the same bits wherever its range is cut. Each kernel is tested
 /// against a plain reference (tests/kernels/reference.h) for every instruction set; bench/kernels_bench.cpp prints its
 /// share of the memory or arithmetic bound.
 ///
-/// This header: which instruction set runs. The loops are written once, over the small vector type of isa/simd_*.h, and
-/// compiled once per set (isa/table_*.cpp): baseline, avx2 and avx512 on x86-64, baseline and neon on 64-bit ARM. The
-/// choice is made once, from what the processor says of itself; TESSERA_ISA=baseline|avx2|avx512|neon lowers it.
+/// This header: the choice of the instruction set. The loops are written once, over the small vector type of
+/// isa/simd_*.h, and compiled once per set (isa/table_*.cpp): baseline, avx2 and avx512 on x86-64, baseline and neon on
+/// 64-bit ARM. The set is chosen once, from the processor's feature flags; TESSERA_ISA=baseline|avx2|avx512|neon lowers
+/// it.
 
 #include <tessera/kernels/cpu/adafactor.h>
 #include <tessera/kernels/cpu/adagrad.h>
@@ -37,13 +38,13 @@ namespace tessera::kernels {
 
 enum class Isa { baseline, avx2, avx512, neon };
 
-/// The best instruction set of this machine (or the lower one that TESSERA_ISA names), decided at the first call.
+/// The best instruction set of this machine (or the lower one set by TESSERA_ISA), chosen at the first call.
 Isa isa();
 const char* isa_name(Isa isa);
-/// Those that this machine can run, the slowest first; `baseline` always.
+/// The sets that this machine can run, slowest first; always includes `baseline`.
 std::vector<Isa> supported_isas();
-/// True when matrix products in bf16 have instructions of their own (AVX512-BF16, AMX; FEAT_BF16 of ARM). Without them
-/// nn/gemm.h makes them in fp32, of operands that are widened.
+/// Whether there are instructions for bf16 matrix products (AVX512-BF16, AMX; FEAT_BF16 of ARM). Without them nn/gemm.h
+/// widens the operands and multiplies in fp32.
 bool has_bf16_instructions();
 /// The same for fp16 (AVX512-FP16; FEAT_FP16 of ARM).
 bool has_fp16_instructions();
@@ -94,7 +95,7 @@ struct Table {
   decltype(&kernels::adamw_eight_bits) adamw_eight_bits;
   decltype(&kernels::lion_eight_bits) lion_eight_bits;
 };
-/// Throws Error when this machine cannot run `isa`.
+/// Throws Error if this machine cannot run `isa`.
 const Table& table(Isa isa);
 
 }  // namespace tessera::kernels

@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// Random numbers that belong to a place: those of a line (a token of a row, say) are a function of its key and of the
-/// column, so parts of a line, drawn anywhere in any order, are parts of the same numbers.
+/// Random numbers that belong to a position: those of a line (for example a token of a row) are a function of its key
+/// and of the column, so parts of a line, drawn anywhere in any order, are parts of the same numbers.
 
 #include <cstdint>
 
 namespace tessera::kernels {
 
-// constexpr: nvcc compiles these functions for devices, too (--expt-relaxed-constexpr).
+// constexpr, because nvcc also compiles these functions for devices (--expt-relaxed-constexpr).
 
 /// A 32-bit finaliser (Wellons 2018, hash prospector, lowbias32).
 constexpr std::uint32_t mixed_bits(std::uint32_t x) {
@@ -16,8 +16,8 @@ constexpr std::uint32_t mixed_bits(std::uint32_t x) {
   return x ^ (x >> 16);
 }
 
-/// The number of column c of the line with `key`: mix(mix(c ^ low key) + high key), mix being mixed_bits(). Every key
-/// is a permutation of the 2^32 columns; keys should differ in all bits (mixed_key()).
+/// The number of column c of the line with `key`: mix(mix(c ^ low key) + high key), where mix is mixed_bits(). Every
+/// key is a permutation of the 2^32 columns; keys should differ in all bits (mixed_key()).
 constexpr std::uint32_t random_number(std::uint64_t key, std::uint32_t column) {
   return mixed_bits(mixed_bits(column ^ static_cast<std::uint32_t>(key)) + static_cast<std::uint32_t>(key >> 32));
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// dropout.h. Included by loops.h inside the anonymous namespace of a table; plain loops over integers, which compilers
-/// turn into vectors. The formula stands here again, as code for one instruction set may not be shared with the others
+/// vectorize. The formula is repeated here, because code for one instruction set must not be shared with the others
 /// (loops.h); a test compares the two.
 
 inline __attribute__((always_inline)) std::uint32_t random_bits(std::uint64_t key, std::uint32_t column) {

@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// Averages of an optimizer in eight bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"; the
-/// data types of bitsandbytes): blocks of 64 elements, each with a scale, and one of 256 numbers for every element.
+/// Optimizer averages in eight bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"; the data
+/// types of bitsandbytes): blocks of 64 elements with one scale each, and one of 256 numbers for every element.
 ///
-/// The scale is the block's value of the largest size, with its sign, so that this value is one of those that are kept
-/// exactly: it is 1 times the scale. (bitsandbytes divides by the absolute value, and its numbers end at -0.993: a
-/// negative value of the largest size loses 0.7 % there.) What was decoded is therefore encoded as it was, bit by bit,
-/// and may be saved as float32. Blocks have 64 elements, not bitsandbytes' 256, since parameters are divided over ranks
-/// at multiples of 64: codes and scales do not depend on the cuts. They take 68 bytes instead of 64.
+/// The scale is the block's value of largest magnitude, with its sign, so that this value is stored exactly, as 1 times
+/// the scale. (bitsandbytes divides by the absolute value, and its numbers end at -0.993: a negative value of largest
+/// magnitude loses 0.7 % there.) Decoded values are therefore encoded to the same bits again, and may be saved as
+/// float32. Blocks have 64 elements instead of bitsandbytes' 256, since parameters are divided over ranks at multiples
+/// of 64: codes and scales do not depend on the cuts. A block takes 68 bytes instead of 64.
 
 #include <tessera/kernels/cpu/adamw.h>
 #include <tessera/kernels/cpu/lion.h>
@@ -25,24 +25,25 @@ enum class EightBitMap : std::uint8_t {
   without_sign  ///< 0 ... 1: in seven decades 2, 4, 8, ... 128 numbers
 };
 
-/// The numbers, by code, ascending: the middles of equal parts of each decade [10^(d-7), 10^(d-6)], 0 and 1
+/// The numbers, by code, ascending: the midpoints of equal parts of each decade [10^(d-7), 10^(d-6)], 0 and 1
 /// (bitsandbytes' create_dynamic_map()). [256].
 const float* eight_bit_numbers(EightBitMap map);
 
-/// n numbers as they are kept.
+/// n numbers in encoded form.
 struct EightBits {
   std::uint8_t* codes;  ///< [n]
   float* scales;        ///< [ceil(n / 64)]
 };
 
-/// x [n], which begins with a block: the numbers nearest to x / scale. Halfway between two, within rounding, it may be
-/// either. A block whose values are all below 2^-100 has zeros; one with a NaN or an infinity becomes NaN.
+/// Encodes x [n], which starts at a block boundary: the numbers nearest to x / scale. Halfway between two, within
+/// rounding, it may be either. A block with all values below 2^-100 is stored as zeros; one with a NaN or an infinity
+/// becomes NaN.
 void encode_eight_bits(const float* x, std::int64_t n, EightBitMap map, EightBits to);
-/// And back: y[i] = number of code i times its block's scale.
+/// The inverse: y[i] = number of code i times its block's scale.
 void decode_eight_bits(EightBits from, std::int64_t n, EightBitMap map, float* y);
 
-/// adamw() with averages in eight bits, m with_sign, v without_sign: decoded, updated, encoded, in one pass. p moves by
-/// the averages before they are rounded.
+/// adamw() with averages in eight bits, m with_sign, v without_sign: decoded, updated and encoded in one pass. p is
+/// updated with the averages before they are rounded.
 void adamw_eight_bits(float* p, const float* g, EightBits m, EightBits v, std::int64_t n, const AdamwArgs& args);
 /// lion() with its average in eight bits, with_sign.
 void lion_eight_bits(float* p, const float* g, EightBits m, std::int64_t n, const LionArgs& args);

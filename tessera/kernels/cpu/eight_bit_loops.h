@@ -1,21 +1,21 @@
 #pragma once
 /// \file
-/// eight_bit.h. Included by loops.h inside the anonymous namespace of a table, behind optimizer_loops.h.
+/// eight_bit.h. Included by loops.h inside the anonymous namespace of a table, after optimizer_loops.h.
 ///
-/// How codes are found without a search. In decade d the numbers are the middles of equal parts, 2^d of them (twice as
-/// many without sign), so the part that holds x is the integral part of a line in x, and numbered from the decade's
-/// 2^d on (2^(d+1)) the parts of all decades are numbered consecutively. The lines of neighbouring decades meet where
-/// the decades do, and each rises five times less than the one below: the number of x's part is their least. One thing
-/// is to be put right: between the last number of a decade and the first of the next the middle lies 0.2 of a part
-/// above the decade's end.
+/// How codes are found without a search. In decade d the numbers are the midpoints of equal parts, 2^d of them (twice
+/// as many without sign), so the part that contains x is the integer part of a linear function of x; numbered from 2^d
+/// on in decade d (2^(d+1) without sign), the parts of all decades are numbered consecutively. The lines of
+/// neighbouring decades meet where the decades do, and each is a fifth as steep as the one below, so the number of x's
+/// part is their minimum. One correction is needed: the midpoint between the last number of a decade and the first of
+/// the next is 0.2 of a part above the decade's end.
 
 constexpr int dynamic_decades = 7;
 
-/// A map in sizes (absolute values) and parts.
+/// A map in magnitudes and parts.
 struct DynamicParts {
   float slopes[dynamic_decades], offsets[dynamic_decades];
-  float least, most;      ///< sizes below `least` are nearest to 0, those above `most` to 1
-  int first, last, zero;  ///< the part of the smallest number, 1's, 0's
+  float least, most;      ///< magnitudes below `least` are nearest to 0, those above `most` to 1
+  int first, last, zero;  ///< the part of the smallest number, of 1, and of 0
 };
 
 template <bool WithSign>
@@ -34,13 +34,13 @@ constexpr DynamicParts make_dynamic_parts() {
   return parts;
 }
 
-// The compiler's own vectors, which can be compared and chosen from.
+// The compiler's own vectors, which support comparison and selection.
 constexpr int code_lanes = F32::width < 4 ? 4 : F32::width;
 using Floats = float __attribute__((vector_size(code_lanes * 4)));
 using Ints = int __attribute__((vector_size(code_lanes * 4)));
 using Bytes = std::uint8_t __attribute__((vector_size(code_lanes)));
 
-/// Codes of the numbers nearest to x * factor, of a whole block.
+/// Codes of the numbers nearest to x * factor, for a whole block.
 template <bool WithSign>
 inline __attribute__((always_inline)) void dynamic_codes(const float* x, float factor, std::uint8_t* codes) {
   constexpr DynamicParts parts = make_dynamic_parts<WithSign>();
@@ -60,7 +60,7 @@ inline __attribute__((always_inline)) void dynamic_codes(const float* x, float f
     __builtin_memcpy(&line, lines + i, sizeof line);
     Ints bits;
     __builtin_memcpy(&bits, &value, sizeof bits);
-    const Ints sign = bits >> 31;  // -1 of a negative number, else 0
+    const Ints sign = bits >> 31;  // -1 for a negative number, else 0
     bits = WithSign ? bits & 0x7fffffff : bits;
     Floats size;
     __builtin_memcpy(&size, &bits, sizeof size);
@@ -71,7 +71,7 @@ inline __attribute__((always_inline)) void dynamic_codes(const float* x, float f
     part = size > parts.most ? parts.last + Ints{} : part;
     part = size < parts.least ? parts.zero + Ints{} : part;
     if constexpr (WithSign) {
-      part += part == parts.last ? sign : Ints{};  // there is no -1
+      part += part == parts.last ? sign : Ints{};  // -1 is not in the map
       part = 127 + ((part ^ sign) - sign);
     } else {
       part -= 1;
@@ -81,7 +81,7 @@ inline __attribute__((always_inline)) void dynamic_codes(const float* x, float f
   }
 }
 
-/// x: a block, with zeros behind its first n.
+/// x: a block, padded with zeros after its first n.
 template <bool WithSign>
 inline __attribute__((always_inline)) void encode_block(const float* x, std::int64_t n, std::uint8_t* codes,
                                                         float* scale) {

@@ -2,7 +2,7 @@
 /// \file
 /// A row as vectors. Included by the *_loops.h inside the anonymous namespace of a table.
 
-/// Calls f(vector index, lanes) for each vector of a row: `lanes` is F32::width but for the last one.
+/// Calls f(vector index, lanes) for each vector of a row: `lanes` is F32::width except for the last one.
 template <class F>
 inline __attribute__((always_inline)) void for_vectors(std::int64_t n, const F& f) {
   std::int64_t i = 0;

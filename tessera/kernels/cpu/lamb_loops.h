@@ -2,7 +2,7 @@
 /// \file
 /// lamb.h over F32. Included by loops.h inside the anonymous namespace of a table.
 
-/// AdamW's vectors serve: step_size without the learning rate, gradient_decay is the decay of the direction.
+/// Uses AdamW's vectors: step_size is without the learning rate, gradient_decay is the decay of the direction.
 inline AdamwVectors lamb_vectors(AdamwArgs a) {
   a.learning_rate = 1;
   return adamw_vectors(a);

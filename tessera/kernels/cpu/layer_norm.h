@@ -19,8 +19,8 @@ void layer_norm(const LayerNormForward& a, std::int64_t rows, std::int64_t colum
 /// g = dy * weight, n = (sum - mean) * rstd:
 ///   dx = dsum + rstd * (g - average(g) - n * average(g n))
 ///   dweight += sum of dy n;  dbias += sum of dy;  ddelta_bias += sum of dx
-/// sum, dy, dsum, dx [rows, columns]; dsum (gradient that reaches the sum along the residual stream) and ddelta_bias
-/// may be null; dx may be dy or dsum. The three column sums are added to.
+/// sum, dy, dsum, dx [rows, columns]; dsum (the residual stream's gradient of the sum) and ddelta_bias may be null; dx
+/// may be dy or dsum. The three column sums are added to existing values.
 struct LayerNormBackward {
   const float *sum, *dy, *dsum, *weight, *mean, *rstd;
   float *dx, *dweight, *dbias, *ddelta_bias;

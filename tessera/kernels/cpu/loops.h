@@ -1,7 +1,7 @@
 /// \file
-/// Every loop of kernels/cpu over the vector type that the including table_*.cpp has defined, and the table of them.
-/// Only built-ins and intrinsics here: a std:: template instantiated under -mavx512f would be emitted as a weak symbol
-/// that the linker may hand to a machine without AVX-512.
+/// Every loop of kernels/cpu over the vector type defined by the including table_*.cpp, and the table of them. Uses
+/// only built-ins and intrinsics: a std:: template instantiated under -mavx512f would be emitted as a weak symbol that
+/// the linker may use on a machine without AVX-512.
 
 #include <tessera/kernels/cpu/attention/attention_loops.h>
 #include <tessera/kernels/cpu/dropout_loops.h>

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
 /// Elementwise updates over F32 (adamw.h, sgd.h, lion.h, adagrad.h, rmsprop.h). Included by loops.h inside the
-/// anonymous namespace of a table. Full vectors and the masked tail run the same function: no element is rounded
-/// otherwise.
+/// anonymous namespace of a table. Full vectors and the masked tail run the same function, so that all elements are
+/// rounded alike.
 
 #include <tessera/kernels/cpu/state_loops.h>
 
-inline F32 rounded(double x) { return F32::of(static_cast<float>(x)); }  // scalars are formed in double, as in Python
+inline F32 rounded(double x) { return F32::of(static_cast<float>(x)); }  // scalars are computed in double, as in Python
 
 struct AdamwVectors {
   F32 decay, gradient_decay, one_minus_beta1, beta2, one_minus_beta2, step_size, sqrt_correction2, epsilon,
@@ -27,7 +27,7 @@ inline AdamwVectors adamw_vectors(const AdamwArgs& a) {
           rounded(a.gradient_scale)};
 }
 
-/// The same bits as kernels/cuda/adamw.cu: fma() says where a product and a sum round once.
+/// The same bits as kernels/cuda/adamw.cu: fma() marks where a product and a sum are rounded once.
 template <bool DecayInGradient>
 inline __attribute__((always_inline)) void adamw_vector(const AdamwVectors& c, F32& p, F32 g, F32& m, F32& v) {
   g = g * c.gradient_scale;

@@ -34,7 +34,7 @@ const DynamicNumbers& numbers() {
   return made;
 }
 
-/// Halfway between neighbours.
+/// Midpoints between neighbours.
 const std::array<float, dynamic_count - 1>& bounds() {
   static const auto made = [] {
     std::array<float, dynamic_count - 1> between{};

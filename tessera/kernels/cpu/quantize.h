@@ -1,20 +1,20 @@
 #pragma once
 /// \file
-/// Numbers of four and of eight bits that weights are kept as, the formats of bitsandbytes. Four bits: blocks of 64
-/// values, each with its largest absolute value (absmax), and one of 16 numbers of [-1, 1] for every value: NF4, the
-/// quantiles of a normal distribution (Dettmers et al. 2023, "QLoRA", appendix E), or FP4, a sign, two bits of exponent
-/// and one behind the leading one. Eight bits: a row of int8 with one absmax (Dettmers et al. 2022, "LLM.int8()"). And
-/// for the absmax themselves a byte each, of the dynamic data type (Dettmers 2016; Dettmers et al. 2022).
+/// Four-bit and eight-bit storage of weights, in the formats of bitsandbytes. Four bits: blocks of 64 values, each with
+/// its largest absolute value (absmax), and one of 16 numbers of [-1, 1] for every value: NF4, the quantiles of a
+/// normal distribution (Dettmers et al. 2023, "QLoRA", appendix E), or FP4, a sign, two bits of exponent and one
+/// mantissa bit. Eight bits: a row of int8 with one absmax (Dettmers et al. 2022, "LLM.int8()"). The absmax themselves
+/// can be stored in a byte each, in the dynamic data type (Dettmers 2016; Dettmers et al. 2022).
 
 #include <cstdint>
 
 namespace tessera::kernels {
 
-/// Which 16 numbers the four bits of a code stand for.
+/// The 16 numbers represented by four-bit codes.
 enum class FourBits : std::uint8_t { nf4, fp4 };
 
 constexpr std::int64_t four_bit_block = 64;  ///< values that share an absmax
-constexpr std::int64_t dynamic_block = 256;  ///< and absmax that share one of their own
+constexpr std::int64_t dynamic_block = 256;  ///< absmax values that share a second-level absmax
 constexpr std::int64_t four_bit_count = 16;  ///< codes of four bits
 constexpr std::int64_t dynamic_count = 256;  ///< codes of the dynamic data type
 
@@ -39,27 +39,27 @@ inline constexpr float fp4_numbers[four_bit_count] = {
     0.0f,  0.0625f / 12,  8.0f / 12,  12.0f / 12,  4.0f / 12,  6.0f / 12,  2.0f / 12,  3.0f / 12,
     -0.0f, -0.0625f / 12, -8.0f / 12, -12.0f / 12, -4.0f / 12, -6.0f / 12, -2.0f / 12, -3.0f / 12};
 
-/// x [n], which begins with a block -> absmax [ceil(n / 64)] and codes [ceil(n / 2)], two in a byte, the first of them
-/// in the upper half. A value becomes the nearest number times absmax; halfway between two, the lower one of NF4, the
-/// one nearer to 0 of FP4. A block of zeros has zeros; one with a NaN or an infinity an absmax that is not finite. The
-/// rest of a last byte is the code of 0.
+/// Quantizes x [n], which starts at a block boundary, into absmax [ceil(n / 64)] and codes [ceil(n / 2)], two per byte,
+/// the first in the upper half. A value becomes the nearest number times absmax; halfway between two, the lower one of
+/// NF4, the one nearer to 0 of FP4. A block of zeros is stored as zeros; one with a NaN or an infinity gets a
+/// non-finite absmax. The unused half of the last byte is the code of 0.
 void quantize_four_bits(const float* x, std::int64_t n, FourBits type, std::uint8_t* codes, float* absmax);
-/// And back: y[i] = number of code i * absmax[i / 64].
+/// The inverse: y[i] = number of code i * absmax[i / 64].
 void dequantize_four_bits(const std::uint8_t* codes, const float* absmax, std::int64_t n, FourBits type, float* y);
 
-/// x [rows, columns] -> absmax [rows] and codes [rows, columns]: x * 127 / absmax, to nearest, ties to even. A row of
-/// zeros has zeros; one with a NaN or an infinity an absmax that is not finite.
+/// Quantizes x [rows, columns] into absmax [rows] and codes [rows, columns]: x * 127 / absmax, to nearest, ties to
+/// even. A row of zeros is stored as zeros; one with a NaN or an infinity gets a non-finite absmax.
 void quantize_int8_rows(const float* x, std::int64_t rows, std::int64_t columns, std::int8_t* codes, float* absmax);
-/// And back: y = code * (absmax / 127).
+/// The inverse: y = code * (absmax / 127).
 void dequantize_int8_rows(const std::int8_t* codes, const float* absmax, std::int64_t rows, std::int64_t columns,
                           float* y);
 
 /// The numbers of the dynamic data type, ascending, from -0.99296875 to 1: seven decades with 1, 2, 4, ... 64 numbers
 /// of each sign, the means of neighbours that divide [0.1, 1] evenly (bitsandbytes' create_dynamic_map()). [256].
 const float* dynamic_numbers();
-/// x [n] -> codes [n] and absmax [ceil(n / 256)]: the nearest numbers to x / absmax; halfway the lower one.
+/// Quantizes x [n] into codes [n] and absmax [ceil(n / 256)]: the numbers nearest to x / absmax; halfway the lower one.
 void quantize_dynamic(const float* x, std::int64_t n, std::uint8_t* codes, float* absmax);
-/// And back, of values first ... first + n - 1: y[i] = number of code first + i * its block's absmax + offset.
+/// The inverse, for values first ... first + n - 1: y[i] = number of code first + i * its block's absmax + offset.
 void dequantize_dynamic(const std::uint8_t* codes, const float* absmax, float offset, std::int64_t first,
                         std::int64_t n, float* y);
 

@@ -1,19 +1,18 @@
 #pragma once
 /// \file
 /// quantize.h. Included by loops.h inside the anonymous namespace of a table. Codes are looked up 16 at a time by
-/// Numbers16 (simd_*.h); finding them is a plain loop over the bounds between neighbours, which compilers turn into
-/// vectors.
+/// Numbers16 (simd_*.h); finding them is a plain loop over the bounds between neighbours, which compilers vectorize.
 
 /// The upper bounds of NF4's codes 0 ... 14, halfway between neighbours.
 constexpr float nf4_bounds[] = {
     -0.8480964004993439f,  -0.6106329262256622f,   -0.4599952697753906f, -0.33967943489551544f, -0.23460740596055984f,
     -0.13791173323988914f, -0.045525018125772476f, 0.03979014977812767f, 0.1202552504837513f,   0.2035212516784668f,
     0.2920137718319893f,   0.3893125355243683f,    0.5016634166240692f,  0.6427869200706482f,   0.8614784181118011f};
-/// The upper bounds of FP4's sizes in ascending order, and the codes of those.
+/// The upper bounds of FP4's magnitudes in ascending order, and their codes.
 constexpr float fp4_bounds[] = {0.00260417f, 0.0859375f, 0.20833333f, 0.29166667f, 0.4166667f, 0.583333f, 0.8333333f};
 constexpr std::uint8_t fp4_codes[] = {0, 1, 6, 7, 4, 5, 2, 3};
 
-/// The largest absolute value; a NaN where there is one.
+/// The largest absolute value; NaN if there is a NaN.
 inline float absmax_of(const float* x, std::int64_t n) {
   float most = 0;
   int odd = 0;
@@ -25,7 +24,7 @@ inline float absmax_of(const float* x, std::int64_t n) {
   return odd ? __builtin_nanf("") : most;
 }
 
-/// Codes of n <= 64 values, one in a byte.
+/// Codes of n <= 64 values, one per byte.
 inline void nf4_codes_of(const float* x, float factor, std::int64_t n, std::uint8_t* codes) {
   for (std::int64_t i = 0; i < n; ++i) {
     const float value = x[i] * factor;
@@ -52,7 +51,7 @@ void quantize_four_bits_loop(const float* x, std::int64_t n, FourBits type, std:
     alignas(64) std::uint8_t found[four_bit_block];
     __builtin_memset(found, nf4 ? 7 : 0, sizeof found);
     const float factor = 1 / most;
-    if (most > 0 && factor <= __FLT_MAX__)  // else the values are below what a product can tell from 0
+    if (most > 0 && factor <= __FLT_MAX__)  // otherwise a product cannot distinguish the values from 0
       nf4 ? nf4_codes_of(x + begin, factor, count, found) : fp4_codes_of(x + begin, factor, count, found);
     for (std::int64_t i = 0; i < count; i += 2)
       codes[(begin + i) / 2] = static_cast<std::uint8_t>(found[i] << 4 | found[i + 1]);
@@ -79,7 +78,7 @@ void quantize_int8_rows_loop(const float* x, std::int64_t rows, std::int64_t col
   for (std::int64_t r = 0; r < rows; ++r, x += columns, codes += columns) {
     const float most = absmax_of(x, columns), factor = most > 0 ? 127 / most : 0;
     absmax[r] = most;
-    // The product may be above 127 by a rounding, or, for what is not normal, be infinite or NaN.
+    // The product may exceed 127 by a rounding or, for subnormal values, be infinite or NaN.
     for (std::int64_t c = 0; c < columns; ++c) {
       const float value = __builtin_rintf(x[c] * factor);
       codes[c] = static_cast<std::int8_t>(value > 127 ? 127 : value > -127 ? value : -127);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The arithmetic of collectives: R arrays become one, element by element, in a fixed order.
+/// Arithmetic of collectives: reduces R arrays to one, element by element, in a fixed order.
 
 #include <cstdint>
 
@@ -16,27 +16,28 @@ constexpr std::int64_t size_of(Number number) {
 }
 
 /// out[i] = op(...op(op(start[i], x_0[i]), x_1[i])..., x_{R-1}[i]) for n elements, strictly from the left; without
-/// `start` the fold begins with x_0. bf16 and fp16 are folded in fp32 and rounded once (to nearest even; a NaN stays a
-/// NaN); integers wrap around. A mean divides the sum once, before that rounding; it is not for integers. NaN wins in
-/// min and max. Every element sees the same operations in the same order, so the bits (of numbers; a NaN's payload
-/// apart) depend neither on where a range is cut nor on the instruction set.
+/// `start` the fold begins with x_0. bf16 and fp16 are folded in fp32 and rounded once (to nearest even; a NaN stays
+/// NaN); integers wrap around. A mean divides the sum once, before that rounding; it is not supported for integers. min
+/// and max return NaN if any input is NaN. Every element undergoes the same operations in the same order, so the bits
+/// (except for a NaN's payload) depend neither on where a range is cut nor on the instruction set.
 struct Reduce {
   Number number = Number::fp32;  ///< type of the inputs
   Fold fold = Fold::sum;
-  const void* const* inputs = nullptr;  ///< [input_count] arrays of n numbers, of any alignment
+  const void* const* inputs = nullptr;  ///< [input_count] arrays of n numbers, with any alignment
   int input_count = 0;                  ///< 1..64; R
-  void* const* outputs = nullptr;       ///< [output_count], each gets the whole result; one may be an input or `start`
+  void* const* outputs = nullptr;       ///< [output_count]; each receives the whole result; one may be an input or
+                                        ///< `start`
   int output_count = 1;                 ///< >= 1
-  const void* start = nullptr;          ///< n numbers of the output's kind, or null
+  const void* start = nullptr;          ///< n numbers of the output's type, or null
   bool fp32_output = false;             ///< inputs bf16 or fp16: `start` and the outputs are fp32, nothing is rounded
   std::int64_t divisor = 0;             ///< divisor of a mean; 0: R
-  bool stream = false;                  ///< non-temporal stores: for outputs that leave the cache before they are read
+  bool stream = false;                  ///< non-temporal stores, for outputs that leave the cache before they are read
 };
-/// Throws Error for counts out of range, a mean of integers, fp32_output of another kind.
+/// Throws Error for counts out of range, a mean of integers, and fp32_output with other input types.
 void reduce(const Reduce& what, std::int64_t n);
 
-/// Bytes from which non-temporal stores are worth their price (no line is read before it is overwritten, but the result
-/// is not in the cache either). A caller that cuts a range passes the size of the whole.
+/// Size in bytes from which non-temporal stores pay off (no line is read before it is overwritten, but the result is
+/// not in the cache either). A caller that cuts a range passes the size of the whole.
 constexpr std::int64_t stream_bytes = std::int64_t{1} << 20;
 
 /// memcpy with non-temporal stores; ranges do not overlap.

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// reduce.h over vectors of 64 bytes (GCC's vector extension; the compiler splits them into what the instruction set
-/// has). Included by table_*.cpp inside an anonymous namespace, once per instruction set. There is one operation per
-/// element and step, so nothing can be contracted; the rest of a range runs through the same vectors, padded.
+/// supports). Included by table_*.cpp inside an anonymous namespace, once per instruction set. There is one operation
+/// per element and step, so nothing can be contracted; the rest of a range runs through the same vectors, padded.
 
 template <class T, int Lanes>
 struct VectorOf {
@@ -12,7 +12,7 @@ template <class T>
 using Line = typename VectorOf<T, 64 / sizeof(T)>::type;
 using Words16 = VectorOf<std::uint16_t, 16>::type;
 
-/// Numbers in memory <-> a line of those that are computed with.
+/// Converts between numbers in memory and a line of numbers to compute with.
 template <class T>
 struct Plain {
   using Stored = T;
@@ -22,7 +22,7 @@ struct Plain {
   static void pack(const Line<T>& v, Line<T>& out) { out = v; }
   using Packed = Line<T>;
 };
-/// Halves: F32 (simd_*.h) knows the conversions, for vectors of its own width.
+/// Half precision: F32 (simd_*.h) provides the conversions, for vectors of its own width.
 template <F32 (*From)(const void*), void (F32::*To)(void*) const>
 struct HalfNumbers {
   using Stored = std::uint16_t;
@@ -46,7 +46,7 @@ struct HalfNumbers {
 using Bf16 = HalfNumbers<F32::from_bf16, &F32::to_bf16>;
 using Fp16 = HalfNumbers<F32::from_fp16, &F32::to_fp16>;
 
-/// Sums and products of integers wrap around: they are formed without sign.
+/// Sums and products of integers wrap around, so they are computed unsigned.
 template <class T>
 struct Wrapping {
   using type = T;
@@ -76,7 +76,7 @@ struct Product {
     a = a * x;
   }
 };
-/// A comparison with NaN is false: x replaces a unless a is the one that is NaN.
+/// A comparison with NaN is false: x replaces a, unless a itself is NaN.
 struct Min {
   template <class V>
   static void apply(V& a, const V& x) {
@@ -98,7 +98,7 @@ inline __attribute__((always_inline)) void put(void* to, const V& v, bool stream
     __builtin_memcpy(to, &v, sizeof v);
 }
 
-/// N lines that begin at element i.
+/// Folds N lines that start at element i.
 template <class In, class Out, class Op, int N>
 inline __attribute__((always_inline)) void fold_lines(const Reduce& what, std::int64_t i, typename In::Computed divisor,
                                                       unsigned long stream) {
@@ -128,10 +128,10 @@ inline __attribute__((always_inline)) void fold_lines(const Reduce& what, std::i
       put(static_cast<typename Out::Stored*>(what.outputs[o]) + i + k * lanes, packed[k], stream >> o & 1);
 }
 
-/// Fewer elements than a line, through padded copies.
+/// Folds fewer elements than a line, through padded copies.
 template <class In, class Out, class Op>
 void fold_rest(const Reduce& what, std::int64_t i, std::int64_t n, typename In::Computed divisor) {
-  if (what.input_count < 1) __builtin_unreachable();  // reduce() has checked it; g++ warns of empty `rows` otherwise
+  if (what.input_count < 1) __builtin_unreachable();  // reduce() has checked it; otherwise g++ warns about empty `rows`
   using Stored = typename In::Stored;
   alignas(64) Stored rows[max_reduce_inputs][In::lanes];
   alignas(64) typename Out::Stored start[In::lanes] = {}, result[In::lanes];
@@ -163,7 +163,7 @@ void fold_range(const Reduce& what, std::int64_t n) {
   std::int64_t i = 0;
   unsigned long stream = 0;  // bit o: output o is written past the cache
   if (what.stream) {
-    // Non-temporal stores want aligned addresses: the first output decides where lines begin.
+    // Non-temporal stores need aligned addresses: the first output determines where lines begin.
     const auto misaligned = [&](int o, std::int64_t element) {
       return (reinterpret_cast<std::uintptr_t>(what.outputs[o]) +
               static_cast<std::uintptr_t>(element) * sizeof(Stored)) %

@@ -6,7 +6,7 @@
 
 namespace tessera::kernels {
 
-/// Names and meaning as torch.optim.RMSprop.
+/// Names and meaning as in torch.optim.RMSprop.
 struct RmspropArgs {
   double learning_rate = 1e-2;
   double alpha = 0.99;  ///< decay of the averages
@@ -16,7 +16,7 @@ struct RmspropArgs {
   double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
 };
 
-/// RMSprop as torch/optim/rmsprop.py _single_tensor_rmsprop computes it, on n elements:
+/// RMSprop as computed by _single_tensor_rmsprop of torch/optim/rmsprop.py, on n elements:
 ///   g += wd * p;  v = alpha * v + (1 - alpha) * g * g
 ///   a += (1 - alpha) * (g - a);  d = sqrt(v - a * a) + eps     a nullptr: d = sqrt(v) + eps
 ///   b = momentum * b + g / d;    p -= lr * b                   b nullptr: p -= lr * g / d

@@ -8,7 +8,7 @@
 
 namespace tessera::kernels {
 
-/// Names and meaning as torch.optim.SGD (dampening 0).
+/// Names and meaning as in torch.optim.SGD (dampening 0).
 struct SgdArgs {
   double learning_rate = 1e-3;
   double momentum = 0;
@@ -17,11 +17,11 @@ struct SgdArgs {
   double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
 };
 
-/// SGD as torch/optim/sgd.py _single_tensor_sgd computes it, on n elements:
+/// SGD as computed by _single_tensor_sgd of torch/optim/sgd.py, on n elements:
 ///   g += wd * p;  b = momentum * b + g;  g = nesterov ? g + momentum * b : b;  p -= lr * g
-/// Without momentum b is not touched and may be null. Element by element: the same bits wherever the range is cut.
+/// Without momentum b is not used and may be null. Element by element: the same bits wherever the range is cut.
 void sgd(float* p, const float* g, float* b, std::int64_t n, const SgdArgs& args);
-/// The same with the average in bfloat16 (momentum > 0). p moves by the average before it is rounded.
+/// The same with the average in bfloat16 (momentum > 0). p is updated with the average before it is rounded.
 void sgd_bf16(float* p, const float* g, std::uint16_t* b, std::int64_t n, const SgdArgs& args,
               const Bf16Rounding& rounding);
 

@@ -19,14 +19,14 @@ void block_squares_loop(const float* x, std::int64_t n, double* sums) {
   if (i < n) *sums = sum_of_block(x + i, static_cast<int>(n - i));
 }
 
-/// 64 squares into the bins of their columns, and of one row; `width` of them count, zeros follow.
+/// Adds 64 squares to the bins of their columns and of one row; the first `width` are used, the rest are zeros.
 inline __attribute__((always_inline)) void bin_chunk(const float* squares, int width, double* column_bins,
                                                      std::int64_t stride, F64x8 (&row)[bin_count], int& first_bin) {
   F32 greatest = F32::of(0);
   for (int i = 0; i < 64; i += F32::width) greatest = max(greatest, F32::load(squares + i));
   const double top = largest(greatest);
   int bin = 0;
-  while (bin < bin_count && top <= 0.5 * bin_grid_table[bin]) ++bin;  // nothing would reach these bins
+  while (bin < bin_count && top <= 0.5 * bin_grid_table[bin]) ++bin;  // bins that would receive nothing
   if (bin < first_bin) first_bin = bin;
   const int vectors = (width + 7) / 8;
   F64x8 rest[8];
@@ -52,7 +52,8 @@ inline __attribute__((always_inline)) void bin_chunk(const float* squares, int w
 }
 
 void bin_squares_loop(const float* g, float gradient_scale, std::int64_t begin, std::int64_t n, const BinnedMatrix& m) {
-  constexpr std::int64_t chunk = 64, most_addends = 8192;  // addends of a row sum before it is carried
+  constexpr std::int64_t chunk = 64, most_addends = 8192;  // maximum number of addends of a row sum before it is
+                                                           // carried
   const F32 scale = F32::of(gradient_scale);
   for (std::int64_t i = 0; i < n;) {
     const std::int64_t index = begin + i, r = index / m.columns, c = index % m.columns;

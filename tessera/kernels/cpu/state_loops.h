@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// How the updates of optimizer_loops.h read and write an optimizer's states: float32, or bfloat16 rounded to nearest
-/// or at random (bf16_rounding.h). Included by loops.h inside the anonymous namespace of a table.
+/// How the updates of optimizer_loops.h read and write an optimizer's states: float32, or bfloat16 with rounding to
+/// nearest or stochastic rounding (bf16_rounding.h). Included by loops.h inside the anonymous namespace of a table.
 
 #include <tessera/kernels/cpu/for_vectors.h>
 
@@ -18,7 +18,7 @@ inline __attribute__((always_inline)) void store_bf16(F32 x, std::uint16_t* p, i
   for (int i = 0; i < lanes; ++i) p[i] = words[i];
 }
 
-/// Up to two states of one parameter; an unused one is null and not asked for.
+/// Up to two states of one parameter; an unused one is null and not accessed.
 struct Fp32States {
   float *a, *b;
   F32 load_a(std::int64_t i, int lanes) const { return F32::load(a + i, lanes); }
@@ -37,13 +37,13 @@ struct NearestBf16States {
   }
 };
 
-/// Adds up to one unit of bfloat16, less one unit of float, and cuts off: `random` has 16 bits.
+/// Adds up to one unit of bfloat16, minus one unit of float, and truncates: `random` has 16 bits.
 inline F32 round_by(F32 x, U32 random) { return keep_nan(of_bits((bits_of(x) + random) & U32::of(0xffff0000u)), x); }
 
 struct RandomBf16States : NearestBf16States {
   std::uint32_t key, second_key, first;  ///< `first`: low half of the index of element 0
 
-  /// 32 bits that look random in index and keys (a mixing function of Wellons, "lowbias32", keyed in the middle).
+  /// 32 pseudo-random bits from index and keys (a mixing function of Wellons, "lowbias32", keyed in the middle).
   U32 random(std::int64_t i) const {
     U32 x = U32::from(first + static_cast<std::uint32_t>(i)) ^ U32::of(key);
     x = (x ^ x.right<16>()) * U32::of(0x7feb352du);
@@ -59,8 +59,8 @@ struct RandomBf16States : NearestBf16States {
   }
 };
 
-/// Calls update(states, offset, count) with the states that `rounding` asks for, for parts of the range of n elements
-/// in each of which the upper half of the index is constant.
+/// Calls update(states, offset, count) with the states for `rounding`, for parts of the range of n elements; the upper
+/// half of the index is constant within each.
 template <class Update>
 void with_bf16_states(std::uint16_t* a, std::uint16_t* b, std::int64_t n, const Bf16Rounding& rounding,
                       const Update& update) {

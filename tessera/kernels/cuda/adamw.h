@@ -29,11 +29,12 @@ struct AdamwBf16Range {
   Bf16Rounding rounding;
 };
 
-/// kernels::adamw (kernels/cpu/adamw.h: the formula and its source) on every range, in the order of `stream` (a
-/// cudaStream_t); returns before it is done. `scalars`, on the device: gradients are multiplied by its factor, too, and
-/// nothing changes where it says skip; null: neither. Throws std::runtime_error with CUDA's words when a launch fails.
+/// Applies kernels::adamw (kernels/cpu/adamw.h: the formula and its source) to every range, on `stream` (a
+/// cudaStream_t); returns before it is done. `scalars`, on the device: also multiplies gradients by its factor, and
+/// changes nothing if its `skip` is set; null: neither. Throws std::runtime_error with CUDA's message when a launch
+/// fails.
 void adamw(std::span<const AdamwRange> ranges, const StepScalars* scalars, void* stream);
-/// kernels::adamw_bf16; everything else as above. Both have the bits of a CPU that fuses multiplications (AVX2, NEON).
+/// Like kernels::adamw_bf16; otherwise as above. Both give the bits of a CPU with fused multiply-add (AVX2, NEON).
 void adamw_bf16(std::span<const AdamwBf16Range> ranges, const StepScalars* scalars, void* stream);
 
 }  // namespace tessera::kernels::cuda

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Rounds optimizers' states to bfloat16 as kernels/cpu/bf16_rounding.h and state_loops.h define it, bit for bit. Only
+/// Rounds optimizers' states to bfloat16 as defined by kernels/cpu/bf16_rounding.h and state_loops.h, bit for bit. Only
 /// .cu files include it.
 
 #include <tessera/kernels/cpu/bf16_rounding.h>
@@ -10,13 +10,13 @@
 
 namespace tessera::kernels::cuda {
 
-/// Bf16Rounding for elements in which the upper half of the index is constant.
+/// Bf16Rounding for elements whose index has a constant upper half.
 struct StateRounding {
   std::uint32_t key, second_key, first;  ///< `first`: low half of the index of element 0
   std::uint32_t stochastic;              ///< 1 or 0
 };
 
-/// Calls part(rounding, offset, count) for parts of n elements, in each of which the index's upper half is constant.
+/// Calls part(rounding, offset, count) for parts of the n elements; the index's upper half is constant within each.
 template <class Part>
 void for_each_rounding(const Bf16Rounding& whole, std::int64_t n, const Part& part) {
   if (!whole.stochastic) return part(StateRounding{}, 0, n);
@@ -32,7 +32,7 @@ void for_each_rounding(const Bf16Rounding& whole, std::int64_t n, const Part& pa
   }
 }
 
-/// The 32 random bits of element i: a first or only state takes the upper half, a second one the lower.
+/// The 32 random bits of element i: a first or only state uses the upper half, a second one the lower.
 __device__ inline unsigned random_bits(const StateRounding& r, std::int64_t i) {
   unsigned x = (r.first + static_cast<unsigned>(i)) ^ r.key;
   x = (x ^ x >> 16) * 0x7feb352dU;
@@ -41,12 +41,12 @@ __device__ inline unsigned random_bits(const StateRounding& r, std::int64_t i) {
   return x ^ x >> 16;
 }
 
-/// `added`: 16 random bits, or what rounds to nearest; a NaN becomes 0x7fc0.
+/// `added`: 16 random bits, or to_nearest(x); a NaN becomes 0x7fc0.
 __device__ inline unsigned short state_of(float x, unsigned added) {
   const unsigned bits = __float_as_uint(x);
   return static_cast<unsigned short>((bits & 0x7fffffffU) > 0x7f800000U ? 0x7fc0U : (bits + added) >> 16);
 }
-/// What rounds x to nearest, ties to even.
+/// The addend that rounds x to nearest, ties to even.
 __device__ inline unsigned to_nearest(float x) { return 0x7fffU + (__float_as_uint(x) >> 16 & 1U); }
 
 __device__ inline unsigned short rounded_first(float x, const StateRounding& r, std::int64_t i) {

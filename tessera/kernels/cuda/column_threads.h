@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the kernels whose threads have columns share; only .cu files include it. A thread has one or four neighbouring
-/// columns, so what belongs to a column is read once, and the rows y, y + groups, ... of its row y of blocks.
+/// Shared by the kernels whose threads own columns; only .cu files include it. A thread has one or four neighbouring
+/// columns, so per-column values are read once, and the rows y, y + groups, ... of its block row y.
 
 #include <tessera/kernels/cuda/device_code.h>
 #include <tessera/kernels/cuda/partial_sums.h>

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the .cu files share: elements of either type as floats, and launches. Only they include it.
+/// Shared by the .cu files, which alone include it: elements of either type as floats, and launches.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -21,13 +21,13 @@ __device__ inline unsigned short narrowed(float x) {
   return static_cast<unsigned short>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }
 
-/// Element i where the type is known when compiling; bfloat16 is an unsigned short.
+/// Element i, for a type known at compile time; bfloat16 is an unsigned short.
 __device__ inline float element(const float* x, std::int64_t i) { return x[i]; }
 __device__ inline float element(const unsigned short* x, std::int64_t i) { return widened(x[i]); }
 __device__ inline void put(float* y, std::int64_t i, float value) { y[i] = value; }
 __device__ inline void put(unsigned short* y, std::int64_t i, float value) { y[i] = narrowed(value); }
 
-// The branch on the type is the same for a whole grid, so it costs nothing beside the access to memory.
+// The branch on the type is uniform over a whole grid, so its cost is negligible compared with the memory access.
 __device__ inline float load(ConstReals x, std::int64_t i) {
   return x.type == Real::float32 ? element(static_cast<const float*>(x.data), i)
                                  : element(static_cast<const unsigned short*>(x.data), i);
@@ -40,15 +40,15 @@ __device__ inline void store(Reals y, std::int64_t i, float value) {
   }
 }
 
-/// 1 / (1 + exp(-z)). `fast`: to about seven digits where |z| is small, and fewer where the result is next to 0.
+/// 1 / (1 + exp(-z)). `fast`: to about seven digits if |z| is small, and fewer if the result is close to 0.
 template <bool fast>
 __device__ inline float logistic(float z) {
   if constexpr (fast) return __fdividef(1, 1 + __expf(-z));
   return 1 / (1 + expf(-z));
 }
 
-/// Four numbers in one access. An assignment through a pointer may become four, each of which would send every sector
-/// that the warp writes.
+/// Writes four numbers in one access. A plain assignment through a pointer may become four accesses, each of which
+/// would write every sector that the warp writes.
 __device__ inline void put_four(float* y, float4 four) { __stwb(reinterpret_cast<float4*>(y), four); }
 __device__ inline void put_four(unsigned short* y, uint2 four) { __stwb(reinterpret_cast<uint2*>(y), four); }
 
@@ -80,10 +80,10 @@ __device__ inline void store(Reals y, std::int64_t i, const float (&from)[width]
                         narrowed(from[2]) | static_cast<unsigned>(narrowed(from[3])) << 16));
   }
 }
-/// What a number is after it was stored.
+/// The value of a number after it has been stored as `type`.
 __device__ inline float rounded(float x, Real type) { return type == Real::float32 ? x : widened(narrowed(x)); }
 
-/// Whether the numbers can be read and written four at a time, from every index that is a multiple of 4.
+/// Whether the numbers can be read and written four at a time, at every index that is a multiple of 4.
 template <class... Numbers>
 bool in_fours(std::int64_t columns, const Numbers&... all) {
   const auto aligned = [](const void* data, Real type) {
@@ -92,7 +92,7 @@ bool in_fours(std::int64_t columns, const Numbers&... all) {
   return columns % 4 == 0 && (aligned(all.data, all.type) && ...);
 }
 
-/// x as what is read.
+/// x for reading.
 __host__ __device__ inline ConstReals seen(Reals x) { return {x.data, x.type}; }
 __host__ __device__ inline ConstReals seen(const float* x) { return {x, Real::float32}; }
 
@@ -102,7 +102,7 @@ constexpr unsigned whole_warps(std::int64_t threads, unsigned most) {
   return whole < warp_size ? warp_size : whole < most ? static_cast<unsigned>(whole) : most;
 }
 
-/// Launches `kernel` on `stream` (a cudaStream_t). Throws std::runtime_error with `name` and CUDA's words.
+/// Launches `kernel` on `stream` (a cudaStream_t). Throws std::runtime_error with `name` and CUDA's message.
 template <class... Parameters>
 void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             void* stream, Parameters... arguments) {

@@ -5,7 +5,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// A block has one row at a time.
+// A block processes one row at a time.
 template <int width>
 __global__ void embed_rows(EmbeddedSum a, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -26,7 +26,7 @@ __global__ void embed_rows(EmbeddedSum a, std::int64_t rows, std::int64_t column
 
 void embedded_sum(const EmbeddedSum& a, std::int64_t rows, std::int64_t columns, void* stream) {
   if (rows == 0 || columns == 0) return;
-  constexpr std::int64_t most_blocks = 132 * 32;  // enough to fill an H100/H200; the loop takes the rest
+  constexpr std::int64_t most_blocks = 132 * 32;  // enough to fill an H100/H200; the loop covers the rest
   const bool fours = in_fours(columns, a.tokens, a.places, a.y);
   launch("embedded_sum", fours ? embed_rows<4> : embed_rows<1>,
          dim3(static_cast<unsigned>(rows < most_blocks ? rows : most_blocks)),

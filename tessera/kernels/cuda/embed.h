@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Rows of tokens plus rows of their places, as one pass: the beginning of models whose positions are a table.
+/// Rows of tokens plus rows of their positions in one pass: the first operation of models with a position table.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -16,8 +16,8 @@ struct EmbeddedSum {
   Reals y = {};                       ///< [rows, columns], contiguous, written
   std::int64_t vocabulary = 0, period = 1;
 };
-/// An id outside [0, vocabulary) stops the device, as at::embedding does there. Returns before the work is done, in the
-/// order of `stream` (a cudaStream_t); throws std::runtime_error with CUDA's words when the launch fails.
+/// An id outside [0, vocabulary) traps on the device, as at::embedding does there. Returns before the work is done, on
+/// `stream` (a cudaStream_t); throws std::runtime_error with CUDA's message when the launch fails.
 void embedded_sum(const EmbeddedSum& a, std::int64_t rows, std::int64_t columns, void* stream);
 
 }  // namespace tessera::kernels::cuda

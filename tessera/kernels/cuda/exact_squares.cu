@@ -7,9 +7,9 @@ namespace {
 
 constexpr unsigned warp = 32, threads = 256, warps = threads / warp;
 constexpr int square_block = 64;                      // elements; kernels::square_block
-constexpr int most_ranges = 128;                      // per launch: they travel as its argument (4 KB at most)
-constexpr std::int64_t blocks_at_once = 256;          // blocks of 64 elements that a thread block takes at a time
-constexpr std::int64_t most_thread_blocks = 132 * 8;  // enough to fill an H100/H200; the loop takes the rest
+constexpr int most_ranges = 128;                      // per launch; they are passed as its argument (4 KB at most)
+constexpr std::int64_t blocks_at_once = 256;          // blocks of 64 elements per thread block and iteration
+constexpr std::int64_t most_thread_blocks = 132 * 8;  // enough to fill an H100/H200; the loop covers the rest
 
 struct Ranges {
   SquareRange range[most_ranges];
@@ -17,7 +17,7 @@ struct Ranges {
   int count;
 };
 
-// ExactSum::add of one number that is not negative.
+// ExactSum::add for one non-negative number.
 __device__ void add_exactly(unsigned long long* words, double x) {
   const auto bits = static_cast<unsigned long long>(__double_as_longlong(x));
   const auto exponent = static_cast<unsigned>(bits >> 52 & 0x7ff);
@@ -28,7 +28,7 @@ __device__ void add_exactly(unsigned long long* words, double x) {
   }
   if (bits == 0) return;
   if (exponent != 0) mantissa |= 1ULL << 52;
-  const unsigned position = exponent == 0 ? 0 : exponent - 1;  // that of the mantissa's lowest bit above 2^-1074
+  const unsigned position = exponent == 0 ? 0 : exponent - 1;  // of the mantissa's lowest bit above 2^-1074
   const unsigned shift = position % 32;
   const unsigned long long low = mantissa << shift;
   const unsigned long long high = shift == 0 ? 0 : mantissa >> (64 - shift);
@@ -38,7 +38,7 @@ __device__ void add_exactly(unsigned long long* words, double x) {
   if (high != 0) atomicAdd(word + 2, high);
 }
 
-// A warp a block of 64 elements: lane j adds the squares of elements j and j + 32, then halves are added.
+// A warp per block of 64 elements: lane j adds the squares of elements j and j + 32, then halves are added.
 template <class Element>
 __device__ double block_sum(const Element* x, std::int64_t begin, std::int64_t numel) {
   const std::int64_t i = begin + threadIdx.x % warp;
@@ -54,7 +54,7 @@ __device__ double block_sum(const Element* x, std::int64_t begin, std::int64_t n
   for (unsigned half = warp / 2; half > 0; half /= 2) {
     sum = __dadd_rn(sum, __shfl_down_sync(0xffffffffU, sum, half));
   }
-  return sum;  // lane 0's is the block's
+  return sum;  // lane 0 has the block's sum
 }
 
 template <class Element>
@@ -68,7 +68,7 @@ __global__ void exact_squares(Ranges ranges, unsigned long long* words) {
     const SquareRange range = ranges.range[r];
     const std::int64_t begin = (portion - ranges.first[r]) * blocks_at_once;
     for (std::int64_t b = begin + threadIdx.x / warp; b < begin + blocks_at_once; b += warps) {
-      if (b * square_block >= range.numel) break;  // the same for a whole warp
+      if (b * square_block >= range.numel) break;  // uniform over a whole warp
       const double sum = block_sum(static_cast<const Element*>(range.data), b * square_block, range.numel);
       if (threadIdx.x % warp == 0) add_exactly(own, sum);
     }

@@ -7,14 +7,14 @@ namespace {
 constexpr unsigned threads = 256, warps = threads / warp_size;
 constexpr unsigned side = 128;  // rows and columns of a tile: a warp reads a row, and writes 128 bytes of either result
 
-// The bits of numbers that are not negative are ordered as the numbers are, with NaN above all.
+// The bits of non-negative numbers are ordered like the numbers, with NaN above all.
 __device__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffU; }
 __device__ unsigned larger(unsigned a, unsigned b) { return a > b ? a : b; }
 
-/// The largest x of a block; every thread of it calls this.
+/// The largest x of a block; every thread of the block must call it.
 __device__ unsigned block_largest(unsigned x, unsigned* of_warp) {
   for (unsigned half = warp_size / 2; half > 0; half /= 2) x = larger(x, __shfl_xor_sync(0xffffffffU, x, half));
-  __syncthreads();  // nobody reads those of an earlier call any more
+  __syncthreads();  // all threads have finished reading an earlier call's values
   if (threadIdx.x % warp_size == 0) of_warp[threadIdx.x / warp_size] = x;
   __syncthreads();
   for (unsigned w = 0; w < warps; ++w) x = larger(x, of_warp[w]);
@@ -24,8 +24,8 @@ __device__ unsigned block_largest(unsigned x, unsigned* of_warp) {
 template <int width>
 __global__ void largest_of_parts(ConstReals x, const float* chosen, float* parts, std::int64_t n) {
   __shared__ unsigned of_warp[warps];
-  if (chosen != nullptr && *chosen > 0) return;  // the same for the whole grid
-  constexpr int at_once = 4;                     // loads on their way
+  if (chosen != nullptr && *chosen > 0) return;  // uniform over the whole grid
+  constexpr int at_once = 4;                     // loads in flight
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * threads * width;
   unsigned largest = 0;
   for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x) * width; i < n;
@@ -44,10 +44,10 @@ __global__ void largest_of_parts(ConstReals x, const float* chosen, float* parts
   if (threadIdx.x == 0) parts[blockIdx.x] = __uint_as_float(largest);
 }
 
-/// What elements are multiplied by. Every thread of the block calls it.
+/// The factor of all elements. Every thread of the block must call it.
 __device__ float factor_of(const Fp8Cast& a, std::int64_t parts, unsigned* of_warp) {
   float largest = a.chosen != nullptr ? *a.chosen : 0;
-  if (!(largest > 0)) {  // the same for the whole grid
+  if (!(largest > 0)) {  // uniform over the whole grid
     unsigned own = 0;
     for (std::int64_t i = threadIdx.x; i < parts; i += threads) own = larger(own, __float_as_uint(a.parts[i]));
     largest = __uint_as_float(block_largest(own, of_warp));
@@ -57,8 +57,8 @@ __device__ float factor_of(const Fp8Cast& a, std::int64_t parts, unsigned* of_wa
   return magnitude(factor) < 0x7f800000U ? factor : 1;
 }
 
-/// x in eight bits. As c10's conversions: below the least normal number, adding a power of two whose last place is the
-/// type's least number rounds; above it, half of what is cut off is added.
+/// x in eight bits, as converted by c10: below the smallest normal number, adding a power of two whose last place is
+/// the type's smallest number rounds; above it, half of the truncated part is added.
 template <Fp8 type>
 __device__ unsigned eight_bits(float x) {
   constexpr bool e4m3 = type == Fp8::e4m3;
@@ -73,7 +73,7 @@ __device__ unsigned eight_bits(float x) {
   return sign | (size - ((127 - bias) << 23) + (1U << (cut - 1)) - 1 + (size >> cut & 1)) >> cut;
 }
 
-/// Two numbers in eight bits each, the first one lower.
+/// Two numbers in eight bits each, the first one in the lower half.
 template <Fp8 type>
 __device__ unsigned two_in_eight_bits(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -89,7 +89,7 @@ __device__ unsigned two_in_eight_bits(float low, float high) {
 #endif
 }
 
-/// The first of `count` bytes of a word to y, all four in one access where `fours` says so.
+/// Writes the first `count` bytes of a word to y, all four in one access with `fours`.
 template <bool fours>
 __device__ void put_bytes(std::uint8_t* y, unsigned word, std::int64_t count) {
   if constexpr (fours) {
@@ -101,7 +101,7 @@ __device__ void put_bytes(std::uint8_t* y, unsigned word, std::int64_t count) {
   }
 }
 
-/// Four neighbours of a row, zeros beyond its end.
+/// Loads four neighbours of a row, with zeros beyond its end.
 template <bool fours>
 __device__ void load_some(ConstReals x, std::int64_t i, std::int64_t count, float (&to)[4]) {
   if constexpr (fours) {
@@ -115,11 +115,11 @@ __device__ void load_some(ConstReals x, std::int64_t i, std::int64_t count, floa
 }
 
 /// A block per tile of side x side. A thread rounds squares of 4 x 4; their transposes pass through shared memory,
-/// whose words are shifted by a place for every four columns, so that neither writing nor reading meets a bank twice.
+/// whose words are shifted by one place per four columns, so that neither writes nor reads have bank conflicts.
 template <Fp8 type, bool fours>
 __global__ void cast_tiles(Fp8Cast a, std::int64_t rows, std::int64_t columns, std::int64_t parts,
                            std::int64_t tiles_of_row) {
-  __shared__ unsigned words[side * side / 4];  // the rows 4 g, ..., 4 g + 3 of column c
+  __shared__ unsigned words[side * side / 4];  // rows 4 g, ..., 4 g + 3 of column c
   __shared__ unsigned of_warp[warps];
   const auto place = [](unsigned c, unsigned g) { return c * (side / 4) + (g + c / 4) % (side / 4); };
   const float factor = factor_of(a, parts, of_warp);
@@ -169,7 +169,7 @@ __global__ void cast_tiles(Fp8Cast a, std::int64_t rows, std::int64_t columns, s
 template <Fp8 type, bool fours>
 void launch_cast(const Fp8Cast& a, std::int64_t rows, std::int64_t columns, void* stream) {
   const std::int64_t of_row = columns == 0 ? 1 : (columns + side - 1) / side,
-                     of_column = rows == 0 ? 1 : (rows + side - 1) / side;  // an empty matrix has a scale, too
+                     of_column = rows == 0 ? 1 : (rows + side - 1) / side;  // an empty matrix also has a scale
   launch("fp8_cast", cast_tiles<type, fours>, dim3(static_cast<unsigned>(of_row * of_column)), dim3(threads), 0, stream,
          a, rows, columns, fp8_parts(rows * columns), of_row);
 }

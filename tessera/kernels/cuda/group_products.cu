@@ -1,5 +1,5 @@
-// A block has a tile of a result: 128 lines and columns, 8 x 8 of them a thread, so that a number read from shared
-// memory serves eight products. What comes next of both matrices is on its way from memory meanwhile.
+// A block computes a tile of the result: 128 lines and columns, 8 x 8 per thread, so that a number read from shared
+// memory serves eight products. Meanwhile the next parts of both matrices are being loaded.
 // registers: 128
 #include <tessera/kernels/cuda/device_code.h>
 #include <tessera/kernels/cuda/group_products.h>
@@ -9,16 +9,16 @@ namespace {
 
 constexpr int tile = 128, depth = 8, side = 16, threads = side * side, each = tile / side,
               read = tile * depth / threads;
-constexpr int padded = tile + 4;  // numbers of a line in shared memory: fewer of a warp's writes meet in a bank
+constexpr int padded = tile + 4;  // stride in shared memory: a warp's writes have fewer bank conflicts
 
-/// What a block multiplies: lines [first, lines) of a matrix, each of `length` numbers that sums run over.
+/// A block's operand: lines [first, lines) of a matrix, each of `length` numbers over which sums run.
 struct Part {
   const float* data;
-  int stride;  ///< from line to line, where their numbers are neighbours; else from number to number of a line
+  int stride;  ///< between lines if their numbers are neighbours; else between the numbers of a line
   int first, lines, length;
 };
 
-/// The calling thread's share of a part, eight numbers of each line at a time; zeros outside.
+/// Reads the calling thread's share of a part, eight numbers of each line at a time; zeros outside.
 template <bool neighbours>
 class Reader {
  public:
@@ -50,10 +50,10 @@ class Reader {
     return static_cast<int>(neighbours ? threadIdx.x % side_by_side : threadIdx.x / side_by_side);
   }
   const float* next_;
-  int stride_, lines_, numbers_;  // the last two: how many there are from the thread's own
+  int stride_, lines_, numbers_;  // the last two: remaining counts from the thread's own position
 };
 
-/// A thread's lines are four neighbours of either half of the tile.
+/// A thread's lines are four neighbours in each half of the tile.
 __device__ int own(int index, int k) { return (k / 4) * (tile / 2) + index * 4 + k % 4; }
 __device__ void take(const float (&shared)[padded], int index, float (&to)[each]) {
   for (int k = 0; k < each; k += 4) {
@@ -62,7 +62,7 @@ __device__ void take(const float (&shared)[padded], int index, float (&to)[each]
   }
 }
 
-/// y [a.lines, b.lines], a row every b.lines: products of lines.
+/// y [a.lines, b.lines], with row stride b.lines: products of lines.
 template <bool a_neighbours, bool b_neighbours>
 __device__ void multiply(const Part& a, const Part& b, float* y) {
   alignas(16) __shared__ float lines[depth][padded];
@@ -86,7 +86,7 @@ __device__ void multiply(const Part& a, const Part& b, float* y) {
       for (int i = 0; i < each; ++i)
         for (int j = 0; j < each; ++j) sums[i][j] += left[i] * right[j];
     }
-    __syncthreads();  // before the next numbers are put there
+    __syncthreads();  // before the next numbers are stored there
   }
   for (int i = 0; i < each; ++i) {
     const int row = a.first + own(line, i);
@@ -97,7 +97,8 @@ __device__ void multiply(const Part& a, const Part& b, float* y) {
   }
 }
 
-/// Blocks (tiles of rows, tiles of columns). Every group has whole tiles; blocks behind the last one's have nothing.
+/// Grid: (tiles of rows, tiles of columns). Every group has whole tiles; blocks after the last group's tiles have no
+/// work.
 template <bool transposed>
 __global__ void __launch_bounds__(threads, 2) rows_of_groups(GroupRows a, int inner, int columns, int groups) {
   int tiles = static_cast<int>(blockIdx.x), group = 0, begin = 0, end = 0;
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(threads, 2) rows_of_groups(GroupRows a, int in
   multiply<true, transposed>(x, w, a.y + std::int64_t{begin} * columns);
 }
 
-/// Blocks (tiles of columns, tiles of lines, groups).
+/// Grid: (tiles of columns, tiles of lines, groups).
 __global__ void __launch_bounds__(threads, 2) sums_of_groups(GroupSums a, int lines, int columns) {
   const int group = static_cast<int>(blockIdx.z), begin = group > 0 ? a.ends[group - 1] : 0;
   const int rows = a.ends[group] - begin;
@@ -131,7 +132,8 @@ unsigned tiles_of(std::int64_t count) { return static_cast<unsigned>((count + ti
 void group_rows(const GroupRows& a, std::int64_t rows, std::int64_t inner, std::int64_t columns, std::int64_t groups,
                 void* stream) {
   if (rows == 0 || columns == 0 || groups == 0) return;
-  const dim3 grid(static_cast<unsigned>(rows / tile + groups), tiles_of(columns));  // a group's last tile may have gaps
+  const dim3 grid(static_cast<unsigned>(rows / tile + groups), tiles_of(columns));  // the last tile of each group may
+                                                                                    // be partial
   launch("group_rows", a.transposed ? rows_of_groups<true> : rows_of_groups<false>, grid, dim3(threads), 0, stream, a,
          static_cast<int>(inner), static_cast<int>(columns), static_cast<int>(groups));
 }

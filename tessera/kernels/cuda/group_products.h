@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// Products in fp32 of groups of rows, each group with a matrix of its own: the experts' work where only the device
-/// knows how many rows an expert has (LibTorch's grouped product is bf16's alone). Sums are formed in fp32 in the order
-/// of what they run over, whatever the sizes of groups: results are those of every run, and of every cut into groups.
-/// `ends` int32 [G]: where each group's rows end. All pointers are on the device; the functions return before the work
-/// is done, on `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's words when the launch fails.
+/// Products in fp32 of groups of rows, each group with its own matrix: the experts' work if only the device knows how
+/// many rows an expert has (LibTorch's grouped product supports only bf16). Sums are computed in fp32 in a fixed order,
+/// whatever the sizes of groups, so results are the same in every run and for every division into groups. `ends` int32
+/// [G]: the end of each group's rows. All pointers are on the device; the functions return before the work is done, on
+/// `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's message when the launch fails.
 
 #include <cstdint>
 
@@ -16,7 +16,7 @@ struct GroupRows {
   const float* weights;      ///< [G, columns, inner]; not `transposed`: [G, inner, columns]
   const std::int32_t* ends;  ///< [G]
   float* y;                  ///< [rows, columns], written
-  bool transposed;           ///< W_g^T
+  bool transposed;           ///< whether W_g is transposed
 };
 void group_rows(const GroupRows& a, std::int64_t rows, std::int64_t inner, std::int64_t columns, std::int64_t groups,
                 void* stream);

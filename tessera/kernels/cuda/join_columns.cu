@@ -5,13 +5,13 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// The rows of a thread are a group of the sums.
+// The rows of a thread form a group of the sums.
 template <int width>
 __global__ void join_rows(ColumnJoin a, std::int64_t rows, std::int64_t columns) {
   const std::int64_t column = own_column(width), all = a.parts * columns;
   if (column >= all) return;
   const std::int64_t which = column / columns, from = column - which * columns;
-  const ConstReals part = which == 0 ? a.part[0] : which == 1 ? a.part[1] : a.part[2];  // no memory of the thread's own
+  const ConstReals part = which == 0 ? a.part[0] : which == 1 ? a.part[1] : a.part[2];  // avoids thread-local memory
   float sum[width] = {};
   for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     float x[width];

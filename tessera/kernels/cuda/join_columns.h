@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// Matrices side by side as one, and the sums of its columns, in one pass: gradients of queries, keys and values as the
-/// gradient of what one linear map gave, and that of its bias.
+/// Joins matrices side by side into one and sums its columns in one pass: gradients of queries, keys and values become
+/// the gradient of one linear map's output, and of its bias.
 ///
-/// Functions return before the work is done, in the order of `stream` (a cudaStream_t), and throw std::runtime_error
-/// with CUDA's words when a launch fails. Four numbers are read at a time where `columns` and all pointers allow it.
+/// Functions return before the work is done, on `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's
+/// message when a launch fails. Four numbers are read at a time if `columns` and all pointers allow it.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -12,16 +12,16 @@
 
 namespace tessera::kernels::cuda {
 
-/// joined[r, p columns + c] = part[p][r, c], sums[c] the sum of joined[r, c] over r, added in fp32.
+/// joined[r, p columns + c] = part[p][r, c]; sums[c] is the sum of joined[r, c] over r, added in fp32.
 struct ColumnJoin {
   static constexpr int most = 3;
-  ConstReals part[most] = {};  ///< each [rows, columns], contiguous; the first `parts` of them
+  ConstReals part[most] = {};  ///< each [rows, columns], contiguous; the first `parts` are used
   int parts = most;
   Reals joined = {};         ///< [rows, parts columns], contiguous, written
   Reals sums = {};           ///< [parts columns], written; may be null
-  float* partial = nullptr;  ///< joined_partial_sums() of scratch; null where sums is
+  float* partial = nullptr;  ///< joined_partial_sums() of scratch; null if sums is null
 };
-/// `columns`: of a part.
+/// `columns`: of one part.
 void join_columns(const ColumnJoin& a, std::int64_t rows, std::int64_t columns, void* stream);
 
 /// Length of ColumnJoin::partial, in floats; a function of the shape.

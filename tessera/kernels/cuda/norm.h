@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// Residual addition joined with layer or root-mean-square normalisation, forward and backward: kernels::layer_norm and
+/// Residual addition fused with layer or root-mean-square normalisation, forward and backward: kernels::layer_norm and
 /// kernels::rms_norm (kernels/cpu) on a device, with numbers of either type; sums are fp32.
 ///
-/// All are rows [rows, columns], contiguous, or one of the [columns] or [rows] said below; columns < 2^30. Functions
-/// return before the work is done, in the order of `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's
-/// words when a launch fails. Four numbers are read at a time where `columns` and all pointers allow it. Results depend
-/// on nothing but the arguments.
+/// All arrays are [rows, columns], contiguous, unless marked [columns] or [rows] below; columns < 2^30. Functions
+/// return before the work is done, on `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's message when
+/// a launch fails. Four numbers are read at a time if `columns` and all pointers allow it. Results depend only on the
+/// arguments.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -16,14 +16,14 @@ namespace tessera::kernels::cuda {
 
 /// sum = x + (delta + delta_bias), rounded to its type, and over each row of it (Ba et al. 2016)
 ///   y = (sum - mean) * rstd * weight + bias,  rstd = 1 / sqrt(average((sum - mean)^2) + eps)
-/// or, where `mean` is null, root-mean-square normalisation (Zhang & Sennrich 2019): mean is 0, and the normalised row
-/// is rounded to sum's type before the weight, as in transformers (LlamaRMSNorm.forward of modeling_llama.py).
+/// or, if `mean` is null, root-mean-square normalisation (Zhang & Sennrich 2019): mean is 0, and the normalised row is
+/// rounded to sum's type before the weight, as in transformers (LlamaRMSNorm.forward of modeling_llama.py).
 struct NormForward {
   ConstReals x = {}, delta = {}, delta_bias = {};  ///< delta and delta_bias [columns] may be null
   ConstReals weight = {}, bias = {};               ///< [columns]; bias may be null
   double eps = 0;
-  Reals sum = {};         ///< may be null where delta is, or be x or delta where it has their type
-  Reals y = {};           ///< may not be any of the others
+  Reals sum = {};         ///< may be null if delta is null, or be x or delta if it has their type
+  Reals y = {};           ///< must not be any of the others
   float* mean = nullptr;  ///< [rows]
   float* rstd = nullptr;  ///< [rows]
 };
@@ -32,7 +32,7 @@ void norm(const NormForward& a, std::int64_t rows, std::int64_t columns, void* s
 /// g = dy * weight, n = (sum - mean) * rstd:
 ///   dx = dsum + rstd * (g - average(g) - n * average(g n));  ddelta is the same in its own type
 ///   dweight = sum over rows of dy n;  dbias = sum of dy;  ddelta_bias = sum of dx
-/// Without a mean, average(g) is 0 and there is neither dbias nor ddelta_bias.
+/// Without a mean, average(g) is 0, and dbias and ddelta_bias do not exist.
 struct NormBackward {
   ConstReals sum = {}, dy = {}, dsum = {};  ///< dsum may be null
   ConstReals weight = {};
@@ -40,7 +40,8 @@ struct NormBackward {
   const float* rstd = nullptr;
   Reals dx = {}, ddelta = {};                        ///< either may be null
   Reals dweight = {}, dbias = {}, ddelta_bias = {};  ///< [columns], written; each may be null
-  float* partial = nullptr;                          ///< norm_partial_sums() of scratch; null where all three sums are
+  float* partial = nullptr;                          ///< norm_partial_sums() of scratch; null if all three sums are
+                                                     ///< null
 };
 void norm_backward(const NormBackward& a, std::int64_t rows, std::int64_t columns, void* stream);
 

@@ -9,7 +9,7 @@ namespace {
 template <bool centred>
 constexpr int sums_of = centred ? 3 : 1;  // dweight; dbias, ddelta_bias
 
-// Where a thread adds to the sums of its own group of rows.
+// A thread's contributions to the sums of its own group of rows.
 template <bool centred, int width>
 struct OwnSums {
   float of[sums_of<centred>][width] = {};
@@ -32,7 +32,7 @@ struct OwnSums {
   }
 };
 
-// dy and the normalised row n, `width` numbers at `place`, and what they add to the averages.
+// dy and the normalised row n, `width` numbers at `place`, and their contributions to the averages.
 template <int width>
 __device__ void look(const NormBackward& a, std::int64_t place, int column, float mean, float rstd, float (&dy)[width],
                      float (&n)[width], float (&totals)[2]) {
@@ -63,8 +63,8 @@ __device__ void write_gradient(const NormBackward& a, std::int64_t place, int co
   if (a.ddelta.data != nullptr) store(a.ddelta, place, dx);
 }
 
-// Rows g, g + groups, ... are a group's. A thread keeps its first `held` chunks, and their sums over the group's rows,
-// in registers; those of very long rows it reads again, and their sums are in memory, where only it adds to them.
+// Rows g, g + groups, ... form group g. A thread keeps its first `held` chunks, and their sums over the group's rows,
+// in registers; for very long rows it reads the rest again, and keeps those sums in memory that only it writes.
 template <bool centred, int width, int held>
 __global__ void __launch_bounds__(1024, 1) norm_rows_backward(NormBackward a, std::int64_t rows, int columns) {
   __shared__ WarpSums<2> shared;
@@ -124,7 +124,7 @@ constexpr std::int64_t most_rows_at_once = 4;
 
 template <bool centred, int width>
 void launch_backward(const NormBackward& a, std::int64_t rows, std::int64_t columns, void* stream) {
-  constexpr int held = width == 4 && centred ? 1 : 2;  // as many as 64 registers hold
+  constexpr int held = width == 4 && centred ? 1 : 2;  // as many as fit into 64 registers
   const dim3 block = row_block(columns / width, held);
   const auto blocks = static_cast<unsigned>((row_groups(rows, columns) + block.y - 1) / block.y);
   launch("norm_backward", norm_rows_backward<centred, width, held>, dim3(blocks), block, 0, stream, a, rows,

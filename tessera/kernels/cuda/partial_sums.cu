@@ -7,13 +7,13 @@ namespace {
 
 constexpr unsigned columns_at_once = 32, most_parts = 16;
 
-// 32 columns and one sum a block; its warps, at most 16, take the groups in turn.
+// A block handles 32 columns and one sum; its warps, at most 16, process the groups in turn.
 __global__ void partial_sums(const float* __restrict__ partial, ColumnSums to, std::int64_t groups, int sums,
                              std::int64_t columns) {
   const unsigned parts = blockDim.y;
   __shared__ float part[most_parts][columns_at_once];
   const Reals out = blockIdx.y == 0 ? to.sum[0] : blockIdx.y == 1 ? to.sum[1] : to.sum[2];
-  if (out.data == nullptr) return;  // the same for the whole block
+  if (out.data == nullptr) return;  // uniform over the whole block
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * columns_at_once + threadIdx.x;
   float sum = 0;
   if (column < columns) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The second step of sums over rows: groups of rows have sums of their own, which are added in a fixed order.
+/// The second step of sums over rows: each group of rows has its own sums, which are added in a fixed order.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -8,19 +8,19 @@
 
 namespace tessera::kernels::cuda {
 
-/// At most three sums of [columns] each that one pass forms.
+/// The column sums, at most three of [columns] each, of one pass.
 struct ColumnSums {
   static constexpr int most = 3;
-  Reals sum[most];  ///< written; null: left out
+  Reals sum[most];  ///< written; null: skipped
 };
 
 /// sums.sum[s][c] = sum over g of partial[g, s, c], partial [groups, sums, columns], on `stream` (a cudaStream_t).
-/// Throws std::runtime_error with CUDA's words when the launch fails.
+/// Throws std::runtime_error with CUDA's message when the launch fails.
 void add_partial_sums(const float* partial, const ColumnSums& to, std::int64_t groups, int sums, std::int64_t columns,
                       void* stream);
 
-/// How many groups the rows of a pass are cut into: enough to fill an H100/H200 with four columns a thread, and none of
-/// fewer than 16 rows where there are more.
+/// Number of groups that the rows of a pass are divided into: enough to fill an H100/H200 with four columns per thread,
+/// and each group with at least 16 rows unless there are fewer.
 constexpr std::int64_t row_groups(std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t multiprocessors = 132, threads = 1024;
   const std::int64_t of_columns = multiprocessors * threads * 4 / columns, of_rows = (rows + 15) / 16;

@@ -9,12 +9,12 @@ namespace tessera::kernels::cuda {
 enum class Real : std::uint8_t { float32, bfloat16 };
 constexpr std::int64_t bytes_of(Real type) { return type == Real::float32 ? 4 : 2; }
 
-/// Contiguous numbers that a kernel reads, on the device. Null: an argument that is absent.
+/// Contiguous numbers on the device that a kernel reads. Null: absent argument.
 struct ConstReals {
   const void* data = nullptr;
   Real type = Real::float32;
 };
-/// The same, written.
+/// The same for numbers that a kernel writes.
 struct Reals {
   void* data = nullptr;
   Real type = Real::float32;

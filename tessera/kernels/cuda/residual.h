@@ -3,8 +3,8 @@
 /// The end of a residual branch, x + (delta + bias), forward and backward, with numbers of either type.
 ///
 /// x, delta, y, dy, dx, ddelta [rows, columns], contiguous; bias [columns] or null. Functions return before the work is
-/// done, in the order of `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's words when a launch fails.
-/// Four numbers are read at a time where `columns` and all pointers allow it.
+/// done, on `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's message when a launch fails. Four
+/// numbers are read at a time if `columns` and all pointers allow it.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -12,19 +12,19 @@
 
 namespace tessera::kernels::cuda {
 
-/// y = x + (delta + bias), in fp32; y may be x or delta where it has their type.
+/// y = x + (delta + bias), in fp32; y may be x or delta if it has their type.
 struct Residual {
   ConstReals x = {}, delta = {}, bias = {};
   Reals y = {};
 };
 void add_residual(const Residual& a, std::int64_t rows, std::int64_t columns, void* stream);
 
-/// ddelta is dy in its own type, dbias the column sums of dy in fp32.
+/// ddelta is dy in ddelta's type; dbias are the column sums of dy in fp32.
 struct ResidualBackward {
   ConstReals dy = {};
   Reals ddelta = {};         ///< may be null
   Reals dbias = {};          ///< [columns], written; may be null
-  float* partial = nullptr;  ///< residual_partial_sums() of scratch; null where dbias is
+  float* partial = nullptr;  ///< residual_partial_sums() of scratch; null if dbias is null
 };
 void add_residual_backward(const ResidualBackward& a, std::int64_t rows, std::int64_t columns, void* stream);
 

@@ -5,10 +5,10 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// A block has one token at a time; a thread turns `width` pairs of a head.
+// A block processes one token at a time; a thread rotates `width` pairs of a head.
 template <int width>
 __global__ void rotary_tokens(Rotary a, std::int64_t tokens, unsigned heads, unsigned half) {
-  const unsigned pieces = half / width;  // that a head has
+  const unsigned pieces = half / width;  // per head
   for (std::int64_t t = blockIdx.x; t < tokens; t += gridDim.x) {
     const std::int64_t angle = t % a.period * half;
     for (unsigned i = threadIdx.x; i < heads * pieces; i += blockDim.x) {
@@ -35,7 +35,7 @@ __global__ void rotary_tokens(Rotary a, std::int64_t tokens, unsigned heads, uns
 
 void rotary(const Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size, void* stream) {
   if (tokens == 0 || heads == 0 || size == 0) return;
-  constexpr std::int64_t most_blocks = 132 * 32;  // enough to fill an H100/H200; the loop takes the rest
+  constexpr std::int64_t most_blocks = 132 * 32;  // enough to fill an H100/H200; the loop covers the rest
   const std::int64_t half = size / 2;
   const bool fours = a.x_stride % 4 == 0 && in_fours(half, a.x, seen(a.cos), seen(a.sin), a.y);
   launch("rotary", fours ? rotary_tokens<4> : rotary_tokens<1>,

@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 constexpr std::int64_t portion = 4 * threads;
-constexpr std::int64_t most_thread_blocks = 132 * 8;  // enough to fill an H100/H200; the loop takes the rest
+constexpr std::int64_t most_thread_blocks = 132 * 8;  // enough to fill an H100/H200; the loop covers the rest
 
 template <bool second>
 __device__ unsigned short rounded_state(float x, const StateRounding& rounding, std::int64_t i) {

@@ -22,7 +22,7 @@ __global__ void multiply_all(Reals x, const float* factor, std::int64_t n) {
 
 void multiply_unless_one(Reals x, const float* factor, std::int64_t n, void* stream) {
   if (n == 0) return;
-  constexpr std::int64_t threads = 256, most_blocks = 132 * 8;  // enough to fill an H100/H200; the loop takes the rest
+  constexpr std::int64_t threads = 256, most_blocks = 132 * 8;  // enough to fill an H100/H200; the loop covers the rest
   const bool fours = in_fours(n, x);
   const std::int64_t each = threads * (fours ? 4 : 1), blocks = (n + each - 1) / each;
   launch("multiply_unless_one", fours ? multiply_all<4> : multiply_all<1>,

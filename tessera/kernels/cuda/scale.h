@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Numbers times a factor that only the device knows, and that mostly is 1: then nothing is read or written.
+/// Multiplies numbers by a factor that only the device knows and that is usually 1: then nothing is read or written.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -8,8 +8,8 @@
 
 namespace tessera::kernels::cuda {
 
-/// x[i] *= *factor for i < n, in fp32, unless *factor is 1. Returns before the work is done, in the order of `stream`
-/// (a cudaStream_t); throws std::runtime_error with CUDA's words when the launch fails.
+/// x[i] *= *factor for i < n, in fp32, unless *factor is 1. Returns before the work is done, on `stream` (a
+/// cudaStream_t); throws std::runtime_error with CUDA's message when the launch fails.
 void multiply_unless_one(Reals x, const float* factor, std::int64_t n, void* stream);
 
 }  // namespace tessera::kernels::cuda

@@ -7,8 +7,8 @@ namespace {
 constexpr std::int64_t part = slots_of_part;
 constexpr int threads = static_cast<int>(part), warps = threads / static_cast<int>(warp_size);
 
-/// For each slot how many before it in its part go to the same expert; for each expert how many of a part go to it:
-/// sizes [experts, parts], which begin as zeros, since most experts have nothing of most parts.
+/// For each slot the number of earlier slots in its part with the same expert; for each expert its number of slots per
+/// part: sizes [experts, parts], initially zero, since most experts have no slots in most parts.
 __global__ void rank_in_part(const std::int64_t* ids, std::int64_t* before, std::int32_t* sizes, std::int64_t slots,
                              std::int64_t experts) {
   __shared__ std::int32_t chosen[threads];
@@ -28,7 +28,8 @@ __global__ void rank_in_part(const std::int64_t* ids, std::int64_t* before, std:
   if (lower == 0) sizes[id * gridDim.x + blockIdx.x] = all;
 }
 
-/// A block per line of numbers: each becomes the sum of those before it in its line. `totals`: of whole lines.
+/// A block per line of numbers: replaces each by the sum of those before it in its line. `totals`: the sums of whole
+/// lines.
 __global__ void add_up(const std::int32_t* from, std::int32_t* to, std::int32_t* totals, std::int64_t columns) {
   __shared__ std::int32_t sums[warps];
   const int lane = static_cast<int>(threadIdx.x % warp_size), warp = static_cast<int>(threadIdx.x / warp_size);
@@ -41,7 +42,7 @@ __global__ void add_up(const std::int32_t* from, std::int32_t* to, std::int32_t*
       const std::int32_t lower = __shfl_up_sync(0xffffffffU, sum, static_cast<unsigned>(delta));
       if (lane >= delta) sum += lower;
     }
-    __syncthreads();  // the sums of the turn before have been read
+    __syncthreads();  // the previous iteration's sums have been read
     if (lane == static_cast<int>(warp_size) - 1) sums[warp] = sum;
     __syncthreads();
     std::int32_t lower = carried;
@@ -54,7 +55,8 @@ __global__ void add_up(const std::int32_t* from, std::int32_t* to, std::int32_t*
   if (threadIdx.x == 0 && totals != nullptr) totals[blockIdx.x] = carried;
 }
 
-/// sizes [experts, parts], added up part by part; starts [experts]: of rows as many as slots.
+/// sizes [experts, parts], summed over the preceding parts; starts [experts]: first row of each expert if there is one
+/// row per slot.
 __global__ void place(SlotOrder a, const std::int32_t* sizes, const std::int32_t* totals, const std::int32_t* starts,
                       std::int64_t slots, std::int64_t experts, std::int64_t parts) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
@@ -70,7 +72,7 @@ __global__ void place(SlotOrder a, const std::int32_t* sizes, const std::int32_t
     return;
   }
   const std::int64_t within = sizes[id * parts + i / part] + a.inverse[i];
-  if (a.rows_each > 0 && within >= a.rows_each) __trap();  // never write beside `order`
+  if (a.rows_each > 0 && within >= a.rows_each) __trap();  // never write outside of `order`
   const std::int64_t row = (a.rows_each > 0 ? id * a.rows_each : starts[id]) + within;
   a.order[row] = i;
   a.inverse[i] = row;

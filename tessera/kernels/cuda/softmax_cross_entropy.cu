@@ -8,16 +8,16 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int warp = 32, threads = 512, warps = threads / warp;
-constexpr int at_once = 8;  // elements of a thread whose loads are under way together
+constexpr int at_once = 8;  // elements per thread whose loads are in flight together
 
-/// What is known of some of a row's elements.
+/// Partial results over some of a row's elements.
 struct Part {
   float largest = -HUGE_VALF;
   float total = 0;  // sum of exp(x - largest)
-  double sum = 0;   // all x together; only with smoothing
+  double sum = 0;   // of all x; only with smoothing
 };
 
-/// What to subtract before exp: -infinity minus itself would be NaN.
+/// The value to subtract before exp: -infinity minus itself would be NaN.
 __device__ float shift_of(float largest) { return largest == -HUGE_VALF ? 0.0F : largest; }
 
 __device__ Part merged(const Part& a, const Part& b) {
@@ -29,8 +29,8 @@ __device__ Part merged(const Part& a, const Part& b) {
   return both;
 }
 
-// The row is read once: the sum of a thread is scaled again whenever its largest element grows (Milakov & Gimelshein
-// 2018), once for eight elements.
+// The row is read once: a thread's sum is rescaled whenever its largest element grows (Milakov & Gimelshein 2018), once
+// per eight elements.
 template <class Element>
 __device__ Part part_of_thread(const Element* x, std::int64_t columns, bool sums) {
   Part part;
@@ -55,7 +55,7 @@ __device__ Part part_of_thread(const Element* x, std::int64_t columns, bool sums
   return part;
 }
 
-/// The whole row's, on every thread.
+/// The result for the whole row, on every thread.
 template <class Element>
 __device__ Part part_of_row(const Element* x, std::int64_t columns, bool sums) {
   __shared__ float largest[warps], total[warps];
@@ -65,7 +65,7 @@ __device__ Part part_of_row(const Element* x, std::int64_t columns, bool sums) {
     Part other;
     other.largest = __shfl_xor_sync(0xffffffffU, part.largest, half);
     other.total = __shfl_xor_sync(0xffffffffU, part.total, half);
-    if (sums) other.sum = __shfl_xor_sync(0xffffffffU, part.sum, half);  // the same for the whole grid
+    if (sums) other.sum = __shfl_xor_sync(0xffffffffU, part.sum, half);  // uniform over the whole grid
     part = merged(part, other);
   }
   if (threadIdx.x % warp == 0) {
@@ -98,13 +98,14 @@ __global__ void __launch_bounds__(threads)
   Element* const x = logits + static_cast<std::int64_t>(blockIdx.x) * (columns + args.padding);
   if (args.gradient) fill(x + columns, args.padding, 0);
   const std::int64_t target = targets[blockIdx.x];
-  if (target < 0 || target >= columns) {  // the same for the whole block
+  if (target < 0 || target >= columns) {  // uniform over the whole block
     const float value = target == args.ignored ? 0.0F : NAN;
     if (threadIdx.x == 0) losses[blockIdx.x] = value;
     if (args.gradient) fill(x, columns, value);
     return;
   }
-  const float at_target = element(x, target);  // before the barrier in part_of_row(), behind which it is overwritten
+  const float at_target = element(x, target);  // read before the barrier in part_of_row(), after which it is
+                                               // overwritten
   const Part row = part_of_row(x, columns, args.smoothing > 0);
   if (threadIdx.x == 0) {
     double loss = log(static_cast<double>(row.total)) + static_cast<double>(row.largest) - at_target;

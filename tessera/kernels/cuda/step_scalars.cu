@@ -8,7 +8,7 @@ namespace {
 constexpr unsigned threads = 96;
 static_assert(threads >= exact_words);
 
-// 71 words once a step: brought together by all threads, then added by one.
+// 71 words once per step: loaded by all threads, then added by one.
 __device__ std::int64_t* gathered(const std::int64_t* words) {
   __shared__ std::int64_t own[exact_words];
   if (threadIdx.x < exact_words) own[threadIdx.x] = words[threadIdx.x];
@@ -33,7 +33,7 @@ __global__ void form(const std::int64_t* words, double max_norm, StepScalars* sc
   const double coefficient = max_norm > 0 ? __ddiv_rn(max_norm, __dadd_rn(norm, 1e-6)) : 1;
   scalars->norm = norm;
   scalars->gradient_scale = static_cast<float>(coefficient < 1 ? coefficient : 1);
-  scalars->skip = norm < __longlong_as_double(0x7ff0000000000000LL) ? 0 : 1;  // NaN is below nothing
+  scalars->skip = norm < __longlong_as_double(0x7ff0000000000000LL) ? 0 : 1;  // true for NaN, too
 }
 
 }  // namespace

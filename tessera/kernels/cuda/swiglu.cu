@@ -38,7 +38,7 @@ __global__ void swiglu_elements_backward(SwigluBackward a, std::int64_t n) {
 }
 
 dim3 grid_of(std::int64_t n, int width) {
-  constexpr std::int64_t most_blocks = 132 * 16;  // enough to fill an H100/H200; the loop takes the rest
+  constexpr std::int64_t most_blocks = 132 * 16;  // enough to fill an H100/H200; the loop covers the rest
   const std::int64_t blocks = (n / width + threads - 1) / threads;
   return static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks);
 }

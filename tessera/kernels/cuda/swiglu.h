@@ -3,9 +3,9 @@
 /// The gated activation of the Llama family, forward and backward: kernels::swiglu (kernels/cpu/swiglu.h: the formulas)
 /// on a device, with numbers of either type.
 ///
-/// All of n numbers, contiguous. Functions return before the work is done, in the order of `stream` (a cudaStream_t),
-/// and throw std::runtime_error with CUDA's words when a launch fails. Four numbers are read at a time where n and all
-/// pointers allow it. Where the gate is bfloat16, exp and the division are the device's fast ones, whose error is far
+/// All arrays have n numbers, contiguous. Functions return before the work is done, on `stream` (a cudaStream_t), and
+/// throw std::runtime_error with CUDA's message when a launch fails. Four numbers are read at a time if n and all
+/// pointers allow it. If the gate is bfloat16, exp and the division are the device's fast versions, whose error is far
 /// below a rounding to bfloat16.
 
 #include <tessera/kernels/cuda/reals.h>
@@ -14,7 +14,7 @@
 
 namespace tessera::kernels::cuda {
 
-/// y = silu(gate) * up; y may be either where it has its type.
+/// y = silu(gate) * up; y may be either if it has its type.
 void swiglu(ConstReals gate, ConstReals up, Reals y, std::int64_t n, void* stream);
 
 /// dgate = dy * up * silu'(gate), dup = dy * silu(gate); each may be an input of its type.

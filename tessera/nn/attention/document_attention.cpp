@@ -12,7 +12,7 @@
 namespace tessera::nn {
 namespace {
 
-/// The type that autocast, or else x itself, asks for.
+/// The type requested by autocast, or else that of x.
 at::ScalarType type_of(const at::Tensor& x) {
   if (x.scalar_type() == at::kDouble) return at::kDouble;
   return libtorch_autocast_type(x.device().type()).value_or(x.scalar_type());
@@ -23,10 +23,10 @@ bool is_half(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return (type == at::kHalf || type == at::kBFloat16) && type_of(k) == type && type_of(v) == type;
 }
 
-/// Where each document begins in the batch's tokens, and where the last one ends.
+/// Start of each document among the batch's tokens, and the end of the last one.
 struct Bounds {
   at::Tensor tokens;         // int32 [documents + 1] on the device
-  std::int64_t longest = 0;  // document
+  std::int64_t longest = 0;  // tokens of the longest document
 };
 Bounds bounds_of(const DocumentStarts& documents, std::int64_t rows, std::int64_t length, c10::Device device) {
   DocumentStarts all = documents;
@@ -50,7 +50,7 @@ Bounds bounds_of(const DocumentStarts& documents, std::int64_t rows, std::int64_
 bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const DocumentStarts& documents) {
   constexpr std::int64_t most = 65535;
-  // Backward has sums of fp32 for each query, and for 128 more of each document: with many short ones that is too much.
+  // Backward needs fp32 sums for each query, and for 128 more per document: too much for many short ones.
   constexpr std::int64_t few = 1024, least_mean_length = 16;
   const std::int64_t d = q.size(-1), count = static_cast<std::int64_t>(documents.size());
   return q.is_cuda() && q.numel() > 0 && is_half(q, k, v) && d % 8 == 0 && d <= 256 && q.size(0) <= most &&
@@ -64,25 +64,26 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
   const Bounds bounds = bounds_of(documents, b, t, q.device());
   const auto rows = [&](const at::Tensor& x) {
     const at::Tensor all = x.to(type_of(x)).reshape({b * t, x.size(2), d});
-    return all.stride(2) == 1 ? all : all.contiguous();  // the kernel wants heads without gaps
+    return all.stride(2) == 1 ? all : all.contiguous();  // the kernel requires heads without gaps
   };
-  // As torch.nn.attention.varlen calls it: a window is no causal mask, but one whose right side is 0.
+  // As in torch.nn.attention.varlen: with a window is_causal is false, and the window's right side is 0 instead.
   const bool windowed = window > 0 && window < bounds.longest;
   const std::optional<std::int64_t> left = windowed ? std::optional(window - 1) : std::nullopt,
                                     right = windowed ? std::optional<std::int64_t>(0) : std::nullopt;
   const at::Tensor out = std::get<0>(at::_flash_attention_forward(
       rows(q), rows(k), rows(v), bounds.tokens, bounds.tokens, bounds.longest, bounds.longest, /*dropout_p=*/0,
       /*is_causal=*/!windowed, /*return_debug_mask=*/false, scale, left, right));
-  return out.reshape({b, t, heads * d});  // tokens first, as the queries have them
+  return out.reshape({b, t, heads * d});  // tokens first, like the queries
 }
 
 std::optional<at::Tensor> grouped_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                             double scale) {
   if (!q.is_cuda() || k.size(2) == q.size(2) || !is_half(q, k, v)) return std::nullopt;
-  if (!at::globalContext().userEnabledMathSDP()) return std::nullopt;  // without a last resort the question may throw
+  // Without the fallback kernel the query below may throw.
+  if (!at::globalContext().userEnabledMathSDP()) return std::nullopt;
   const auto by_head = [](const at::Tensor& x) { return x.to(type_of(x)).transpose(1, 2); };
   const at::Tensor queries = by_head(q), keys = by_head(k), values = by_head(v);
-  // What scaled_dot_product_attention asks itself: in other kernels groups would cost the matrix of all scores.
+  // The same query as in scaled_dot_product_attention: with other kernels groups would cost the matrix of all scores.
   const auto kernel = static_cast<at::SDPBackend>(at::_fused_sdp_choice(queries, keys, values, {}, /*dropout_p=*/0,
                                                                         /*is_causal=*/true, scale,
                                                                         /*enable_gqa=*/true));

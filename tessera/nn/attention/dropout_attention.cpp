@@ -27,10 +27,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Weights that are formed at a time: 16 MB of fp32.
+/// Number of weights computed at a time: 16 MB of fp32.
 constexpr std::int64_t weights_at_a_time = std::int64_t{4} << 20;
 
-/// A run of queries [begin, end) and the keys [0, keys) that one of them sees.
+/// A run of queries [begin, end), and the keys [0, keys) that at least one of them attends to.
 struct Run {
   std::int64_t begin, end, keys;
 };
@@ -72,7 +72,7 @@ void drop_fp32(const at::Tensor& weights, const AttentionRectangle& a, const Run
       key = kernels::mixed_key(key, static_cast<std::uint64_t>(lines.position(query)));
       key = kernels::mixed_key(key, static_cast<std::uint64_t>(lines.head + head));
       float* const own = begin + line * run.keys;
-      for (std::int64_t from = 0; from < run.keys;) {  // consecutive positions at once
+      for (std::int64_t from = 0; from < run.keys;) {  // consecutive positions in one call
         std::int64_t to = keys.empty() ? run.keys : from + 1;
         const auto position = [&](std::int64_t i) { return keys.empty() ? i : keys[static_cast<std::size_t>(i)]; };
         while (to < run.keys && position(to) == position(to - 1) + 1) ++to;
@@ -84,7 +84,7 @@ void drop_fp32(const at::Tensor& weights, const AttentionRectangle& a, const Run
   });
 }
 
-/// The same for weights of the type of sums, fp32 or fp64, in place.
+/// The same for weights in the type of sums, fp32 or fp64, in place.
 void drop(const at::Tensor& weights, const AttentionRectangle& a, const Run& run, const WeightDropout& dropout,
           const RectanglePlace& place) {
   if (dropout.p == 0) return;
@@ -94,7 +94,7 @@ void drop(const at::Tensor& weights, const AttentionRectangle& a, const Run& run
   weights.mul_(factors);
 }
 
-/// q k^T of a run, capped, in the type of sums; nothing is masked yet.
+/// Scaled and capped q k^T of a run, in the type of sums; not masked.
 at::Tensor capped_scores(const AttentionRectangle& a, const Run& run) {
   const auto wide = at::toOpMathType(a.q.scalar_type());
   const at::Tensor q = a.q.narrow(2, run.begin, run.end - run.begin).to(wide), k = a.k.narrow(2, 0, run.keys).to(wide);
@@ -103,7 +103,7 @@ at::Tensor capped_scores(const AttentionRectangle& a, const Run& run) {
   return s;
 }
 
-/// Masks the scores of a run in place, and returns them.
+/// Masks the scores of a run in place and returns them.
 const at::Tensor& masked(const at::Tensor& s, const AttentionRectangle& a, const Run& run) {
   if (a.mask.defined()) {
     at::Tensor mask = a.mask;
@@ -193,7 +193,7 @@ RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const Atte
   return {narrow(dq), narrow(dk), narrow(dv)};
 }
 
-/// The same by operators of LibTorch, all queries and keys at once.
+/// The same by LibTorch operators, for all queries and keys at once.
 static at::Tensor captured_attention(const AttentionRectangle& a, const WeightDropout& dropout) {
   const Run all{0, a.q.size(2), a.k.size(2)};
   const auto wide = at::toOpMathType(a.q.scalar_type());

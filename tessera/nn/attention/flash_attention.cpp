@@ -29,7 +29,7 @@ bool flash_attention_is_ours(const AttentionRectangle& a) {
 
 namespace {
 
-/// Where head h of row b begins.
+/// First element of head h of row b.
 template <class T>
 T* head_of(T* data, const at::Tensor& x, std::int64_t b, std::int64_t h) {
   return data + b * x.stride(0) + h * x.stride(1);
@@ -50,7 +50,7 @@ kernels::AttentionHead head_of(const AttentionRectangle& a, std::int64_t b, std:
           .window = a.window};
 }
 
-/// The same with a mask in place of a window and of lengths.
+/// The same with a mask instead of a window and of lengths.
 AttentionRectangle masked(const AttentionRectangle& a) {
   AttentionRectangle b = a;
   b.window = 0;
@@ -78,7 +78,7 @@ RectangleGradients torch_backward(const at::Tensor& dy, const AttentionRectangle
   return {dq, dk, dv};
 }
 
-/// Keys that a query sees on average.
+/// Average number of keys that a query attends to.
 double mean_seen(const AttentionRectangle& a) {
   const auto keys = static_cast<double>(a.k.size(2)), window = static_cast<double>(a.window);
   if (a.causal) return window > 0 && window < keys ? window - window * (window - 1) / (2 * keys) : (keys + 1) / 2;
@@ -96,19 +96,20 @@ void tell(const AttentionRectangle& a, bool backward) {
 void check(const AttentionRectangle& a) {
   TESSERA_CHECK(a.window == 0 || (a.causal && a.window > 0), "a window of ", a.window, " needs causal attention");
   TESSERA_CHECK(a.lengths.empty() || (!a.causal && static_cast<std::int64_t>(a.lengths.size()) == a.k.size(0)),
-                a.lengths.size(), " lengths for ", a.k.size(0), " rows, whose attention is not causal");
+                a.lengths.size(), " lengths for ", a.k.size(0),
+                " rows; lengths need one per row and non-causal attention");
   for (const std::int64_t length : a.lengths)
-    TESSERA_CHECK(length >= 1 && length <= a.k.size(2), "a row of ", length, " of ", a.k.size(2), " keys");
+    TESSERA_CHECK(length >= 1 && length <= a.k.size(2), "a length of ", length, " for ", a.k.size(2), " keys");
 }
 
-/// Gradients of keys that no query sees are zero, and no kernel writes them.
+/// Gradients of keys that no query attends to are zero, and no kernel writes them.
 void zero_unseen(const AttentionRectangle& a, const at::Tensor& dk, const at::Tensor& dv) {
   for (std::size_t row = 0; row < a.lengths.size(); ++row)
     for (const at::Tensor* x : {&dk, &dv})
       x->select(0, static_cast<std::int64_t>(row)).narrow(1, a.lengths[row], x->size(2) - a.lengths[row]).zero_();
 }
 
-/// An empty tensor [B, heads, n, D] that lies in memory as [B, n, heads, D].
+/// An empty tensor [B, heads, n, D] that is stored as [B, n, heads, D].
 at::Tensor by_token(const at::Tensor& like) {
   return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
@@ -127,7 +128,7 @@ std::pair<at::Tensor, at::Tensor> flash_attention(const AttentionRectangle& a) {
   const std::int64_t heads = a.q.size(1), all = a.q.size(0) * heads, n = a.q.size(2),
                      tiles = (n + kernels::attention_tile - 1) / kernels::attention_tile;
   const at::Tensor out = by_token(a.q), log_sums = at::empty({a.q.size(0), heads, n}, a.q.options());
-  // With fewer heads than threads want, queries are divided, too; that changes no result.
+  // With fewer heads than threads can use, queries are divided, too; this does not change results.
   const std::int64_t ranges =
                          std::clamp<std::int64_t>(4 * at::get_num_threads() / std::max<std::int64_t>(all, 1), 1, tiles),
                      each = (tiles + ranges - 1) / ranges * kernels::attention_tile;

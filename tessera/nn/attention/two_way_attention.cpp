@@ -24,7 +24,7 @@ struct TwoWayAttention : torch::autograd::Function<TwoWayAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const std::vector<std::int64_t>& lengths, double scale) {
     const auto [out, log_sums] = flash_attention(rectangle(q, k, v, lengths, scale));
-    ctx->save_for_backward({q, k, v, out, log_sums});  // out [B, heads, T, D] lies as [B, T, heads, D]
+    ctx->save_for_backward({q, k, v, out, log_sums});  // out [B, heads, T, D] is stored as [B, T, heads, D]
     ctx->saved_data["lengths"] = lengths;
     ctx->saved_data["scale"] = scale;
     return out.transpose(1, 2).reshape({q.size(0), q.size(1), q.size(2) * q.size(3)});
@@ -50,7 +50,7 @@ at::Tensor two_way_attention(const at::Tensor& q, const at::Tensor& k, const at:
   TESSERA_CHECK(lengths.empty() || static_cast<std::int64_t>(lengths.size()) == q.size(0), lengths.size(),
                 " lengths for ", q.size(0), " rows");
   for (const std::int64_t length : lengths)
-    TESSERA_CHECK(length >= 1 && length <= q.size(1), "a row of ", length, " of ", q.size(1), " tokens");
+    TESSERA_CHECK(length >= 1 && length <= q.size(1), "a length of ", length, " for rows of ", q.size(1), " tokens");
   if (fusable({q, k, v}) && q.numel() > 0) return TwoWayAttention::apply(q, k, v, lengths, scale);
   std::optional<at::Tensor> mask;
   if (!lengths.empty())

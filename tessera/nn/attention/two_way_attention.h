@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Self-attention of encoders: every token sees all tokens of its row.
+/// Self-attention of encoders: every token attends to all tokens of its row.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,9 +9,9 @@
 
 namespace tessera::nn {
 
-/// softmax(scale q k^T) v per head. q, k, v [B, T, heads, D]. lengths: row b sees its first lengths[b] tokens, 1 to T
-/// of them (what lies behind is padding, and costs nothing); empty: all. Returns [B, T, heads * D], at padding, too.
-/// Throws Error for other shapes and lengths.
+/// softmax(scale q k^T) v per head. q, k, v [B, T, heads, D]. lengths: row b attends to its first lengths[b] tokens, 1
+/// to T of them (the rest is padding and costs nothing); empty: all. Returns [B, T, heads * D], also at padding. Throws
+/// Error for other shapes and lengths.
 at::Tensor two_way_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<std::int64_t>& lengths, double scale);
 

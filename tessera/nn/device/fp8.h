@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Matrices in eight bits by a device's kernels: what nn/linear_maps/fp8.h does there with one scale for a matrix.
+/// Casts matrices to eight bits with a device's kernels: the device part of nn/linear_maps/fp8.h, with one scale per
+/// matrix.
 
 #include <ATen/core/Tensor.h>
 #include <tessera/nn/device/kernels.h>
@@ -11,10 +12,10 @@ namespace tessera::nn {
 struct DeviceFp8Cast {
   at::Tensor x;                              ///< [R, C], contiguous
   at::ScalarType type = at::kFloat8_e4m3fn;  ///< or e5m2
-  double most = 448;                         ///< what the largest value becomes
-  const float* chosen = nullptr;             ///< on the device; null: by the largest value of x
+  double most = 448;                         ///< the value that the largest magnitude is mapped to
+  const float* chosen = nullptr;             ///< on the device; null: the largest magnitude of x is used
   float* noted = nullptr;                    ///< on the device; may be null
-  bool straight = true, turned = false;      ///< which results are wanted
+  bool straight = true, turned = false;      ///< which results are requested
 };
 struct DeviceFp8 {
   at::Tensor values;  ///< [R, C], or undefined

@@ -11,7 +11,7 @@
 namespace tessera::nn {
 namespace {
 
-/// All of them as one tensor [E, out, in].
+/// All weights as one tensor [E, out, in].
 at::Tensor stacked(const std::vector<at::Tensor>& weights, at::ScalarType type) {
   const at::Tensor all = at::empty({static_cast<std::int64_t>(weights.size()), weights[0].size(0), weights[0].size(1)},
                                    weights[0].options().dtype(type));
@@ -33,7 +33,7 @@ std::optional<at::ScalarType> device_groups_type(const at::Tensor& x, const std:
   };
   if (!autocast && all_are(at::kFloat)) return at::kFloat;
   if (autocast ? *autocast != at::kBFloat16 : !all_are(at::kBFloat16)) return std::nullopt;
-  constexpr std::int64_t aligned = 8;  // numbers of 16 bytes
+  constexpr std::int64_t aligned = 8;  // 16 bytes in bf16
   if (weights[0].size(0) % aligned != 0 || weights[0].size(1) % aligned != 0) return std::nullopt;
   const c10::DeviceGuard guard(x.device());
   return device_kernels({})->groups_products() ? std::optional(at::kBFloat16) : std::nullopt;

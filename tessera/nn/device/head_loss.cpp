@@ -13,7 +13,7 @@
 namespace tessera::nn {
 namespace {
 
-/// The type of the products, as at::mm would have it; nothing where it would refuse.
+/// The type of the products, as at::mm would choose it; nullopt where it would refuse.
 std::optional<at::ScalarType> product_type(const at::Tensor& hidden, const at::Tensor& weight) {
   const auto half = libtorch_autocast_type(hidden.device().type());
   const auto type_of = [&](const at::Tensor& t) {
@@ -23,7 +23,7 @@ std::optional<at::ScalarType> product_type(const at::Tensor& hidden, const at::T
   return type_of(hidden);
 }
 
-/// [B T] on the labels' device: the label of what each position predicts.
+/// [B T] on the labels' device: the label for the prediction at each position.
 at::Tensor targets_of(const at::Tensor& labels, LabelPlace place) {
   if (place == LabelPlace::own) return labels.reshape({-1}).contiguous();
   const at::Tensor targets = at::full(labels.sizes(), ignored_label, labels.options());
@@ -32,11 +32,11 @@ at::Tensor targets_of(const at::Tensor& labels, LabelPlace place) {
   return targets.view({-1});
 }
 
-/// The rows that the head has in products: unless a token's logits begin at a multiple of 16 bytes (8 numbers in bf16),
-/// cuBLAS cannot load vectors and is 2-3 times slower.
+/// Number of rows of the head in products: unless a token's logits begin at a multiple of 16 bytes (8 numbers in bf16),
+/// cuBLAS cannot use vector loads and is 2-3 times slower.
 std::int64_t padded_vocabulary(std::int64_t v) { return v % 8 == 0 ? v : (v + 63) / 64 * 64; }
 
-/// weight [v, c] in `type`, with rows of zeros behind it up to `rows`.
+/// weight [v, c] in `type`, padded with rows of zeros to `rows` rows.
 at::Tensor padded(const at::Tensor& weight, at::ScalarType type, std::int64_t rows) {
   const std::int64_t v = weight.size(0);
   if (rows == v) return weight.to(type);
@@ -46,10 +46,10 @@ at::Tensor padded(const at::Tensor& weight, at::ScalarType type, std::int64_t ro
   return all;
 }
 
-/// The sum over chunks of a^T b, added by the products themselves in fp32.
+/// The sum over chunks of a^T b, accumulated by the products themselves in fp32.
 class WeightGradient {
  public:
-  /// `like` [v, c]: the gradient's type, device and shape; a has v columns or more; `whole`: there is one chunk only.
+  /// `like` [v, c]: the gradient's type, device and shape; a has at least v columns; `whole`: there is only one chunk.
   WeightGradient(const at::Tensor& like, bool whole) : like_(like), type_(whole ? like.scalar_type() : at::kFloat) {}
   void add(const at::Tensor& a, const at::Tensor& b) {
     if (!sum_.defined())
@@ -63,7 +63,7 @@ class WeightGradient {
 
  private:
   const at::Tensor& like_;
-  at::ScalarType type_;  // what the sum has: the gradient's own where nothing is added to it
+  at::ScalarType type_;  // type of the sum: the gradient's own if nothing is accumulated
   at::Tensor sum_;
 };
 
@@ -82,7 +82,7 @@ HeadLoss device_head_loss(const at::Tensor& hidden, const at::Tensor& weight, co
   const DeviceKernels& device = *device_kernels({hidden, weight, bias});
   const at::ScalarType type = *product_type(hidden, weight);
   const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1);
-  // Enough tokens to fill a device; with as many as C, the logits take no more room than dWeight does.
+  // Enough tokens to fill a device; with C tokens, the logits take no more memory than dWeight.
   chunk = std::min(n, chunk > 0 ? chunk : std::max<std::int64_t>(c, 8192));
   const at::Tensor targets = targets_of(send(labels, hidden.device()), form.place);
   const std::int64_t columns = padded_vocabulary(v);

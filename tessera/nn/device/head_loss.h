@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The loss of a language-model head and its gradients on a device: linear_cross_entropy.h without whole logits and
-/// without a wait of the host.
+/// The loss of a language-model head and its gradients on a device: linear_cross_entropy.h without the full logits and
+/// without blocking the host.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,26 +9,26 @@
 
 namespace tessera::nn {
 
-/// Which gradients are formed.
+/// Selection of the computed gradients.
 struct HeadGradients {
   bool hidden = false, weight = false, bias = false;
   bool any() const { return hidden || weight || bias; }
 };
 
-/// The loss, an fp32 scalar, and its gradients in the shapes and types of hidden, weight and bias; undefined: not
-/// asked for.
+/// The loss, an fp32 scalar, and its gradients in the shapes and types of hidden, weight and bias; undefined if not
+/// requested.
 struct HeadLoss {
   at::Tensor loss, dhidden, dweight, dbias;
 };
 
-/// Whether device_head_loss() computes this: on a CUDA device, with products in fp32 or bf16, which is autocast's type
-/// or that of hidden and weight.
+/// Whether device_head_loss() supports this: on a CUDA device, with products in fp32 or bf16, the type of autocast or
+/// that of hidden and weight.
 bool device_computes_head(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias);
 
-/// As linear_cross_entropy(), where device_computes_head(). Chunks of `chunk` tokens; 0: of 8,192, or as many as C if
-/// that is more. Logits have the type of the products, or fp32 with a bias or a softcap; the losses are formed in fp32
-/// and added in double, in a fixed order. A label outside [0, V) other than ignored_label makes the loss and the
-/// token's gradients NaN: to throw, the host would have to wait.
+/// Same as linear_cross_entropy(), if device_computes_head(). Chunks of `chunk` tokens; 0: 8,192, or C if that is more.
+/// Logits have the type of the products, or fp32 with a bias or a softcap; the losses are computed in fp32 and added in
+/// double, in a fixed order. A label outside [0, V) other than ignored_label makes the loss and the token's gradients
+/// NaN: to throw, the host would have to wait.
 HeadLoss device_head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                           const at::Tensor& labels, double scale, const LossOptions& form, HeadGradients wanted,
                           std::int64_t chunk = 0);

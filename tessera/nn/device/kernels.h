@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The kernels of nn/ that a device's plug-in gives (comm/backend_plugin.h). The autograd functions of nn/ serve both
-/// devices: where device_kernels() answers, they call its table instead of kernels/cpu.
+/// The kernels of nn/ that a device's plug-in provides (comm/backend_plugin.h). The autograd functions of nn/ serve
+/// both devices: if device_kernels() returns a table, they call it instead of kernels/cpu.
 
 #include <ATen/core/Tensor.h>
 #include <tessera/kernels/cuda/dropout.h>
@@ -29,7 +29,7 @@ struct DeviceKernels {
   static constexpr int current_abi = 3;
   int abi;
 
-  // Random numbers by place (kernels/cuda/dropout.h).
+  // Random numbers by position (kernels/cuda/dropout.h).
   void (*dropout)(kernels::cuda::ConstReals x, kernels::cuda::Reals y, kernels::cuda::RandomLines lines,
                   std::uint32_t limit, float scale);
   void (*uniform)(float* y, kernels::cuda::RandomLines lines);
@@ -38,7 +38,7 @@ struct DeviceKernels {
   void (*softmax_cross_entropy)(kernels::cuda::Reals logits, const std::int64_t* targets, double* losses,
                                 std::int64_t rows, std::int64_t columns, kernels::cuda::CrossEntropyArgs args);
 
-  // A factor that is 1 mostly (kernels/cuda/scale.h).
+  // A factor that is usually 1 (kernels/cuda/scale.h).
   void (*multiply_unless_one)(kernels::cuda::Reals x, const float* factor, std::int64_t n);
 
   // Operations on rows: embed.h, norm.h, residual.h, gelu.h, swiglu.h, rotary.h, join_columns.h of kernels/cuda.
@@ -61,7 +61,7 @@ struct DeviceKernels {
 
   // Mixture of experts (kernels/cuda/slots.h, group_products.h).
   void (*sort_slots)(const kernels::cuda::SlotOrder& a, std::int64_t slots, std::int64_t experts);
-  bool (*groups_products)();  ///< whether at::_grouped_mm has a kernel for the current device, and need not wait
+  bool (*groups_products)();  ///< whether at::_grouped_mm has a non-blocking kernel for the current device
   void (*group_rows)(const kernels::cuda::GroupRows& a, std::int64_t rows, std::int64_t inner, std::int64_t columns,
                      std::int64_t groups);
   void (*group_sums)(const kernels::cuda::GroupSums& a, std::int64_t rows, std::int64_t lines, std::int64_t columns,
@@ -72,11 +72,11 @@ struct DeviceKernels {
   void (*fp8_cast)(const kernels::cuda::Fp8Cast& a, std::int64_t rows, std::int64_t columns);
 };
 
-/// The table that serves these tensors: every defined one is dense float32 or bfloat16, all on one CUDA device; for no
-/// tensors CUDA's. Else null. The kernels also want rows contiguous; callers see to that.
+/// The table that serves these tensors, if every defined one is dense float32 or bfloat16 and all are on one CUDA
+/// device; for no tensors CUDA's. Otherwise null. The kernels also require contiguous rows; callers ensure that.
 const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors);
 
-/// A contiguous tensor as a kernel's argument; undefined: null.
+/// A contiguous tensor as a kernel's argument; null if undefined.
 kernels::cuda::ConstReals const_reals(const at::Tensor& tensor);
 kernels::cuda::Reals reals(const at::Tensor& tensor);
 

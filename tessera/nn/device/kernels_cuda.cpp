@@ -1,4 +1,4 @@
-// The kernels of nn/ for CUDA, in libtessera_cuda.so.
+// The CUDA kernels of nn/, in libtessera_cuda.so.
 #include <tessera/nn/device/kernels.h>
 
 #include <ATen/cuda/CUDAContextLight.h>
@@ -7,7 +7,7 @@
 namespace tessera::nn {
 namespace {
 
-/// A kernel of kernels/cuda, whose last argument is the stream, on the current one.
+/// Calls a kernel of kernels/cuda, whose last argument is the stream, on the current stream.
 template <auto kernel, class... Arguments>
 void on_current_stream(Arguments... arguments) {
   kernel(arguments..., c10::cuda::getCurrentCUDAStream().stream());
@@ -15,7 +15,7 @@ void on_current_stream(Arguments... arguments) {
 
 namespace cuda = kernels::cuda;
 
-/// at::_grouped_mm has a kernel for Hopper and for Blackwell (SM100); elsewhere it copies the offsets to the host and
+/// at::_grouped_mm has a kernel for Hopper and Blackwell (SM100); elsewhere it copies the offsets to the host and
 /// loops.
 bool groups_products() {
   const int major = at::cuda::getCurrentDeviceProperties()->major;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Normalisations by a device's kernels: what the autograd functions of rms_norm and layer_norm do there.
+/// Normalisations by a device's kernels: the device part of the autograd functions of rms_norm and layer_norm.
 
 #include <ATen/core/Tensor.h>
 #include <tessera/nn/device/kernels.h>
@@ -10,14 +10,14 @@
 
 namespace tessera::nn {
 
-/// The type of x + (delta + delta_bias), of which the last two may be undefined.
+/// The type of x + (delta + delta_bias); delta and delta_bias may be undefined.
 at::ScalarType sum_type(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias);
 
-/// The type in which a device's kernel stores a normed tensor: bfloat16 for linear maps under autocast to it, else
+/// The type in which a device's kernel stores a normalised tensor: bfloat16 for linear maps under autocast to it, else
 /// `plain`.
 at::ScalarType stored_type(NormReaders readers, at::ScalarType plain);
 
-/// kernels::cuda::NormForward's arguments. x and delta contiguous; the absent ones undefined.
+/// The arguments of kernels::cuda::NormForward. x and delta must be contiguous; absent tensors are undefined.
 struct DeviceNorm {
   at::Tensor x, delta, delta_bias, weight, bias;
   double eps = 0;
@@ -25,13 +25,13 @@ struct DeviceNorm {
   bool centred = false;
 };
 struct DeviceNormed {
-  at::Tensor sum;         ///< x itself without delta; else of sum_type()
-  at::Tensor normed;      ///< its type is normed_type
+  at::Tensor sum;         ///< x itself if delta is undefined; else of sum_type()
+  at::Tensor normed;      ///< of type normed_type
   at::Tensor statistics;  ///< fp32, [1, rows]: rstd; centred [2, rows]: mean, rstd
 };
 DeviceNormed device_norm(const DeviceKernels& device, const DeviceNorm& a);
 
-/// The type of a gradient; nothing where it is not wanted.
+/// The type of a gradient; nullopt if it is not requested.
 using GradientType = std::optional<at::ScalarType>;
 
 struct DeviceNormBackward {
@@ -40,7 +40,7 @@ struct DeviceNormBackward {
   GradientType delta, delta_bias, weights, bias;
 };
 struct DeviceNormGradients {
-  at::Tensor x, delta, delta_bias, weight, bias;  ///< undefined where not wanted; delta may be x
+  at::Tensor x, delta, delta_bias, weight, bias;  ///< undefined if not requested; delta may be x
 };
 DeviceNormGradients device_norm_backward(const DeviceKernels& device, const DeviceNormBackward& a);
 

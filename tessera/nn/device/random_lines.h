@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Places of random numbers (nn/dropout.h) as the kernels of a device want them.
+/// Positions of random numbers (nn/dropout.h) in the form that device kernels need.
 
 #include <ATen/core/Tensor.h>
 
@@ -12,15 +12,15 @@
 
 namespace tessera::nn {
 
-/// What a kernel of kernels/cuda/dropout.h takes, with the memory that it points to. Keep it until the kernel has been
-/// launched, on the same stream.
+/// The argument of a kernel of kernels/cuda/dropout.h, with the memory that it points to. Keep it until the kernel has
+/// been launched, on the same stream.
 struct DeviceLines {
   kernels::cuda::RandomLines lines;
-  at::Tensor positions, column_positions;  // int64 on the device; undefined: consecutive ones
+  at::Tensor positions, column_positions;  // int64 on the device; undefined: consecutive
 };
 
 /// Lines [rows, tokens, columns] of `place`, or with heads > 0 [rows, heads, tokens, columns]. `column_positions`: the
-/// number of each column; empty: consecutive ones. The host does not wait.
+/// number of each column; empty: consecutive. The host does not wait.
 DeviceLines device_lines(const RandomPlace& place, std::int64_t rows, std::int64_t heads, std::int64_t tokens,
                          std::int64_t columns, std::span<const std::int64_t> column_positions, c10::Device device);
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Whether a fused function of nn/ has kernels for its tensors, on whichever device.
+/// Whether a fused function of nn/ has kernels for its tensors on their device.
 
 #include <tessera/nn/device/kernels.h>
 #include <tessera/nn/fused.h>
@@ -9,7 +9,7 @@
 
 namespace tessera::nn {
 
-/// True when kernels of ours serve these tensors: those of kernels/cpu, or a device's.
+/// Whether our kernels serve these tensors: those of kernels/cpu, or a device's.
 inline bool served(std::initializer_list<at::Tensor> tensors) {
   return fusable(tensors) || device_kernels(tensors) != nullptr;
 }

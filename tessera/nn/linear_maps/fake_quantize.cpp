@@ -10,10 +10,10 @@
 namespace tessera::nn {
 namespace {
 
-/// a / b, and 0 where b is: what a group without a range is divided by.
+/// a / b, and 0 where b is 0, as for a group with an empty range.
 at::Tensor quotient(const at::Tensor& a, const at::Tensor& b) { return at::where(b.eq(0), at::zeros_like(a), a / b); }
 
-/// Weights of one and two bits.
+/// Rounds to one or two bits.
 at::Tensor few_levels(const at::Tensor& groups, std::int64_t bits) {
   const at::Tensor sizes = groups.abs(), mean = sizes.mean(1, /*keepdim=*/true);
   if (bits == 1) return groups.sign().mul_(mean);
@@ -63,12 +63,13 @@ struct FakeQuantize : torch::autograd::Function<FakeQuantize> {
 }  // namespace
 
 at::Tensor rounded_to_bits(const at::Tensor& x, const FakeQuantization& how) {
-  TESSERA_CHECK(how.bits >= 1 && how.bits <= 16, "numbers of ", how.bits, " bits");
-  TESSERA_CHECK(how.bits > 2 || (!how.asymmetric && !how.stochastic), "numbers of ", how.bits,
-                " bits are symmetric and rounded to nearest");
+  TESSERA_CHECK(how.bits >= 1 && how.bits <= 16, "unsupported number of bits: ", how.bits, "; it must be in [1, 16]");
+  TESSERA_CHECK(how.bits > 2 || (!how.asymmetric && !how.stochastic), "rounding to ", how.bits,
+                " bits must be symmetric and to nearest");
   const at::NoGradGuard no_grad;
   if (x.numel() == 0) return x.clone();
-  TESSERA_CHECK(!how.range.defined() || (how.groups == 1 && how.bits > 2), "a range is given for one group of steps");
+  TESSERA_CHECK(!how.range.defined() || (how.groups == 1 && how.bits > 2),
+                "a range can only be given for a single group and more than 2 bits");
   const std::int64_t groups = how.groups > 0 ? how.groups : x.numel() / x.size(-1);
   TESSERA_CHECK(x.numel() % groups == 0, "a tensor of ", x.numel(), " numbers cannot be divided into ", groups,
                 " equal groups");

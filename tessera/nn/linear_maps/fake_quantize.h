@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Numbers rounded to few bits and kept as floating-point numbers, for training with quantization in mind: forward
-/// computes with what a quantized model will have, backward passes the gradient through as if nothing had been rounded
+/// Numbers rounded to few bits but stored as floating-point numbers, for quantization-aware training: forward computes
+/// with the values of the later quantized model, backward passes the gradient through as if nothing had been rounded
 /// (the straight-through estimator, Bengio et al. 2013). Formulas are those of DeepSpeed's compression library: binary
 /// weights of XNOR-Net (Rastegari et al. 2016), ternary ones of Li et al. 2016, else equal steps.
 
@@ -11,28 +11,30 @@
 
 namespace tessera::nn {
 
-/// How a tensor is rounded. A group of neighbours shares what it is rounded by; with g the numbers of a group:
+/// How a tensor is rounded. Neighbouring numbers form a group that shares the rounding parameters; with g the numbers
+/// of a group:
 ///   1 bit    sign(x) mean|g|
 ///   2 bits   where |x| > t = 0.7 mean|g|: sign(x) times the mean of those |x|; else 0
 ///   else     symmetric: s = 2 max|g| / 2^bits, round(x / s) within [-2^(bits-1), 2^(bits-1) - 1], times s
 ///            asymmetric: s = (max g - min g) / 2^bits, z = s round(min g / s), round((x - z) / s) within
 ///            [0, 2^bits - 1], times s, plus z
-/// Halves are rounded to even. A group whose range is empty stays as it is.
+/// Ties are rounded to even. A group with an empty range is unchanged.
 struct FakeQuantization {
   std::int64_t bits = 8;    ///< from 1 to 16
   bool asymmetric = false;  ///< needs more than 2 bits
-  std::int64_t groups = 1;  ///< so many equal runs of the tensor's numbers, row by row; 0: each row is a group
+  std::int64_t groups = 1;  ///< number of equal runs of the tensor's numbers, row by row; 0: each row is a group
   bool stochastic = false;  ///< more than 2 bits: noise of Uniform(-0.5, 0.5) is added before rounding
-  std::uint64_t key = 0;    ///< what the noise is drawn by: equal keys draw equal noise, whoever draws
-  at::Tensor range = {};    ///< fp32 [2] on x's device: least and largest of one group that is all of x; undefined: x's
-  double exact = 0;         ///< share of the number itself in the result, from 0 to 1; the rest is the rounded one's
+  std::uint64_t key = 0;    ///< key of the noise: equal keys draw equal noise, on any process
+  at::Tensor range = {};    ///< fp32 [2] on x's device: minimum and maximum of one group that is all of x; undefined:
+                            ///< x's own
+  double exact = 0;         ///< share of the exact number in the result, from 0 to 1; the rest is the rounded number's
 };
 
-/// x [..., C] rounded, of its own type and contiguous; computed in fp32. No gradient. Throws Error where x cannot be
+/// x [..., C] rounded, of its own type and contiguous; computed in fp32. No gradient. Throws Error if x cannot be
 /// divided into the groups.
 at::Tensor rounded_to_bits(const at::Tensor& x, const FakeQuantization& how);
 
-/// The same; the gradient of x is that of the result. Keeps nothing for backward.
+/// The same; the gradient of x is that of the result. Saves nothing for backward.
 at::Tensor fake_quantize(const at::Tensor& x, const FakeQuantization& how);
 
 }  // namespace tessera::nn

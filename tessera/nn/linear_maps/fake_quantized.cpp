@@ -18,18 +18,18 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What forward leaves to backward besides tensors.
+/// Data other than tensors that forward saves for backward.
 struct KeptRounding : torch::CustomClassHolder {
   FakeQuantization how;
   at::ScalarType input_type = at::kFloat, product_type = at::kFloat;
-  bool fused = false;  ///< fp32 on the CPU, whose products have kernels of nn/
+  bool fused = false;  ///< fp32 on the CPU, whose products have kernels in nn/
   bool out_first = false, has_bias = false;
 
-  /// [out, in], in the type of products.
+  /// The rounded weight [out, in], in the type of the products.
   at::Tensor rounded(const at::Tensor& weight) const {
     return rounded_to_bits(out_first ? weight : weight.t(), how).to(product_type);
   }
-  /// a b of that type; fp32 where it is fused.
+  /// a b in that type; in fp32 if fused.
   at::Tensor product(const at::Tensor& a, const at::Tensor& b) const {
     if (!fused) return at::mm(a, b);
     at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
@@ -51,7 +51,7 @@ struct FakeQuantizedLinear : torch::autograd::Function<FakeQuantizedLinear> {
     ctx->save_for_backward({weight.requires_grad() ? rows : at::Tensor(), weight});
     ctx->saved_data["kept"] = c10::IValue::make_capsule(kept);
     remember_scope(ctx);
-    return at::_unsafe_view(y, shape);  // somebody may change the result in place
+    return at::_unsafe_view(y, shape);  // the caller may change the result in place
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {

@@ -16,30 +16,30 @@ namespace {
 
 thread_local const Fp8Scope* current_scope = nullptr;
 
-/// Beyond the type's largest number the conversion gives NaN or infinity.
+/// Values beyond the type's largest number would convert to NaN or infinity.
 at::Tensor narrowed(const at::Tensor& scaled, at::ScalarType type) {
   const double most = fp8_most(type);
   return scaled.clamp(-most, most).to(type);
 }
 
-/// What the largest value becomes.
+/// The value that the largest input is mapped to.
 double largest_result(at::ScalarType type, std::int64_t margin) {
   return std::ldexp(fp8_most(type), -static_cast<int>(margin));
 }
 
-/// x [R, C], filled up with zeros to whole blocks, as [R / rows, rows, C / columns, columns].
+/// x [R, C], padded with zeros to whole blocks, as [R / rows, rows, C / columns, columns].
 at::Tensor in_blocks(const at::Tensor& x, std::int64_t rows, std::int64_t columns) {
   const std::int64_t more_rows = (rows - x.size(0) % rows) % rows, more = (columns - x.size(1) % columns) % columns;
   const at::Tensor full = more_rows + more == 0 ? x.contiguous() : at::constant_pad_nd(x, {0, more, 0, more_rows});
   return full.view({full.size(0) / rows, rows, full.size(1) / columns, columns});
 }
-/// And back, without what was filled in.
+/// The inverse, without padding.
 at::Tensor from_blocks(const at::Tensor& blocks, std::int64_t rows, std::int64_t columns) {
   const at::Tensor full = blocks.flatten(2, 3).flatten(0, 1);
   return full.slice(0, 0, rows).slice(1, 0, columns).contiguous();
 }
 
-/// The least power of two that is not below x; 1 for 0.
+/// The smallest power of two >= x; 1 for 0.
 at::Tensor power_of_two_above(const at::Tensor& x) {
   const auto [mantissa, exponent] = at::frexp(x);  // x = mantissa 2^exponent, mantissa in [1/2, 1)
   const at::Tensor above = (exponent - mantissa.eq(0.5).to(exponent.scalar_type())).clamp_min(-126);
@@ -57,7 +57,7 @@ double fp8_most(at::ScalarType type) { return type == at::kFloat8_e5m2 ? 57344 :
 Fp8Tensor to_fp8(const at::Tensor& x, at::ScalarType type, const at::Tensor& amax, std::int64_t margin) {
   const double most = largest_result(type, margin);
   const at::Tensor one = at::ones_like(amax);
-  // A largest value so small that the quotient is infinite gets no scale either.
+  // A largest value so small that the quotient is infinite also gets a scale of 1.
   at::Tensor factor = at::where(amax.gt(0), most / amax, one);
   factor = at::where(factor.isfinite(), factor, one);
   return {narrowed(x.to(at::kFloat) * factor, type).contiguous(), factor.reciprocal().view({1, 1})};
@@ -90,7 +90,7 @@ at::Tensor largest_value(const at::Tensor& x) {
 Fp8State::Fp8State(const Fp8Options& options, std::int64_t maps, at::Device device)
     : options_(options),
       now_(at::zeros({maps, 3}, at::TensorOptions(device).dtype(at::kFloat))),
-      // The most recent step needs no others.
+      // amax_compute = most_recent needs only the last step.
       history_(
           at::zeros({options.amax_compute == Fp8Amax::max ? options.amax_history_len : 1, maps, 3}, now_.options())),
       chosen_(at::zeros_like(now_)) {
@@ -120,7 +120,7 @@ const at::Tensor& Fp8State::noted() const {
 }
 
 std::optional<Fp8State::LastInput> Fp8State::last_input(const at::Tensor& x, bool note) {
-  if (x.is_inference()) return std::nullopt;  // it counts no changes
+  if (x.is_inference()) return std::nullopt;  // inference tensors do not count changes
   return LastInput{.storage = x.storage().getWeakStorageImpl(),
                    .data = x.const_data_ptr(),
                    .version = static_cast<std::uint32_t>(x._version()),

@@ -28,16 +28,16 @@ at::ScalarType result_type(const at::Tensor& x) {
   return libtorch_autocast_type(x.device().type()).value_or(x.scalar_type());
 }
 
-/// What forward leaves to backward besides tensors.
+/// Data other than tensors that forward saves for backward.
 struct Kept : torch::CustomClassHolder {
   std::shared_ptr<const Fp8Map> map;
   const DeviceKernels* kernels = nullptr;
   at::ScalarType input_type = at::kFloat;
   bool out_first = false, has_bias = false, training = false;
-  bool graph = false;  ///< backward may come
+  bool graph = false;  ///< backward may follow
 };
 
-/// The weight as forward multiplies by it, [out, in], and as backward does, [in, out].
+/// The weight as factor of forward's product, [out, in], and of backward's, [in, out].
 struct Factors {
   Fp8Tensor forward, backward;
 };
@@ -58,8 +58,8 @@ struct Fp8DeviceLinear : torch::autograd::Function<Fp8DeviceLinear> {
     const at::Tensor rows = x.reshape({-1, in});
     const bool trained = kept->graph && weight.requires_grad();
     const Fp8Ways input = kept->map->rounded_input(*kept->kernels, rows, kept->training, /*turned=*/trained);
-    // A sharded weight's memory ends with forward; what is made of it is made again rather than kept (torchao's
-    // force_recompute_fp8_weight_in_bwd).
+    // A sharded weight's memory is freed after forward, so its rounded form is computed again rather than kept
+    // (torchao's force_recompute_fp8_weight_in_bwd).
     const bool keep_weight = kept->graph && x.requires_grad() && !weight.key_set().has(managed_key);
     const Factors factor = factors(*kept, weight, kept->training, /*forward=*/true, /*backward=*/keep_weight);
     auto shape = x.sizes().vec();
@@ -115,7 +115,7 @@ struct Fp8DeviceLinear : torch::autograd::Function<Fp8DeviceLinear> {
     return {dx, formed[0], formed[1], at::Tensor(), at::Tensor()};
   }
 
-  /// a b^T as the gradient of `weight`, or nothing where it was added to grad() at once.
+  /// a b^T as the gradient of `weight`; undefined if it was added directly to grad().
   static at::Tensor weight_gradient(const at::Tensor& weight, const Fp8Tensor& a, const Fp8Tensor& b) {
     at::Tensor sum = gradient_to_add_to(weight);
     const at::Tensor product = at::empty({a.values.size(0), b.values.size(0)},
@@ -132,7 +132,7 @@ struct Fp8DeviceLinear : torch::autograd::Function<Fp8DeviceLinear> {
 const DeviceKernels* fp8_device_kernels(const at::Tensor& x, const at::Tensor& weight, const Fp8Map& map) {
   const DeviceKernels* const found = map.kernels(x);
   if (found == nullptr || device_kernels({x, weight}) == nullptr) return nullptr;
-  const at::ScalarType type = result_type(x);  // that of its gradient, too
+  const at::ScalarType type = result_type(x);  // also the type of its gradient
   return type == at::kFloat || type == at::kBFloat16 ? found : nullptr;
 }
 

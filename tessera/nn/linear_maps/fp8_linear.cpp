@@ -19,19 +19,19 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What forward leaves to backward besides tensors.
+/// Data other than tensors that forward saves for backward.
 struct Kept : torch::CustomClassHolder {
   std::shared_ptr<const Fp8Map> map;
   at::ScalarType input_type = at::kFloat;
   bool out_first = false, has_bias = false, training = false;
 };
 
-/// [R, C] -> [C, R]: the transpose of a rounded matrix, or, where neighbours share scales, its rounded transpose.
+/// [R, C] -> [C, R]: the transpose of a rounded matrix or, if neighbours share scales, its rounded transpose.
 Fp8Tensor turned(const Fp8Map& map, const Fp8Tensor& rounded, const at::Tensor& x, Fp8Operand operand) {
   return map.one_scale() ? transposed(rounded) : map.rounded(x.t(), operand, /*note=*/false);
 }
 
-/// A product as the gradient of `weight`, or nothing where it was added to grad() at once.
+/// A product as the gradient of `weight`; undefined if it was added directly to grad().
 at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& product) {
   at::Tensor sum = gradient_to_add_to(weight);
   if (!sum.defined()) return product.to(weight.scalar_type());
@@ -65,7 +65,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
       y.narrow(0, begin, end - begin).view({-1, product.size(1)}).copy_(product);
       if (parts) parts->computed(y.narrow(0, begin, end - begin));
     }
-    // Where its transpose is rounded anew, backward needs what x was.
+    // If its transpose is rounded separately, backward needs the original x.
     const bool frozen = !weight.requires_grad(), eight = map.one_scale();
     ctx->save_for_backward({weight,
                             frozen  ? at::Tensor()
@@ -90,7 +90,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     if (ctx->needs_input_grad(0)) {
       auto shape = dy.sizes().vec();
       shape.back() = out_in.size(1);
-      // Largest values of the weight are known from forward; with one scale it is the same as there.
+      // The weight's largest values are known from forward; with one scale the result is the same as there.
       const Fp8Tensor factor = kept->map->rounded(out_in.t(), Fp8Operand::weight, /*note=*/false);
       dx = fp8_product(gradient, factor).view(shape).to(kept->input_type);
     }
@@ -105,7 +105,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     return {dx, formed[0], formed[1], at::Tensor(), at::Tensor()};
   }
 
-  /// dy^T x, or its transpose where the weight is stored so. `x`: the rows of the input, rounded with `scale`.
+  /// dy^T x, or its transpose, depending on the weight's layout. `x`: the rows of the input, rounded with `scale`.
   static at::Tensor product_of_weight(const Kept& kept, const Fp8Tensor& gradient, const at::Tensor& rows,
                                       const at::Tensor& x, const at::Tensor& scale) {
     const Fp8Map& map = *kept.map;

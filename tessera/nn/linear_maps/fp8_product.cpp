@@ -8,7 +8,7 @@
 namespace tessera::nn {
 namespace {
 
-/// Whether at::_scaled_mm multiplies on that kind of device: GPUs before Ada have no such products. Asked once.
+/// Whether at::_scaled_mm supports that kind of device: GPUs before Ada have no such products. Tested once.
 bool has_scaled_product(const at::Device& device) {
   if (device.is_cpu()) return false;
   static const bool found = [&] {
@@ -24,7 +24,7 @@ bool has_scaled_product(const at::Device& device) {
   return found;
 }
 
-/// Its kernels want rows of a and b, and of the result, to be multiples of 16 long.
+/// Its kernels require rows of a and b, and of the result, to have lengths that are multiples of 16.
 bool fits_scaled_product(const Fp8Tensor& a, const Fp8Tensor& b) {
   const bool even = a.values.size(1) % 16 == 0 && b.values.size(0) % 16 == 0;
   return even && a.rows == 0 && b.rows == 0 && has_scaled_product(a.values.device());
@@ -33,7 +33,7 @@ bool fits_scaled_product(const Fp8Tensor& a, const Fp8Tensor& b) {
 }  // namespace
 
 at::Tensor scaled_product(const Fp8Tensor& a, const Fp8Tensor& b) {
-  // Its second factor has to lie column by column, which the transpose of a contiguous matrix does.
+  // Its second factor must be stored column by column, as the transpose of a contiguous matrix is.
   return at::_scaled_mm(a.values.contiguous(), b.values.contiguous().t(), a.scale.squeeze(), b.scale.squeeze(),
                         /*bias=*/{}, /*scale_result=*/{}, at::kFloat);
 }
@@ -59,7 +59,7 @@ void fp8_product_into(const at::Tensor& out, const Fp8Tensor& a, const Fp8Tensor
     return;
   }
   at::Tensor result = out;
-  const bool wide = out.scalar_type() == at::kFloat;  // to such results it adds no bias
+  const bool wide = out.scalar_type() == at::kFloat;  // it cannot add a bias to fp32 results
   const std::optional<at::Tensor> half_bias =
       bias.defined() && !wide ? std::optional(bias.to(out.scalar_type())) : std::nullopt;
   at::_scaled_mm_out(result, a.values, b.values.t(), a.scale.squeeze(), b.scale.squeeze(), half_bias,

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What backward functions of linear maps share: gradients of weight and bias are formed now, or left for later
+/// Shared by the backward functions of linear maps: gradients of weight and bias are computed now, or deferred
 /// (weight_gradients.h). Only for sources of nn/: it needs torch's custom functions.
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -9,13 +9,13 @@
 
 namespace tessera::nn {
 
-/// Backward asks here whether gradients of weights wait for later. In forward.
+/// Saves the current scope in forward, so that backward can check whether weight gradients are deferred.
 inline void remember_scope(torch::autograd::AutogradContext* ctx) {
   if (const auto& current = WeightGradients::current()) [[unlikely]]
     ctx->saved_data["late"] = c10::IValue::make_capsule(current);
 }
 
-/// The scope that forward remembered, if it defers now.
+/// The scope saved by forward, if it is currently deferring.
 inline c10::intrusive_ptr<WeightGradients> deferring_scope(torch::autograd::AutogradContext* ctx) {
   const auto found = ctx->saved_data.find("late");
   if (found == ctx->saved_data.end()) return {};
@@ -23,8 +23,8 @@ inline c10::intrusive_ptr<WeightGradients> deferring_scope(torch::autograd::Auto
   return late->deferring() ? late : c10::intrusive_ptr<WeightGradients>();
 }
 
-/// Gradients of weight and bias, the inputs 1 and 2 of the function that runs now: formed now, or in
-/// WeightGradients::compute(). Returned: those of this backward.
+/// Gradients of weight and bias, inputs 1 and 2 of the running function: computed now, or in
+/// WeightGradients::compute(). Returns those of this backward.
 template <class Form>
 torch::autograd::variable_list now_or_later(torch::autograd::AutogradContext* ctx, bool has_bias, const at::Tensor& dy,
                                             const Form& form) {

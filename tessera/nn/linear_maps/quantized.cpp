@@ -29,7 +29,7 @@ kernels::FourBits numbers_of(QuantType type) {
   return type == QuantType::fp4 ? kernels::FourBits::fp4 : kernels::FourBits::nf4;
 }
 
-/// Calls f(first block, end block) on all threads, at least 256 blocks at once: an absmax of its own each.
+/// Calls f(first block, end block) on all threads, with at least 256 blocks per call; each block has its own absmax.
 template <class F>
 void for_blocks(std::int64_t elements, const F& f) {
   parallel_for(
@@ -42,7 +42,7 @@ void for_blocks(std::int64_t elements, const F& f) {
 void quantize_absmax(QuantizedWeight& made) {
   const std::int64_t blocks = made.absmax.numel();
   float* const absmax = made.absmax.data_ptr<float>();
-  // In one order, so that every process has the same mean.
+  // In a fixed order, so that every process computes the same mean.
   made.absmax_mean = static_cast<float>(std::accumulate(absmax, absmax + blocks, 0.0) /
                                         static_cast<double>(std::max<std::int64_t>(1, blocks)));
   for (std::int64_t i = 0; i < blocks; ++i) absmax[i] -= made.absmax_mean;
@@ -52,7 +52,7 @@ void quantize_absmax(QuantizedWeight& made) {
   made.absmax = outer;
 }
 
-/// What forward leaves to backward.
+/// Data that forward saves for backward.
 struct QuantizedKept : torch::CustomClassHolder {
   std::shared_ptr<const QuantizedWeight> weight;
   std::optional<at::ScalarType> narrow;
@@ -111,9 +111,9 @@ std::int64_t QuantizedWeight::bytes() const {
 }
 
 QuantizedWeight quantize(const at::Tensor& weight, const QuantizedForm& form) {
-  TESSERA_CHECK(weight.dim() == 2 && weight.device().is_cpu(), "a weight of ", weight.dim(), " dimensions on ",
-                weight.device().str(), " is to be quantized; it must be a matrix on the CPU");
-  TESSERA_CHECK(form.bits == 4 || form.bits == 8, "weights of ", form.bits, " bits; there are 4 and 8");
+  TESSERA_CHECK(weight.dim() == 2 && weight.device().is_cpu(), "cannot quantize a weight of ", weight.dim(),
+                " dimensions on ", weight.device().str(), "; it must be a matrix on the CPU");
+  TESSERA_CHECK(form.bits == 4 || form.bits == 8, "weights of ", form.bits, " bits are not supported; use 4 or 8");
   const at::NoGradGuard no_grad;
   const at::Tensor whole = weight.detach().to(at::kFloat).contiguous();
   QuantizedWeight made{.form = form, .out = whole.size(0), .in = whole.size(1)};
@@ -179,7 +179,7 @@ at::Tensor dequantize(const QuantizedWeight& weight) {
 
 at::Tensor quantized_linear(const at::Tensor& x, const std::shared_ptr<const QuantizedWeight>& weight,
                             const at::Tensor& bias) {
-  TESSERA_CHECK(x.device().is_cpu(), "a quantized weight is multiplied on the CPU, its input is on ", x.device().str());
+  TESSERA_CHECK(x.device().is_cpu(), "a quantized weight needs its input on the CPU, but it is on ", x.device().str());
   TESSERA_CHECK(x.dim() >= 1 && x.size(-1) == weight->in, "an input of ", x.dim() == 0 ? 0 : x.size(-1),
                 " features for a weight [", weight->out, ", ", weight->in, "]");
   if (x.numel() == 0) {

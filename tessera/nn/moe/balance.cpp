@@ -32,14 +32,14 @@ at::Tensor expert_counts(const at::Tensor& ids, std::int64_t experts, const at::
   if (mask.defined()) counted = counted.masked_fill(mask.logical_not().unsqueeze(-1), -1);
   const at::Tensor flat = (counted + 1).reshape({-1});
   if (flat.is_cpu()) return at::bincount(flat, {}, experts + 1).slice(0, 1);
-  // A device's bincount waits for the largest number, which would be the size of its result.
+  // A device's bincount waits for the largest number, since it determines the size of its result.
   return at::zeros({experts + 1}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).slice(0, 1);
 }
 
 at::Tensor load_balancing_loss(const std::vector<at::Tensor>& probabilities, const std::vector<at::Tensor>& ids,
                                const at::Tensor& mask) {
   TESSERA_CHECK(!probabilities.empty() && probabilities.size() == ids.size(), "probabilities of ", probabilities.size(),
-                " layers, experts of ", ids.size());
+                " layers, but experts of ", ids.size());
   const std::int64_t experts = probabilities[0].size(-1);
   at::Tensor counts, sums;
   for (std::size_t layer = 0; layer < ids.size(); ++layer) {

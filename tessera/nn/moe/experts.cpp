@@ -25,10 +25,11 @@ at::Tensor experts_of_permuted(const at::Tensor& x, const Permutation& permutati
 
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeights& w, const Meanwhile& meanwhile) {
   TESSERA_CHECK(w.first == 0 && w.held() == w.total, "experts ", w.first, " to ", w.first + w.held() - 1, " of ",
-                w.total, " are here: what the others compute must be said by set_experts()");
+                w.total, " are on this process: set_experts() must provide the computation of the others");
   for (const at::Tensor& weight : w.up)
-    TESSERA_CHECK(semantics_of(weight) == nullptr,
-                  "the experts' matrices are cut over ranks: how parts are added up must be said by set_experts()");
+    TESSERA_CHECK(
+        semantics_of(weight) == nullptr,
+        "the experts' matrices are cut over ranks: set_experts() must provide a computation that adds the parts");
   if (meanwhile) meanwhile();
   const Permutation permutation = permutation_of(routing.ids, w.total, routing.padded_to, routing.complete);
   return unpermute(experts_of_permuted(x, permutation, w), permutation, routing.weights);

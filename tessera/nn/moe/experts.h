@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The experts of one layer: MLPs, of which each token sees those that the router chose.
+/// The experts of one layer: MLPs, each applied to the tokens that the router assigned to it.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,37 +15,37 @@
 
 namespace tessera::nn {
 
-/// The experts that this process holds: those numbered first, first + 1, ... of `total`. up [F, C], down [C, F] each;
-/// gate [F, C]: silu(gate x) multiplies up x; none of them: `activation` stands between up and down.
+/// The experts that this process holds: numbers first, first + 1, ... of `total`. up [F, C], down [C, F] each; gate [F,
+/// C]: silu(gate x) multiplies up x; without gates: `activation` is applied between up and down.
 struct ExpertWeights {
-  std::vector<at::Tensor> gate, up, down;        ///< one tensor for each expert that is here
-  std::int64_t first = 0, total = 0;             ///< the first that is here, and the number of all
-  Activation activation = Activation::gelu_erf;  ///< between up and down, where there is no gate
+  std::vector<at::Tensor> gate, up, down;        ///< one tensor per local expert
+  std::int64_t first = 0, total = 0;             ///< number of the first local expert, and of all experts
+  Activation activation = Activation::gelu_erf;  ///< between up and down, without a gate
 
-  std::int64_t held() const { return static_cast<std::int64_t>(up.size()); }  ///< how many experts are here
+  std::int64_t held() const { return static_cast<std::int64_t>(up.size()); }  ///< number of local experts
 };
 
-/// What experts give for rows that lie expert by expert. x [R, C]; counts int64 [held] on the CPU, adding up to R, or
-/// their ends on a device (grouped.h). Returns [R, C]. With `per_source`, counts are [S, held]: rows of S sources, kept
-/// apart (grouped.h).
+/// The experts' results for rows sorted by expert. x [R, C]; counts int64 [held] on the CPU, adding up to R, or their
+/// ends on a device (grouped.h). Returns [R, C]. With `per_source`, counts are [S, held]: rows of S sources, kept
+/// separate (grouped.h).
 at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& weights,
                            const c10::intrusive_ptr<SourceGradients>& per_source = {});
 
-/// What the experts, all of `weights`, give for the rows that permute() makes of x [N, C]. Returns [R, C].
+/// The results of the experts, all of `weights`, for the rows that permute() makes of x [N, C]. Returns [R, C].
 at::Tensor experts_of_permuted(const at::Tensor& x, const Permutation& permutation, const ExpertWeights& weights);
 
-/// What of the layer does not depend on its experts (the shared expert): it is called once, while rows are on their way
-/// to other processes, where they travel. Empty: nothing.
+/// The part of the layer that does not depend on its experts (the shared expert): called once, while rows are in flight
+/// to other processes, if they are sent. Empty: nothing to do.
 using Meanwhile = std::function<void()>;
 
-/// sum over j of routing.weights[n, j] * expert(routing.ids[n, j])(x[n]): x [N, C] -> [N, C]. All experts must be here
-/// and whole; otherwise it throws Error, since somebody must say what the other processes do (an ExpertsFunction).
+/// sum over j of routing.weights[n, j] * expert(routing.ids[n, j])(x[n]): x [N, C] -> [N, C]. All experts must be local
+/// and whole; otherwise it throws Error, since an ExpertsFunction is then needed for the other processes.
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertWeights& weights,
                    const Meanwhile& meanwhile = {});
 
-/// The same, computed by whoever knows where the other experts are. Called once per layer and pass, on every process of
-/// those that share experts in the same order, also where a process has no tokens (N = 0). Runs again when activations
-/// are recomputed.
+/// The same, by an implementation that knows where the other experts are. Called once per layer and pass, in the same
+/// order on every process that shares experts, even if a process has no tokens (N = 0). Runs again when activations are
+/// recomputed.
 using ExpertsFunction = std::function<at::Tensor(const at::Tensor& x, const Routing& routing,
                                                  const ExpertWeights& weights, const Meanwhile& meanwhile)>;
 

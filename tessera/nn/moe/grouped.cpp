@@ -27,7 +27,7 @@ using torch::autograd::variable_list;
 using Tensors = std::vector<at::Tensor>;
 using Half = std::optional<at::ScalarType>;
 
-/// Where the rows of each group begin; at the end, how many there are.
+/// First row of each group; the last entry is the total number of rows.
 std::vector<std::int64_t> starts_of(const at::Tensor& counts) {
   std::vector<std::int64_t> starts{0};
   const std::int64_t* const count = counts.const_data_ptr<std::int64_t>();
@@ -35,14 +35,14 @@ std::vector<std::int64_t> starts_of(const at::Tensor& counts) {
   return starts;
 }
 
-/// `rows` rounded up to one of few numbers, an eighth of a power of two apart and 16 at least.
+/// `rows` rounded up, so that only few numbers of rows occur: steps are an eighth of a power of two and at least 16.
 std::int64_t padded_rows(std::int64_t rows) {
   const std::int64_t step =
       std::max<std::int64_t>(16, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows)) / 8));
   return (rows + step - 1) / step * step;
 }
 
-/// x [rows, columns] with zeros behind its rows.
+/// x [rows, columns] padded with rows of zeros.
 at::Tensor padded(const at::Tensor& x, std::int64_t rows) {
   if (x.size(0) == rows) return x;
   const at::Tensor all = at::empty({rows, x.size(1)}, x.options());
@@ -51,16 +51,16 @@ at::Tensor padded(const at::Tensor& x, std::int64_t rows) {
   return all;
 }
 
-/// Products of groups of rows; group e has weight e, modulo their number (several sources, one after the other). fp32
-/// on the CPU: all at once (multiply_all), or, with `half`, of numbers rounded to that type. Where only a device knows
-/// how many rows groups have: by one product of the device. Anything else: by at::mm, one after the other.
+/// Products of groups of rows; group e has weight e, modulo the number of weights (several sources, one after another).
+/// fp32 on the CPU: all at once (multiply_all) or, with `half`, of operands rounded to that type. If only a device
+/// knows the lengths of groups: by one product of the device. All other cases: by at::mm, one after another.
 ///
-/// For rounded numbers oneDNN makes a kernel of its own for every number of rows, and keeps about a thousand of them:
-/// routers would have it make hundreds in each step, a third of a gigabyte. So there groups are padded to few numbers
-/// of rows; zeros change no sum. Where bf16 has no instructions multiply_half() widens, and no kernels are made.
+/// For half precision oneDNN builds a separate kernel for every number of rows, and keeps about a thousand of them:
+/// routing would build hundreds in each step, a third of a gigabyte. So groups are padded to few numbers of rows there;
+/// zeros do not change sums. Where bf16 has no instructions multiply_half() widens, and no kernels are built.
 class Groups {
  public:
-  /// `counts` as grouped_linear()'s.
+  /// `counts` as in grouped_linear().
   Groups(const at::Tensor& counts, Half half) : half_(half) {
     if (counts.is_cpu())
       starts_ = starts_of(counts);
@@ -76,12 +76,12 @@ class Groups {
     return out;
   }
 
-  /// x_e W_e^T (`out_in`), or x_e W_e, into the rows of `out`, or added to them.
+  /// Writes x_e W_e^T (`out_in`), or x_e W_e, into the rows of `out`, or adds it to them.
   void rows(const at::Tensor& x, const Tensors& weights, bool out_in, const at::Tensor& out,
             bool accumulate = false) const {
     if (all_at_once(x)) {
       std::vector<Product> products;
-      Tensors kept;  // until the products have been formed
+      Tensors kept;  // until the products have been computed
       for (const at::Tensor& weight : weights) kept.push_back(weight.contiguous());
       for (std::size_t e = 0; e + 1 < starts_.size(); ++e) {
         const at::Tensor& w = kept[e % weights.size()];
@@ -162,7 +162,7 @@ class Groups {
   std::int64_t few(std::size_t e) const { return padded_rows(starts_[e + 1] - starts_[e]); }
 
   std::vector<std::int64_t> starts_;
-  at::Tensor ends_;  // on a device, in place of starts_
+  at::Tensor ends_;  // on a device, instead of starts_
   Half half_;
 };
 
@@ -174,7 +174,7 @@ Materialized present(std::initializer_list<const Tensors*> lists) {
   return Materialized(all);
 }
 
-/// Leaves what forms gradients of the inputs first, first + 1, ... for later, or gives them now.
+/// Computes the gradients of the inputs first, first + 1, ... now, or defers `form`, which computes them.
 variable_list now_or_later(AutogradContext* ctx, std::size_t first, std::size_t count, const at::Tensor& like,
                            const std::function<Tensors()>& form) {
   const auto found = ctx->saved_data.find("late");
@@ -200,12 +200,13 @@ Groups groups_of(AutogradContext* ctx) {
   return {ctx->saved_data["counts"].toTensor(), type == at::kFloat ? Half() : Half(type)};
 }
 
-/// Where gradients of other sources than the first go, and whose they are: the weights as the caller has them.
+/// The destination of gradients of all sources but the first, and the weights they belong to, as the caller has them.
 struct PerSource {
   c10::intrusive_ptr<SourceGradients> to;
   Tensors owners;
 
-  /// Gradients of every source's groups, list by list -> those of the first source; the others go where they belong.
+  /// Takes gradients of every source's groups, list by list, and returns those of the first source; stores the others
+  /// in `to`.
   Tensors first_of(const std::vector<Tensors>& lists) const {
     Tensors first;
     std::size_t owner = 0;
@@ -242,7 +243,7 @@ bool any_requires_grad(const Tensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.requires_grad(); });
 }
 
-/// What products of this tensor compute in; nothing where the tensor is narrow already.
+/// x in the type of its products; unchanged without autocast.
 at::Tensor narrowed(const at::Tensor& x, Half half) { return half ? x.to(*half) : x; }
 
 struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
@@ -285,7 +286,7 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
   }
 };
 
-/// gate, up and down are one list, one after the other.
+/// gate, up and down are one list, one after another.
 struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& given, const at::Tensor& counts,
                             at::TensorList list, const PerSource& per_source) {
@@ -321,7 +322,7 @@ struct GroupedMlp : torch::autograd::Function<GroupedMlp> {
     const Materialized materialized = present({&weights});
     at::Tensor dg = at::empty_like(g), du = at::empty_like(g);
     const at::Tensor h = x.defined() ? narrowed(activated(g, u), half) : at::Tensor();
-    groups.rows(dy, down, /*out_in=*/false, dg);  // the gradient of h, for the moment
+    groups.rows(dy, down, /*out_in=*/false, dg);  // temporarily the gradient of h
     for_rows(g.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
       kernels::swiglu_backward(data(g) + begin, data(u) + begin, data(dg) + begin, data(dg) + begin, data(du) + begin,
                                end - begin);
@@ -366,10 +367,10 @@ void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights
     TESSERA_CHECK(!per_source && counts.dim() == 1 && counts.scalar_type() == at::kInt &&
                       counts.size(0) == static_cast<std::int64_t>(weights.size()) && counts.device() == x.device() &&
                       x.dim() == 2 && x.size(1) == in && device_groups_type(x, weights),
-                  "ends ", c10::str(counts.sizes()), " of the groups of rows ", c10::str(x.sizes()), " for ",
+                  "ends ", c10::str(counts.sizes()), " of groups of rows ", c10::str(x.sizes()), " for ",
                   weights.size(),
-                  " weights; on a device they must be int32, one for each group of the only source, "
-                  "and the device must multiply such groups");
+                  " weights; on a device they must be int32, one per group, with a single source, "
+                  "and the device must support products of such groups");
     return;
   }
   TESSERA_CHECK(!weights.empty() && counts.dim() == (per_source ? 2 : 1) &&
@@ -377,8 +378,8 @@ void check(const at::Tensor& x, const at::Tensor& counts, const Tensors& weights
                     counts.size(-1) == static_cast<std::int64_t>(weights.size()) && counts.scalar_type() == at::kLong &&
                     counts.is_cpu() && counts.is_contiguous(),
                 "counts ", c10::str(counts.sizes()), " for ", weights.size(),
-                " groups; they must be int64 on the CPU, one for each group (of each source), of which there is at "
-                "least one");
+                " groups; they must be int64 on the CPU, one per group (and source), with at "
+                "least one group");
   TESSERA_CHECK(x.dim() == 2 && x.size(1) == in && x.size(0) == counts.sum().item<std::int64_t>(), "rows ",
                 c10::str(x.sizes()), " for groups of ", counts.sum().item<std::int64_t>(), " rows of ", in);
 }
@@ -403,7 +404,7 @@ at::Tensor grouped_linear(const at::Tensor& x, const at::Tensor& counts, const T
 at::Tensor grouped_mlp(const at::Tensor& x, const at::Tensor& counts, const Tensors& gate, const Tensors& up,
                        const Tensors& down, const c10::intrusive_ptr<SourceGradients>& per_source) {
   TESSERA_CHECK(gate.size() == up.size() && gate.size() == down.size(), gate.size(), ", ", up.size(), " and ",
-                down.size(), " matrices of gates, ups and downs");
+                down.size(), " matrices for gate, up and down; their numbers must be equal");
   check(x, counts, gate, gate.empty() ? 0 : gate[0].size(1), per_source);
   if (!fusable({x, gate[0], up[0], down[0]})) {
     const at::Tensor g = grouped_linear(x, counts, gate, per_source), u = grouped_linear(x, counts, up, per_source);

@@ -15,7 +15,7 @@ namespace at::native {
 void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result, float beta, float alpha);
 }  // namespace at::native
 
-/// The BLAS inside libtorch_cpu.so (MKL); within a parallel region it runs on the calling thread alone.
+/// The BLAS in libtorch_cpu.so (MKL); inside a parallel region it runs only on the calling thread.
 extern "C" void sgemm_(const char* a_way, const char* b_way, const int* m, const int* n, const int* k,
                        const float* alpha, const float* a, const int* a_stride, const float* b, const int* b_stride,
                        const float* beta, float* c, const int* c_stride);
@@ -29,9 +29,9 @@ at::Tensor matrix(const float* numbers, std::int64_t stride, bool transposed, st
                        at::TensorOptions(at::kFloat));
 }
 
-/// `rows` rounded down to one of few numbers, a quarter of a power of two apart and 16 at least. oneDNN makes a kernel
-/// of its own for every number of rows, and memory that a thousand of them took is not given back: 600 MB in thirty
-/// steps of a Mixtral with 48 experts of [512, 384].
+/// `rows` rounded down, so that only few numbers of rows occur: steps are a quarter of a power of two and at least 16.
+/// oneDNN builds a separate kernel for every number of rows, and the memory of a thousand of them is not returned: 600
+/// MB in thirty steps of a Mixtral with 48 experts of [512, 384].
 std::int64_t few_rows(std::int64_t rows) {
   const std::int64_t step =
       std::max<std::int64_t>(16, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows)) / 4));
@@ -44,7 +44,7 @@ void multiply_onednn(const Product& p) {
                             p.accumulate ? 1 : 0, 1);
 }
 
-/// The last `count` of `rows` rows of numbers, with zeros behind them up to a multiple of 16.
+/// The last `count` of `rows` rows of numbers, padded with zero rows to a multiple of 16.
 at::Tensor last_rows(const float* numbers, std::int64_t stride, std::int64_t columns, std::int64_t rows,
                      std::int64_t count) {
   at::Tensor all = at::empty({(count + 15) / 16 * 16, columns}, at::kFloat);
@@ -54,8 +54,8 @@ at::Tensor last_rows(const float* numbers, std::int64_t stride, std::int64_t col
   return all;
 }
 
-/// c += a b, or c = a b, where the rows of a group are those of a and c: as many as there is a kernel for, and the rest
-/// of them padded.
+/// c += a b, or c = a b, where the rows of a group are those of a and c: first a number of rows that has a kernel, then
+/// the rest, padded.
 void multiply_rows(Product p) {
   const std::int64_t rest = p.m - few_rows(p.m);
   Product last = p;
@@ -77,7 +77,7 @@ void multiply_rows(Product p) {
   }
 }
 
-/// The same where the product sums over the rows of a group: those of b, and of the matrix whose transpose a is.
+/// The same if the product sums over the rows of a group: those of b, and of the matrix whose transpose is a.
 void multiply_sums(Product p) {
   const std::int64_t rest = p.k - few_rows(p.k);
   Product last = p;
@@ -104,7 +104,7 @@ void multiply_here(const Product& p) {
     if (!p.a_transposed) return multiply_rows(p);
     return p.b_transposed ? multiply_onednn(p) : multiply_sums(p);
   }
-  // BLAS counts columns first: c^T = b^T a^T.
+  // BLAS is column-major: c^T = b^T a^T.
   const auto way = [](bool transposed) { return transposed ? "T" : "N"; };
   const auto size = [](std::int64_t n) { return static_cast<int>(n); };
   const int m = size(p.n), n = size(p.m), k = size(p.k);
@@ -129,7 +129,7 @@ Product panel(Product p, std::int64_t begin, std::int64_t end) {
 }  // namespace
 
 void multiply_all(const std::vector<Product>& products) {
-  constexpr std::int64_t fewest_rows = 64;  // in a panel: with fewer the product loses speed
+  constexpr std::int64_t fewest_rows = 64;  // per panel: with fewer the product loses speed
   const std::int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   double total = 0;
   for (const Product& p : products) total += cost(p);
@@ -143,7 +143,7 @@ void multiply_all(const std::vector<Product>& products) {
     if (threads > 1 && cost(p) > largest)
       panels = std::clamp<std::int64_t>(static_cast<std::int64_t>(cost(p) / largest + 0.999), 1,
                                         std::max<std::int64_t>(1, p.m / fewest_rows));
-    // At multiples of 16, so that few numbers of rows come out of it.
+    // Cut at multiples of 16, so that only few numbers of rows occur.
     const auto cut = [&](std::int64_t i) { return i == panels ? p.m : i * p.m / panels / 16 * 16; };
     for (std::int64_t i = 0; i < panels; ++i) tasks.push_back(panel(p, cut(i), cut(i + 1)));
   }
@@ -151,7 +151,7 @@ void multiply_all(const std::vector<Product>& products) {
   std::stable_sort(tasks.begin(), tasks.end(), [](const Product& a, const Product& b) { return cost(a) > cost(b); });
   std::atomic<std::size_t> next = 0;
   const auto count = static_cast<std::int64_t>(tasks.size());
-  // In a parallel region of one thread BLAS would start threads of its own: then that is what it should do.
+  // In a parallel region of one thread BLAS would start its own threads, which is intended here.
   parallel_for(0, std::min(threads, count), 1, [&](std::int64_t, std::int64_t) {
     for (std::size_t i = next++; i < tasks.size(); i = next++) multiply_here(tasks[i]);
   });

@@ -7,8 +7,8 @@
 
 namespace tessera::nn {
 
-/// c = a b, or c += a b. c [m, n] has a row every c_stride numbers. a is [m, k] with a row every a_stride, or the
-/// transpose of [k, m]; b is [k, n], or the transpose of [n, k].
+/// c = a b, or c += a b. c [m, n] with row stride c_stride. a is [m, k] with row stride a_stride, or the transpose of
+/// [k, m]; b is [k, n], or the transpose of [n, k].
 struct Product {
   const float* a;
   std::int64_t a_stride;
@@ -22,9 +22,9 @@ struct Product {
   bool accumulate = false;
 };
 
-/// All of them, on at::get_num_threads() threads. A product is computed by one thread, so that however many there are
-/// each runs at its full speed; threads take the largest that is left, and those that are too large for an even load
-/// are cut into panels of rows first (never with one thread: then bits do not depend on what else is in the list).
+/// Computes all products on at::get_num_threads() threads. Each product is computed by one thread, so each runs at full
+/// speed whatever their number; threads take the largest remaining one, and those that are too large for an even load
+/// are first cut into panels of rows (never with one thread: then bits do not depend on what else is in the list).
 /// Their results must not overlap.
 void multiply_all(const std::vector<Product>& products);
 

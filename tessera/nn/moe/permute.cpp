@@ -19,7 +19,7 @@ using torch::autograd::variable_list;
 
 const std::int64_t* numbers(const at::Tensor& t) { return t.const_data_ptr<std::int64_t>(); }
 
-/// Sum over each token's slots of its row, times the slot's weight where there are weights.
+/// Sum over each token's slots of their rows, weighted if `weights` is set.
 at::Tensor sum_of_slots(const at::Tensor& rows, const at::Tensor& inverse, const float* weights) {
   const std::int64_t k = inverse.size(1), columns = rows.size(1);
   const at::Tensor out = at::empty({inverse.size(0), columns}, rows.options());
@@ -30,7 +30,7 @@ at::Tensor sum_of_slots(const at::Tensor& rows, const at::Tensor& inverse, const
   return out;
 }
 
-/// Rows of x for the slots in order, each times its slot's weight where there are weights.
+/// Rows of x for the slots in order, weighted if `weights` is set.
 at::Tensor rows_of_slots(const at::Tensor& x, const at::Tensor& order, std::int64_t k, const float* weights) {
   const std::int64_t columns = x.size(1);
   const at::Tensor out = at::empty({order.size(0), columns}, x.options());
@@ -41,7 +41,7 @@ at::Tensor rows_of_slots(const at::Tensor& x, const at::Tensor& order, std::int6
   return out;
 }
 
-/// For each slot the product of its row with its token's row of y: what its weight does.
+/// For each slot the dot product of its row with its token's row of y, which gives the gradient of its weight.
 at::Tensor slot_products(const at::Tensor& rows, const at::Tensor& y, const at::Tensor& inverse) {
   const std::int64_t k = inverse.size(1), columns = rows.size(1);
   const at::Tensor out = at::empty(inverse.sizes(), rows.options());
@@ -52,16 +52,16 @@ at::Tensor slot_products(const at::Tensor& rows, const at::Tensor& y, const at::
   return out;
 }
 
-/// The sum over each token's slots of its row, by operators of any type and device.
+/// Sum over each token's slots of their rows, by operators for any type and device.
 at::Tensor added_up(const at::Tensor& rows, const at::Tensor& inverse) {
-  // A dropped slot takes the row of zeros behind the others.
+  // A dropped slot uses the row of zeros after the others.
   const at::Tensor padded = at::cat({rows, at::zeros({1, rows.size(1)}, rows.options())});
   const at::Tensor row_of = inverse.where(inverse.ge(0), at::scalar_tensor(rows.size(0), inverse.options()));
   return padded.index_select(0, row_of.reshape({-1})).view({-1, inverse.size(1), rows.size(1)}).sum(1);
 }
 
-/// Permute for any type and device. The gradient of index_select itself would be added by atomics on a device, in any
-/// order.
+/// Permute for any type and device. The gradient of index_select itself would be added by atomics on a device, in
+/// arbitrary order.
 struct PermuteByOperators : torch::autograd::Function<PermuteByOperators> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& order,
                             const at::Tensor& inverse, bool padded) {
@@ -102,7 +102,7 @@ struct Unpermute : torch::autograd::Function<Unpermute> {
   }
 };
 
-/// By a loop of the host.
+/// Sorts by a loop on the host.
 Permutation sorted_here(const at::Tensor& given, std::int64_t experts, std::int64_t padded_to) {
   const at::Tensor on_cpu = given.contiguous();
   const std::int64_t slots = on_cpu.numel();
@@ -119,7 +119,7 @@ Permutation sorted_here(const at::Tensor& given, std::int64_t experts, std::int6
   if (p.padded)
     for (std::int64_t e = 0; e < experts; ++e) {
       const std::int64_t rows = std::min(padded_to, on_cpu.size(0));
-      TESSERA_CHECK(counts[e] <= rows, counts[e], " slots of expert ", e, ", which is to have ", rows, " rows");
+      TESSERA_CHECK(counts[e] <= rows, counts[e], " slots of expert ", e, ", which has only ", rows, " rows");
       counts[e] = rows;
     }
   std::vector<std::int64_t> next(static_cast<std::size_t>(experts) + 1, 0);
@@ -140,7 +140,7 @@ Permutation sorted_here(const at::Tensor& given, std::int64_t experts, std::int6
   return p;
 }
 
-/// By kernels of the device.
+/// Sorts by kernels of the device.
 Permutation sorted_there(const at::Tensor& given, std::int64_t experts, std::int64_t padded_to, bool complete) {
   const at::Tensor ids = given.contiguous();
   const std::int64_t slots = ids.numel(), rows_each = padded_to > 0 ? std::min(padded_to, ids.size(0)) : 0;
@@ -148,7 +148,7 @@ Permutation sorted_there(const at::Tensor& given, std::int64_t experts, std::int
   p.padded = padded_to > 0;
   const std::int64_t rows = p.padded ? rows_each * experts : slots;
   TESSERA_CHECK(slots < std::int64_t{1} << 31 && rows < std::int64_t{1} << 31, slots, " slots in ", rows,
-                " rows; they must be less than 2^31");
+                " rows; both must be below 2^31");
   p.order = p.padded ? at::full({rows}, -1, ids.options()) : at::empty({rows}, ids.options());
   p.inverse = at::empty_like(ids);
   p.counts = at::empty({experts}, ids.options());
@@ -194,7 +194,8 @@ at::Tensor unpermute(const at::Tensor& rows, const Permutation& p, const at::Ten
                 c10::str(rows.sizes()), " and weights ", c10::str(weights.sizes()), " for ", p.order.size(0),
                 " rows of slots ", c10::str(p.inverse.sizes()));
   if (fusable({rows, weights})) return Unpermute::apply(rows, p.order, p.inverse, weights);
-  const at::Tensor of_row = weights.reshape({-1}).index_select(0, p.order.clamp_min(0));  // nobody takes those of zeros
+  const at::Tensor of_row = weights.reshape({-1}).index_select(0, p.order.clamp_min(0));  // weights of zero rows are
+                                                                                          // not used
   const at::Tensor weighted = rows * of_row.unsqueeze(1).to(rows.scalar_type());
   return added_up(weighted, p.inverse);
 }

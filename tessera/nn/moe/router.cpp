@@ -13,7 +13,7 @@
 namespace tessera::nn {
 namespace {
 
-/// Autocast is off on one kind of device while it lives.
+/// Turns autocast off on one kind of device while it exists.
 class FullPrecision {
  public:
   explicit FullPrecision(c10::DeviceType device)
@@ -34,7 +34,7 @@ class FullPrecision {
   std::optional<at::ScalarType> rounding_;
 };
 
-/// Scores of experts outside the best groups become minus infinity.
+/// Sets the scores of experts outside of the best groups to -infinity.
 at::Tensor within_best_groups(const at::Tensor& scores, const RouterOptions& o) {
   const std::int64_t each = o.experts / o.groups;
   const at::Tensor by_group = scores.view({-1, o.groups, each});
@@ -49,7 +49,7 @@ void check(const at::Tensor& logits, const RouterOptions& o, const at::Tensor& b
                 o.experts, " experts; they must be [N, experts]");
   TESSERA_CHECK(o.top_k >= 1 && o.top_k <= o.experts, o.top_k, " of ", o.experts, " experts per token");
   TESSERA_CHECK(!(o.softmax_after_top_k && o.scoring == RouterOptions::Scoring::sigmoid),
-                "softmax after the choice of sigmoid scores");
+                "softmax_after_top_k cannot be combined with sigmoid scores");
   TESSERA_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == o.experts), "selection bias ",
                 c10::str(bias.sizes()), " for ", o.experts, " experts");
   if (o.groups == 1) return;
@@ -94,7 +94,7 @@ Routing route(const at::Tensor& logits, const RouterOptions& o, const at::Tensor
 }
 
 at::Tensor jittered(const at::Tensor& x, double amount, const RandomPlace& place) {
-  TESSERA_CHECK(amount >= 0 && amount < 1, "router jitter of ", amount, "; it must lie in [0, 1)");
+  TESSERA_CHECK(amount >= 0 && amount < 1, "router jitter of ", amount, "; it must be in [0, 1)");
   const at::Tensor noise = uniform(x.size(0), x.size(1), x.size(2), place, x.device());
   return x * noise.mul_(2 * amount).add_(1 - amount).to(x.options());
 }

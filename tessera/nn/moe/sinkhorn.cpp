@@ -11,7 +11,7 @@ at::Tensor sinkhorn(const at::Tensor& logits, double tolerance) {
   const at::NoGradGuard no_grad;
   const at::Tensor table = logits.detach().to(at::kDouble).exp();
   if (table.size(0) == 0) return table;
-  constexpr double tiny = 1e-8;  // a sum of nothing
+  constexpr double tiny = 1e-8;  // guards against division by an empty sum
   constexpr int most_rounds = 1000;
   const auto tokens = static_cast<double>(table.size(0)), experts = static_cast<double>(table.size(1));
   at::Tensor of_experts = at::ones({table.size(1)}, table.options()), of_tokens;

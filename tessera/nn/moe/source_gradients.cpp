@@ -10,7 +10,7 @@ namespace tessera::nn {
 
 void SourceGradients::add(const at::Tensor& weight, const std::vector<at::Tensor>& gradients) {
   TESSERA_CHECK(static_cast<std::int64_t>(gradients.size()) == sources_ - 1, gradients.size(), " gradients of ",
-                sources_ - 1, " sources behind the first");
+                sources_ - 1, " sources after the first");
   const std::lock_guard lock(mutex_);
   std::vector<at::Tensor>& there = of_weight_[weight.unsafeGetTensorImpl()];
   if (there.empty()) {

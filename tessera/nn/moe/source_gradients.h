@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Gradients of experts' weights, kept apart by the process whose rows gave them. Where rows of several micro-batches
-/// meet at an expert, autograd gives one gradient, the sum over all of them; sums in fixed order (docs/strategies.md)
-/// need each micro-batch's own, to add them one after the other whatever process had which.
+/// Gradients of experts' weights, kept separate per process that sent the rows. If rows of several micro-batches reach
+/// one expert, autograd gives one gradient, the sum over all of them; sums in fixed order (docs/strategies.md) need
+/// each micro-batch's own, to add them one after another whichever process had which.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -14,19 +14,19 @@
 
 namespace tessera::nn {
 
-/// Autograd gives a weight the gradient of source 0; those of the others lie here until somebody takes them.
+/// Autograd gives a weight the gradient of source 0; those of the other sources are stored here until they are taken.
 /// Thread-safe.
 class SourceGradients : public torch::CustomClassHolder {
  public:
-  /// At least one source: that many processes send rows, in their order.
+  /// `sources`: number of processes that send rows, at least one.
   explicit SourceGradients(std::int64_t sources) : sources_(sources) {}
   std::int64_t sources() const { return sources_; }
 
-  /// `gradients` of sources 1, 2, ... of one weight join those that are there already.
+  /// Adds `gradients` of sources 1, 2, ... of one weight to those stored already.
   void add(const at::Tensor& weight, const std::vector<at::Tensor>& gradients);
-  /// Gives them, and has none then. Empty when there are none.
+  /// Returns the stored gradients and removes them; may be empty.
   std::vector<at::Tensor> take(const at::Tensor& weight);
-  /// Forgets all of them: a backward failed.
+  /// Drops all gradients, after a failed backward.
   void clear();
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t piece = 64;
 
-/// x [B, T, H, ...] -> fp32 [B, H, N, C, ...], filled up with zeros: tokens that neither write nor fade.
+/// x [B, T, H, ...] -> fp32 [B, H, N, C, ...], padded with zeros: tokens that neither write nor fade.
 at::Tensor in_pieces(const at::Tensor& x, std::int64_t length) {
   const std::int64_t missing = (length - x.size(1) % length) % length;
   std::vector<std::int64_t> pad(static_cast<std::size_t>(2 * (x.dim() - 1)), 0);
@@ -30,9 +30,10 @@ at::Tensor gated_delta_rule(const at::Tensor& q, const at::Tensor& k, const at::
   const at::Tensor strength = in_pieces(strengths, length).unsqueeze(-1);  // [B, H, N, C, 1]
   const at::Tensor faded = in_pieces(decays, length).cumsum(3);            // [B, H, N, C]: since the piece began
   const at::Tensor since = faded.unsqueeze(-1), all = faded.slice(3, length - 1).unsqueeze(-1);
-  // What a token's write has become when a later one reads it: [B, H, N, C (reads), C (wrote)].
+  // The remaining share of a token's write when a later one reads it: [B, H, N, C (reads), C (wrote)].
   const at::Tensor between = (since - faded.unsqueeze(-2)).tril().exp().tril();
-  // Within a piece a token writes what is missing after the writes before it: (I + L) w = s v, L strictly lower.
+  // Within a piece a token writes the difference that remains after the writes before it: (I + L) w = s v, L strictly
+  // lower.
   const at::Tensor written_keys = keys * strength;
   const at::Tensor lower = at::matmul(written_keys, keys.transpose(-1, -2)) * between;
   const at::Tensor right = at::cat({values * strength, written_keys * since.exp()}, -1);

@@ -20,10 +20,10 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-/// Serves the tensors that this thread saves.
+/// Provides slots for the tensors that this thread saves.
 thread_local SavedTensorSource* saved_tensor_source = nullptr;
 
-/// This thread's backwards are part of another thread's.
+/// Whether this thread's backward passes are part of another thread's.
 thread_local bool part_of_backward = false;
 
 class SlotHooks final : public autograd::SavedVariableHooks {
@@ -47,8 +47,8 @@ class ListeningEngine final : public autograd::Engine {
   autograd::variable_list execute(const autograd::edge_list& roots, const autograd::variable_list& inputs,
                                   bool keep_graph, bool create_graph, bool accumulate_grad,
                                   const autograd::edge_list& outputs) override {
-    // Not Engine::execute of this one: the threads of devices belong to the engine that ran first, and backwards before
-    // the installation were the base engine's.
+    // Not this object's Engine::execute: the device threads belong to the engine that ran first, and backward passes
+    // before the installation used the base engine.
     const auto run = [&] {
       return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
     };
@@ -105,7 +105,7 @@ void install_engine() {
   });
 }
 
-/// LibTorch has one slot per tensor for hooks on accumulated gradients; this fills it and runs any number.
+/// LibTorch has one slot per tensor for hooks on accumulated gradients; this occupies it and runs any number of hooks.
 class Hooks final : public autograd::PostAccumulateGradHook {
  public:
   explicit Hooks(std::unique_ptr<autograd::PostAccumulateGradHook> previous) : previous_(std::move(previous)) {}
@@ -191,7 +191,7 @@ struct GradientEdit : autograd::FunctionPreHook {
 
 Subscription edit_gradient(const at::Tensor& parameter, std::function<at::Tensor(const at::Tensor&)> edit) {
   TESSERA_CHECK(parameter.is_leaf() && parameter.requires_grad(), "gradient hooks are for leaves that require grad");
-  // Tensor::remove_hook() leaves an empty hook behind, for ever.
+  // Tensor::remove_hook() would leave an empty hook behind permanently.
   auto& hooks = autograd::impl::hooks(parameter);
   hooks.push_back(std::make_unique<GradientEdit>(std::move(edit)));
   return Subscription([parameter, own = hooks.back().get()] {

@@ -25,7 +25,7 @@ Stack& stack() {
   return instance;
 }
 
-/// Shows `visible` policies to what is saved while it lives.
+/// Limits the policies to the first `visible` while it exists.
 class Visible {
  public:
   explicit Visible(std::size_t visible) : former_(std::exchange(stack().visible, visible)) {}
@@ -46,7 +46,7 @@ class Slot final : public SavedTensorSlot {
     }
     const at::NoGradGuard no_grad;
     const at::Tensor plain = saved.detach();
-    // A policy may itself end scopes or throw: each one is held while it packs.
+    // A policy may itself end scopes or throw, so each one is held while it packs.
     for (std::size_t level = stack().visible; level-- > 0;) {
       const std::shared_ptr<SavedTensorPolicy> policy = stack().policies[level];
       const Visible outer(level);
@@ -84,7 +84,7 @@ SavedTensors::SavedTensors(std::shared_ptr<SavedTensorPolicy> policy) : policy_(
 SavedTensors::~SavedTensors() {
   Stack& mine = stack();
   const auto place = std::find(mine.policies.rbegin(), mine.policies.rend(), policy_);
-  if (place == mine.policies.rend()) return;  // destroyed on another thread: its own stack must not be touched
+  if (place == mine.policies.rend()) return;  // destroyed on another thread, whose stack must not be touched
   mine.policies.erase(std::next(place).base());
   mine.visible = std::min(mine.visible, mine.policies.size());
   if (mine.policies.empty()) exchange_saved_tensor_source(nullptr);

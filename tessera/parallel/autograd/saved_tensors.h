@@ -1,16 +1,17 @@
 #pragma once
 /// \file
-/// What autograd keeps between forward and backward, replaced by something smaller or kept elsewhere. A policy decides
-/// per tensor; scopes of policies nest per thread. Checkpointing (checkpoint_activations.h) is such a policy, too.
+/// Replaces the tensors that autograd keeps between forward and backward by something smaller or stored elsewhere. A
+/// policy decides per tensor; scopes of policies nest per thread. Checkpointing (checkpoint_activations.h) is such a
+/// policy, too.
 ///
 ///   { tessera::OffloadActivations off({.to = "/nvme"}); loss = net->forward(x).sum(); }
 ///   loss.backward();
 ///
-///   tessera::OffloadActivations off({.to = "/nvme"});                              // compressed first, and that to
-///   disk tessera::CompressActivations small({.to = tessera::ActivationFormat::bf16});
+///   tessera::OffloadActivations off({.to = "/nvme"});
+///   tessera::CompressActivations small({.to = tessera::ActivationFormat::bf16});  // compressed first, then to disk
 ///
 /// Parameters - leaves that require grad, views of them, tensors that a sharding engine manages - are never packed.
-/// No engine has to know; plain backward(), retain_graph and double backward work.
+/// Engines need no changes; plain backward(), retain_graph and double backward work.
 
 #include <ATen/core/Tensor.h>
 
@@ -24,42 +25,43 @@
 
 namespace tessera::parallel {
 
-/// What a policy keeps instead of a tensor.
+/// A policy's replacement for a tensor.
 class PackedTensor {
  public:
   virtual ~PackedTensor() = default;
-  /// The tensor again: sizes, dtype and device as packed. Called once per use (several with retain_graph), on any
+  /// Restores the tensor: sizes, dtype and device as packed. Called once per use (several with retain_graph), on any
   /// thread, but not concurrently.
   virtual at::Tensor unpack() = 0;
 };
 
-/// Bytes that passed through a policy. Thread-safe to read at any time.
+/// Bytes that a policy packed. Thread-safe to read at any time.
 struct SavedBytes {
   std::int64_t tensors = 0;      ///< packed so far
   std::int64_t original = 0;     ///< bytes of those tensors
-  std::int64_t packed = 0;       ///< bytes kept instead of them, now
-  std::int64_t packed_peak = 0;  ///< the most
+  std::int64_t packed = 0;       ///< bytes currently kept instead of them
+  std::int64_t packed_peak = 0;  ///< peak of `packed`
 };
 
-/// What becomes of the tensors that autograd saves for backward.
+/// Decides how the tensors that autograd saves for backward are stored.
 class SavedTensorPolicy {
  public:
   virtual ~SavedTensorPolicy() = default;
-  /// `tensor` shares the saved tensor's memory, has no autograd history and is not a parameter. nullptr leaves it to
-  /// the next outer policy of the thread (to nobody: it is kept as it is). Runs without grad mode and with only the
-  /// outer policies in force, so that what it keeps in a parallel::SavedTensor goes through those. An exception comes
-  /// out of the operation that saves. Of one thread at a time, unless the same policy is used by scopes of several.
+  /// `tensor` shares the saved tensor's memory, has no autograd history and is not a parameter. nullptr passes it to
+  /// the next outer policy of the thread (without one it is kept unchanged). Runs without grad mode and with only the
+  /// outer policies in force, so that tensors it keeps in a parallel::SavedTensor go through those. An exception
+  /// propagates out of the operation that saves. Called from one thread at a time, unless the same policy is used by
+  /// scopes of several threads.
   virtual std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) = 0;
   /// Zeros for a policy that does not count.
   virtual SavedBytes bytes() const { return {}; }
 };
 
-/// The policy applies to what the calling thread saves while the scope lives. What was packed keeps the policy's memory
-/// alive as it needs to; neither scope nor policy need outlive it. Destroy it on its thread; usually in reverse order
-/// of construction, but any order is fine.
+/// Applies the policy to the tensors that the calling thread saves while the scope exists. Packed tensors keep the
+/// policy's memory alive as needed; neither scope nor policy need outlive them. Destroy it on its thread, usually in
+/// reverse order of construction, though any order works.
 class SavedTensors {
  public:
-  /// `policy` is asked first from here on, then the scopes around this one.
+  /// While the scope exists, `policy` is asked first, then the enclosing scopes.
   explicit SavedTensors(std::shared_ptr<SavedTensorPolicy> policy);
   ~SavedTensors();
   SavedTensors(const SavedTensors&) = delete;
@@ -69,15 +71,15 @@ class SavedTensors {
   std::shared_ptr<SavedTensorPolicy> policy_;
 };
 
-/// True for what policies never see: a leaf that requires grad, a view of one, a managed parameter.
+/// Whether policies never see it: a leaf that requires grad, a view of one, or a managed parameter.
 bool is_parameter(const at::Tensor& tensor);
 
-/// A tensor kept with its version: reading it after an in-place change throws as LibTorch does (which stops checking
-/// once hooks are in force).
+/// A tensor kept with its version: reading it after an in-place change throws as LibTorch does (LibTorch itself stops
+/// checking once hooks are in force).
 class Versioned {
  public:
   Versioned() = default;
-  /// `tensor` without autograd history, or a leaf.
+  /// `tensor` must have no autograd history or be a leaf.
   explicit Versioned(at::Tensor tensor);
   /// Throws Error.
   const at::Tensor& get() const;
@@ -91,52 +93,54 @@ class Versioned {
 
 namespace tessera {
 
-/// Which saved tensors go to the host.
+/// Destination and selection of offloaded saved tensors.
 struct OffloadOptions {
-  /// A folder: one unlinked file in it, gone with the last tensor. "host": tensors of devices go to host memory
-  /// (pinned), those of the CPU stay.
+  /// A folder: stores tensors in one unlinked file in it, which disappears with the last tensor. "host": device tensors
+  /// are moved to (pinned) host memory, CPU tensors stay.
   std::string to = "host";
   std::int64_t min_bytes = 64 << 10;  ///< smaller tensors stay
-  /// Tensors whose memory stays anyway (frozen parameters, buffers, inputs): what shares storage with them is not
-  /// copied.
+  /// Tensors whose memory stays allocated anyway (frozen parameters, buffers, inputs): tensors that share storage with
+  /// them are not copied.
   std::vector<at::Tensor> keep = {};
 };
 
-/// While it lives, what the calling thread's operations save is written elsewhere and read when backward needs it.
-/// Bitwise the same gradients. A tensor saved by several operations is written once. Writing and reading happen on the
-/// calling thread (the kernel's page cache writes behind); an I/O error is an Error that names the folder.
+/// While it exists, tensors that the calling thread's operations save are written to `to` and read back when backward
+/// needs them. Gradients are bitwise the same. A tensor saved by several operations is written once. Writing and
+/// reading happen on the calling thread (the kernel's page cache writes in the background); an I/O error is an Error
+/// that names the folder.
 class OffloadActivations {
  public:
-  explicit OffloadActivations(const OffloadOptions& options);  ///< throws InputError for a place that cannot be used
+  explicit OffloadActivations(const OffloadOptions& options);  ///< throws InputError if `to` cannot be used
   ~OffloadActivations();
-  parallel::SavedBytes bytes() const;  ///< what went to the place so far
+  parallel::SavedBytes bytes() const;  ///< offloaded so far
 
  private:
   std::shared_ptr<parallel::SavedTensorPolicy> policy_;
   std::unique_ptr<parallel::SavedTensors> scope_;
 };
 
-/// How saved tensors are stored meanwhile.
+/// Storage format of saved tensors.
 enum class ActivationFormat {
-  bf16,  ///< relative error of an element at most 2^-9
-  int8,  ///< blocks of 128 elements with one fp32 scale: error of an element at most 1/254 of its block's largest
+  bf16,  ///< relative error per element at most 2^-9
+  int8,  ///< blocks of 128 elements with one fp32 scale: error per element at most 1/254 of its block's largest
+         ///< magnitude
 };
 
-/// Which saved tensors are stored in fewer bits.
+/// Selection of the saved tensors that are stored in fewer bits.
 struct CompressOptions {
-  ActivationFormat to = ActivationFormat::bf16;  ///< what they are stored as
+  ActivationFormat to = ActivationFormat::bf16;  ///< the storage format
   std::int64_t min_bytes = 64 << 10;             ///< smaller tensors stay
-  /// Which of the tensors that qualify are compressed; empty: all.
+  /// Selects among the tensors that qualify; empty: all.
   std::function<bool(const at::Tensor&)> only = {};
 };
 
-/// While it lives, fp32 (and, for int8, bf16) tensors that the calling thread's operations save are kept in fewer
+/// While it exists, fp32 (and, for int8, bf16) tensors that the calling thread's operations save are stored in fewer
 /// bytes. Gradients change by rounding; forward does not. A tensor saved by several operations is compressed once.
 class CompressActivations {
  public:
-  explicit CompressActivations(const CompressOptions& options);  ///< in force from here on
+  explicit CompressActivations(const CompressOptions& options);  ///< takes effect at once
   ~CompressActivations();
-  parallel::SavedBytes bytes() const;  ///< counts tensors that were compressed
+  parallel::SavedBytes bytes() const;  ///< of the compressed tensors
 
  private:
   std::shared_ptr<parallel::SavedTensorPolicy> policy_;
@@ -147,10 +151,10 @@ class CompressActivations {
 
 namespace tessera::parallel {
 
-/// The policies themselves, for a longer life than a scope.
+/// The policies themselves, to be used beyond one scope.
 std::shared_ptr<SavedTensorPolicy> offload_policy(const OffloadOptions& options);
 std::shared_ptr<SavedTensorPolicy> compress_policy(const CompressOptions& options);
-/// Keeps every tensor as it is and counts: `packed` is bytes of distinct memory that activations hold. For tests and
+/// Keeps every tensor unchanged and counts: `packed` is the bytes of distinct memory held by activations. For tests and
 /// reports.
 std::shared_ptr<SavedTensorPolicy> counting_policy();
 

@@ -18,7 +18,7 @@ SavedBytes Account::read() const {
   return {.tensors = tensors_, .original = original_, .packed = packed_, .packed_peak = peak_};
 }
 
-/// A block and, while somebody still uses it, the memory it was last read into.
+/// A block and, while it is still in use, the memory it was last read into.
 struct BlockPolicy::Shared {
   std::mutex mutex;
   std::unique_ptr<PackedBlock> block;
@@ -36,14 +36,14 @@ struct BlockPolicy::Shared {
 
 namespace {
 
-/// True when elements overlap in memory (expanded): a copy would be larger than what it replaces.
+/// True when elements overlap in memory (expanded): a copy would be larger than the original.
 bool overlaps(const at::Tensor& tensor) {
   for (std::int64_t d = 0; d < tensor.dim(); ++d)
     if (tensor.stride(d) == 0 && tensor.size(d) > 1) return true;
   return false;
 }
 
-/// The elements of dense memory in the order in which they lie.
+/// The elements of dense memory, in memory order.
 at::Tensor flat_view(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// For policies that keep a copy: several operations save the same memory (the input of three projections, and views of
-/// it); it is copied once.
+/// Base of policies that keep a copy. Several operations may save the same memory (the input of three projections, and
+/// views of it); it is copied once.
 
 #include <ATen/core/Tensor.h>
 
@@ -14,27 +14,27 @@
 
 namespace tessera::parallel {
 
-/// Counts for SavedBytes; shared by a policy and what it packed.
+/// Counts for SavedBytes; shared by a policy and its packed tensors.
 class Account {
  public:
   void add(std::int64_t original, std::int64_t packed);
   void remove(std::int64_t packed) { packed_ -= packed; }
-  void again() { ++tensors_; }  ///< a tensor that shares a block which is counted already
+  void again() { ++tensors_; }  ///< counts a tensor whose block is already counted
   SavedBytes read() const;
 
  private:
   std::atomic<std::int64_t> tensors_{0}, original_{0}, packed_{0}, peak_{0};
 };
 
-/// One copied piece of memory.
+/// One copied memory block.
 class PackedBlock {
  public:
   virtual ~PackedBlock() = default;
-  /// 1-D tensor of the block's elements, fresh.
+  /// A newly allocated 1-D tensor of the block's elements.
   virtual at::Tensor read() = 0;
 };
 
-/// A policy on dense memory: takes strided tensors of at least min_bytes.
+/// A policy on dense memory: accepts strided tensors of at least min_bytes.
 class BlockPolicy : public SavedTensorPolicy {
  public:
   BlockPolicy(std::int64_t min_bytes, std::vector<at::Tensor> keep);
@@ -43,15 +43,15 @@ class BlockPolicy : public SavedTensorPolicy {
 
  protected:
   virtual bool takes(const at::Tensor& tensor) const = 0;
-  /// `flat`: 1-D, contiguous. Adds what it keeps to the account.
+  /// `flat`: 1-D, contiguous. Adds the bytes it keeps to the account.
   virtual std::unique_ptr<PackedBlock> pack_block(const at::Tensor& flat) = 0;
 
   const std::shared_ptr<Account> account_ = std::make_shared<Account>();
 
  private:
   struct Shared;
-  /// Address of the storage, offset, elements, dtype, version: what makes two tensors the same values. The storage is
-  /// held weakly beside it, or its address could be another's by now.
+  /// Storage address, offset, elements, dtype and version: equal for tensors with the same values. Entry also holds the
+  /// storage weakly, since the address may be reused.
   using Key = std::tuple<const void*, std::int64_t, std::int64_t, at::ScalarType, std::uint32_t>;
   struct Entry {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t int8_block = 128;
 
-/// Keeps tensors through the outer policies, and their bytes in the account.
+/// Keeps tensors through the outer policies and counts their bytes in the account.
 class Compressed : public PackedBlock {
  public:
   Compressed(std::shared_ptr<Account> account, const at::Tensor& flat, std::int64_t bytes)

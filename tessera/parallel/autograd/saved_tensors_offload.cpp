@@ -14,8 +14,8 @@
 namespace tessera::parallel {
 namespace {
 
-/// Space in one unlinked file. pwrite and pread rather than a mapping: touching fresh pages of a shared mapping costs a
-/// fault each, and pages that the kernel has not written yet would count as this process' memory.
+/// Space in one unlinked file. Uses pwrite and pread rather than a mapping: touching new pages of a shared mapping
+/// costs a fault each, and pages not yet written back would count as this process's memory.
 class FileArea {
  public:
   explicit FileArea(const std::string& folder)
@@ -24,7 +24,7 @@ class FileArea {
   FileArea(const FileArea&) = delete;
   FileArea& operator=(const FileArea&) = delete;
 
-  /// First fit among what was given back, else the end of the file.
+  /// First fit among freed ranges, else the end of the file.
   std::int64_t take(std::int64_t bytes) {
     bytes = rounded(bytes);
     const std::lock_guard lock(mutex_);
@@ -67,7 +67,7 @@ class FileArea {
   std::string folder_;
   int file_;
   std::mutex mutex_;
-  FreeRanges free_;  ///< bytes before end_
+  FreeRanges free_;  ///< below end_
   std::int64_t end_ = 0;
 };
 
@@ -108,8 +108,8 @@ class FileBlock final : public PackedBlock {
   std::int64_t numel_, bytes_, at_;
 };
 
-/// Copies go through the streams that are current when the tensor is saved and when it is used. Autograd runs an
-/// operation's backward on the stream of its forward, so they are ordered.
+/// Copies use the streams that are current when the tensor is saved and when it is used. Autograd runs an operation's
+/// backward on the stream of its forward, so they are ordered.
 class HostBlock final : public PackedBlock {
  public:
   HostBlock(std::shared_ptr<Account> account, const at::Tensor& flat)
@@ -132,7 +132,7 @@ class OffloadPolicy final : public BlockPolicy {
  public:
   explicit OffloadPolicy(const OffloadOptions& options) : BlockPolicy(options.min_bytes, options.keep) {
     if (options.to.empty())
-      throw InputError("activations are offloaded to a folder or to \"host\"; the place is empty");
+      throw InputError("activations must be offloaded to a folder or to \"host\", but the destination is empty");
     if (options.to != "host") area_ = std::make_shared<FileArea>(options.to);
   }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// parallel/compression/: gradient compression: what replaces the plain reduction of one flat gradient. One seam for
-/// all methods and strategies.
+/// parallel/compression/: gradient compression, which replaces the plain reduction of one flat gradient. One interface
+/// for all methods and strategies.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,16 +17,16 @@
 
 namespace tessera::parallel {
 
-/// The place of one parameter in a flat gradient.
+/// The position of one parameter in a flat gradient.
 struct CompressedSegment {
-  std::vector<std::int64_t> shape;     ///< the whole parameter's
+  std::vector<std::int64_t> shape;     ///< of the whole parameter
   std::int64_t offset = 0, numel = 0;  ///< elements of `flat`: [offset, offset + numel)
 };
 
-/// One flat gradient to be reduced. `flat` [n] is this rank's, may be overwritten, and is padded to n = size x m (for
-/// an all-reduce any n will do). Elements outside of the segments (padding, counters) are reduced exactly.
+/// One flat gradient to reduce. `flat` [n] is this rank's, may be overwritten, and is padded to n = size x m (any n for
+/// an all-reduce). Elements outside of the segments (padding, counters) are reduced exactly.
 struct ReductionRequest {
-  std::string_view key;  ///< the same for the same buffer in every step and on every rank: error feedback is kept by it
+  std::string_view key;  ///< identifies the buffer in every step and on every rank; error feedback is stored under it
   at::Tensor flat;       ///< [n], contiguous
   const std::vector<CompressedSegment>& segments;  ///< parameters in `flat`; they do not overlap
   const comm::Group& group;                        ///< the ranks that reduce
@@ -36,33 +36,34 @@ struct ReductionRequest {
   bool scatter;  ///< true: output is this rank's part
 };
 
-/// A method. Collective: every rank of the group calls reduce() in the same order. Not thread-safe. On one rank nothing
-/// is compressed. The result has the same bits on every rank. A gradient that is not finite gives a result that is not
-/// finite and leaves error feedback as it was.
+/// A compression method. Collective: every rank of the group calls reduce() in the same order. Not thread-safe. On one
+/// rank nothing is compressed. The result has the same bits on every rank. A non-finite gradient gives a non-finite
+/// result and leaves error feedback unchanged.
 class Compression {
  public:
   virtual ~Compression() = default;
-  virtual std::string name() const = 0;  ///< the word of the method in descriptions
-  /// The result is in `output` when the returned work is done. Methods whose collectives follow each other (all but
-  /// fp16 and bf16) wait for them, so that the order of collectives does not depend on when somebody waits.
+  virtual std::string name() const = 0;  ///< the method's word in descriptions
+  /// The result is in `output` when the returned work is done. Methods with several dependent collectives (all but fp16
+  /// and bf16) wait for them, so that the order of collectives does not depend on when the caller waits.
   virtual comm::Work reduce(const ReductionRequest& request) = 0;
-  /// An optimizer step ended (methods that begin after some steps, as PowerSGD, count them). If it is never called,
-  /// each reduction of a key counts as a step: too many when gradients are accumulated.
+  /// Call after each optimizer step (methods that start after some steps, such as PowerSGD, count them). If it is never
+  /// called, each reduction of a key counts as a step: too many when gradients are accumulated.
   virtual void step_done() {}
-  /// Bytes that plain reductions of the gradients so far would have sent per rank, and bytes that were sent instead,
-  /// both as launch::wire_bytes() counts. Zeros on one rank.
+  /// Bytes per rank that plain reductions of the gradients so far would have sent, and bytes actually sent, both as
+  /// counted by launch::wire_bytes(). Zeros on one rank.
   virtual std::pair<std::int64_t, std::int64_t> bytes() const = 0;
-  /// State that a checkpoint keeps (error feedback), by name. It is this rank's: ranks have different errors.
+  /// State for a checkpoint (error feedback), by name. Per rank: ranks have different errors.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const { return {}; }
-  /// Puts state() back, before the first reduce(). What does not fit (another number of ranks) begins anew at its first
-  /// use. Of whole gradients a key names a bucket, so that the buckets are to be those of then
+  /// Restores state(); call before the first reduce(). State that does not fit (another number of ranks) is reset at
+  /// its first use. For whole gradients a key names a bucket, so the buckets must equal those of the saved run
   /// (Sharded::set_gradient_order).
   virtual void restore(const std::vector<std::pair<std::string, at::Tensor>>& state) { static_cast<void>(state); }
 };
 
-/// The method; of `none` nullptr.
+/// The method; nullptr for `none`.
 std::shared_ptr<Compression> make_compression(const layout::GradientCompression& asked);
-/// The method of a description such as "powersgd:rank=2,start=1000" (layout/gradient_compression.h). Throws InputError.
+/// The method for a description such as "powersgd:rank=2,start=1000" (layout/gradient_compression.h). Throws
+/// InputError.
 std::shared_ptr<Compression> make_compression(std::string_view description);
 
 }  // namespace tessera::parallel

@@ -12,7 +12,7 @@ namespace tessera::parallel {
 
 namespace {
 
-// A collective, and what this rank does with its result.
+// A collective with a local continuation on its result.
 class Then final : public comm::Pending {
  public:
   Then(comm::Work work, std::function<void()> after) : work_(std::move(work)), after_(std::move(after)) {}

@@ -21,7 +21,7 @@ std::shared_ptr<Compression> make_compression(const layout::GradientCompression&
     case layout::CompressionMethod::onebit:
       return std::make_shared<OneBitCompression>(asked.onebit_warmup);
   }
-  throw Error("there is no such method of gradient compression");
+  throw Error("unknown method of gradient compression");
 }
 
 std::shared_ptr<Compression> make_compression(std::string_view description) {

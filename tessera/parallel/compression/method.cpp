@@ -17,7 +17,8 @@ std::vector<FlatRange> complement(std::span<const FlatRange> taken, std::int64_t
   std::int64_t end = 0;
   for (const FlatRange& range : sorted) {
     TESSERA_CHECK(range.begin >= end && range.begin + range.numel <= n, "compression: segment [", range.begin, ", ",
-                  range.begin + range.numel, ") overlaps another one or leaves the flat gradient of ", n, " elements");
+                  range.begin + range.numel, ") overlaps another segment or exceeds the flat gradient of ", n,
+                  " elements");
     if (range.begin > end) rest.push_back({end, range.begin - end});
     end = range.begin + range.numel;
   }
@@ -46,12 +47,13 @@ std::int64_t payload(const at::Tensor& tensor) { return static_cast<std::int64_t
 void CompressionMethod::begin(const ReductionRequest& request) {
   const std::int64_t n = request.flat.numel(), size = request.group.size();
   TESSERA_CHECK(request.reduction == comm::Reduction::mean || request.reduction == comm::Reduction::sum,
-                "compression '", name(), "' makes means and sums only");
+                "compression '", name(), "' supports only mean and sum");
   TESSERA_CHECK(request.flat.dim() == 1 && request.flat.is_contiguous() && request.flat.is_floating_point(),
-                "compression '", name(), "': flat gradient '", request.key, "' must be one contiguous row of numbers");
+                "compression '", name(), "': flat gradient '", request.key,
+                "' must be contiguous, 1-D and floating point");
   TESSERA_CHECK(request.output.dim() == 1 && request.output.is_contiguous() &&
                     request.output.numel() * (request.scatter ? size : 1) == n,
-                "compression '", name(), "': flat gradient '", request.key, "' has ", n, " elements, its output ",
+                "compression '", name(), "': flat gradient '", request.key, "' has ", n, " elements, but its output ",
                 request.output.numel(), request.scatter ? " per rank of " : ", ranks: ", size);
   if (!counts_step_done_) {
     const std::int64_t count = ++reductions_.try_emplace(std::string(request.key), 0).first->second;

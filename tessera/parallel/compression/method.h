@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// What the methods of gradient compression share: checks, counted collectives, the parts that are reduced exactly.
+/// Shared parts of the gradient compression methods: checks, byte-counting collectives, exactly reduced ranges.
 ///
 /// Elements outside of the segments (padding, counters at a buffer's end) are always reduced exactly. One rank sends
-/// nothing, so nothing is compressed there. Gradients that are not finite come out not finite, and leave the kept state
-/// (error feedback) as it was.
+/// nothing, so nothing is compressed there. Non-finite gradients give non-finite results and leave the kept state
+/// (error feedback) unchanged.
 
 #include <tessera/parallel/compression/compression.h>
 
@@ -22,9 +22,9 @@ struct FlatRange {
   std::int64_t begin = 0, numel = 0;
 };
 
-/// What [0, n) has besides `taken` (any order, disjoint); ascending.
+/// The ranges of [0, n) that are not in `taken` (any order, disjoint); ascending.
 std::vector<FlatRange> complement(std::span<const FlatRange> taken, std::int64_t n);
-/// The ranges side by side, a copy.
+/// A copy of the ranges, one after another.
 at::Tensor packed(const at::Tensor& flat, std::span<const FlatRange> ranges);
 std::int64_t numel_of(std::span<const FlatRange> ranges);
 
@@ -34,19 +34,20 @@ class CompressionMethod : public Compression {
   std::pair<std::int64_t, std::int64_t> bytes() const override { return {plain_bytes_, sent_bytes_}; }
 
  protected:
-  /// Checks the request and counts what its plain reduction would send. Throws Error.
+  /// Checks the request and counts the bytes that its plain reduction would send. Throws Error.
   void begin(const ReductionRequest& request);
   /// The plain reduction, after begin().
   comm::Work plain(const ReductionRequest& request);
-  // Collectives whose bytes count.
+  // Collectives whose bytes are counted.
   comm::Work all_reduce(const comm::Group& group, const at::Tensor& tensor);  ///< sum
   comm::Work all_gather(const comm::Group& group, const at::Tensor& output, const at::Tensor& input);
   comm::Work all_to_all(const comm::Group& group, const at::Tensor& output, const at::Tensor& input);
   comm::Work accumulate_scatter(const comm::Group& group, const at::Tensor& accumulator, const at::Tensor& input);
 
-  /// Steps that have ended: the calls of step_done(); without any, the reductions of one key before this one.
+  /// Completed steps: the calls of step_done(); if it is never called, the reductions of one key before this one.
   std::int64_t steps() const;
-  /// The same after the last reduction, and whether step_done() is called, for state(); and back from it.
+  /// Adds the number of steps after the last reduction, and whether step_done() is called, to state(); restore_steps()
+  /// reads them back.
   void add_steps(std::vector<std::pair<std::string, at::Tensor>>& state) const;
   void restore_steps(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
@@ -59,26 +60,26 @@ class CompressionMethod : public Compression {
 
 /// This rank's part of flat as output of the request: [begin, begin + numel) with numel = output.numel().
 FlatRange output_range(const ReductionRequest& request);
-/// Writes `values` (elements [begin, begin + values.numel()) of flat) where they meet the request's output.
+/// Writes `values` (elements [begin, begin + values.numel()) of flat) where they overlap the request's output.
 void write_output(const ReductionRequest& request, std::int64_t begin, const at::Tensor& values);
-/// Writes packed(result, ranges) where they meet the request's output.
+/// Writes packed(result, ranges) where they overlap the request's output.
 void write_output(const ReductionRequest& request, std::span<const FlatRange> ranges, const at::Tensor& packed_values);
 /// R for a mean, 1 for a sum.
 double divisor(const ReductionRequest& request);
-/// fp64 stays; all else computes in fp32. A copy only if the type differs.
+/// fp64 stays; every other type is converted to fp32. Copies only if the type differs.
 at::Tensor in_compute_dtype(const at::Tensor& flat);
 bool all_finite(const at::Tensor& tensor);
 
-/// Tensors that a method keeps from step to step, by key. Keys that were not asked for in the last 8 steps are dropped
-/// (buckets were laid out anew).
+/// Tensors that a method keeps from step to step, by key. Keys not requested in the last 8 steps are dropped (the
+/// buckets have changed).
 class KeptTensors {
  public:
   explicit KeptTensors(std::string suffix) : suffix_(std::move(suffix)) {}
-  /// Undefined at first.
+  /// Undefined on first use.
   at::Tensor& of(std::string_view key, std::int64_t step);
   /// KEY + suffix -> tensor.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
-  /// Takes the names with this suffix.
+  /// Reads the entries whose names have this suffix.
   void restore(const std::vector<std::pair<std::string, at::Tensor>>& state, std::int64_t step);
 
  private:
@@ -90,9 +91,9 @@ class KeptTensors {
   std::map<std::string, Kept, std::less<>> kept_;
 };
 
-/// What the compression of a key left out so far, to be added to its next gradient (Seide et al. 2014): [numel], zeros
-/// at first and after a change of size (another number of ranks); one that was restored comes to the device of the
-/// options. Kept under "KEY/error".
+/// The part of a key's gradients that compression has dropped so far, to be added to its next gradient (Seide et al.
+/// 2014): [numel], zeros at first and after a change of size (another number of ranks). A restored one is moved to the
+/// device of `options`. Stored as "KEY/error".
 at::Tensor& error_of(KeptTensors& errors, std::string_view key, std::int64_t step, std::int64_t numel,
                      const at::TensorOptions& options);
 

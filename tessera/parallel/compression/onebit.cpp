@@ -21,8 +21,8 @@ void with_type(at::ScalarType dtype, const Body& body) {
   }
 }
 
-// What has a magnitude of its own: the rows of matrices (an embedding's unused rows stay zero), unless they are so
-// short that the magnitudes would be many; else the whole parameter.
+// Ranges with one magnitude each: the rows of matrices (an embedding's unused rows stay zero), or the whole parameter
+// if rows are so short that there would be many magnitudes.
 std::vector<FlatRange> blocks_of(const std::vector<CompressedSegment>& segments) {
   constexpr std::int64_t long_enough = 64;
   std::vector<FlatRange> result;
@@ -34,7 +34,7 @@ std::vector<FlatRange> blocks_of(const std::vector<CompressedSegment>& segments)
   return result;
 }
 
-// What the blocks have in the part of flat that is coded.
+// The intersection of each block with the part of flat that is coded.
 std::vector<FlatRange> pieces_in(const std::vector<FlatRange>& blocks, FlatRange part) {
   std::vector<FlatRange> result;
   result.reserve(blocks.size());
@@ -45,8 +45,8 @@ std::vector<FlatRange> pieces_in(const std::vector<FlatRange>& blocks, FlatRange
   return result;
 }
 
-// [pieces]: mean magnitude of each in `values`, whose first element is element `begin` of flat. It is the factor of the
-// signs that is nearest in least squares.
+// [pieces]: mean magnitude of each piece in `values`, which starts at element `begin` of flat. It is the least-squares
+// optimal factor of the signs.
 at::Tensor magnitudes(const at::Tensor& values, std::int64_t begin, const std::vector<FlatRange>& pieces) {
   const at::Tensor result = at::zeros({static_cast<std::int64_t>(pieces.size())}, values.options());
   with_type(values.scalar_type(), [&]<class T>(T) {
@@ -62,7 +62,7 @@ at::Tensor magnitudes(const at::Tensor& values, std::int64_t begin, const std::v
   return result;
 }
 
-// signs x magnitudes, zero outside of the pieces.
+// signs x magnitudes; zero outside of the pieces.
 at::Tensor decoded(const at::Tensor& bits, std::int64_t n, std::int64_t begin, const std::vector<FlatRange>& pieces,
                    const at::Tensor& factors) {
   const at::Tensor result = at::zeros({n}, factors.options());
@@ -97,7 +97,7 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
   const at::NoGradGuard no_grad;
   begin(request);
   const comm::Group& group = request.group;
-  if (!request.flat.is_cpu())  // in the first step already, not when the first steps, which send all, are over
+  if (!request.flat.is_cpu())  // checked in the first step already, not only after the uncompressed first steps
     throw InputError(concat("compression 'onebit' packs signs on the CPU; flat gradient '", request.key, "' is on ",
                             request.flat.device().str(), ": use powersgd or bf16 there"));
   if (group.size() == 1 || steps() < warmup_ || request.segments.empty()) return plain(request);
@@ -113,7 +113,7 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
   const at::Tensor exact = packed(gradient, rest);
   all_reduce(group, exact).wait();
 
-  // Worker: signs by part, one magnitude per block.
+  // Worker: signs per part, one magnitude per block.
   at::Tensor& error = error_of(errors_, concat(request.key, ".worker"), steps(), n, gradient.options());
   const at::Tensor corrected = gradient.add(error);
   const at::Tensor factors = magnitudes(corrected, 0, blocks);

@@ -15,13 +15,13 @@ namespace tessera::parallel {
 
 namespace {
 
-// A segment that is compressed.
+// A compressed segment.
 struct Matrix {
   std::string key;
   FlatRange range;
   std::int64_t rows, columns, rank;
   at::Tensor value;  // [rows, columns]: gradient + error
-  at::Tensor p, q;   // [rows, rank], [columns, rank]: views of what travels
+  at::Tensor p, q;   // [rows, rank], [columns, rank]: views of the messages
 };
 
 std::vector<Matrix> matrices_of(const ReductionRequest& request, const PowerSgdOptions& options) {
@@ -37,15 +37,15 @@ std::vector<Matrix> matrices_of(const ReductionRequest& request, const PowerSgdO
   return result;
 }
 
-// The same numbers on every rank.
+// The same random numbers on every rank.
 at::Tensor random_query(const Matrix& matrix, std::int64_t step, const at::TensorOptions& options) {
   const std::uint64_t seed = fnv1a(matrix.key) + 0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(step + 1);
   return at::randn({matrix.columns, matrix.rank}, at::detail::createCPUGenerator(seed), options.device(at::kCPU))
       .to(options.device());
 }
 
-// A gradient of low rank (zero, or an embedding's few used rows) leaves columns of zeros; without new directions the
-// rank would be lost for all later steps.
+// A gradient of low rank (zero, or with few used rows of an embedding) leaves zero columns; without new directions
+// these would stay zero in all later steps.
 void refill(const at::Tensor& query, const Matrix& matrix, std::int64_t step) {
   const at::Tensor empty = query.abs().sum(0).eq(0);  // [rank]
   if (!empty.any().item<bool>()) return;
@@ -68,8 +68,8 @@ void orthonormalize_columns(const at::Tensor& matrix) {
         *norm = column.norm().item<double>();
       }
     }
-    // A column that depends on the others leaves rounding errors, which lie in their span: the second pass takes most
-    // of them away again, but nothing of a column that is independent (Kahan's "twice is enough").
+    // A column that depends on the others leaves rounding errors, which are in their span: the second pass removes most
+    // of them, but nothing of an independent column (Kahan's "twice is enough").
     const bool dependent = after <= tiny * before || after < 0.5 * once;  // NaN stays
     if (dependent) {
       column.zero_();
@@ -98,7 +98,7 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
   const std::vector<FlatRange> rest = complement(taken, gradient.numel());
   const std::int64_t rest_numel = numel_of(rest);
 
-  // One message: the Ps, and what is not compressed.
+  // One message: all Ps and the uncompressed ranges.
   const at::Tensor first = at::empty({p_numel + rest_numel}, gradient.options());
   const at::Tensor second = at::empty({q_numel}, gradient.options());
   first.narrow(0, p_numel, rest_numel).copy_(packed(gradient, rest));
@@ -114,7 +114,7 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
           m.value + error_of(errors_, m.key, steps(), m.range.numel, gradient.options()).view({m.rows, m.columns});
     }
     at::Tensor& query = queries_.of(m.key, steps());
-    if (query.defined()) query = query.to(m.q.device());  // one that was restored
+    if (query.defined()) query = query.to(m.q.device());  // it may have been restored
     const bool fits = query.defined() && query.sizes() == m.q.sizes();
     if (!fits || !options_.warm_start) query = random_query(m, options_.warm_start ? 0 : steps(), gradient.options());
     orthonormalize_columns(query);
@@ -130,9 +130,9 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
 
   const double ranks = group.size(), over = divisor(request);
   for (Matrix& m : matrices) {
-    at::Tensor approximation = m.p.mm(m.q.t());  // approximates the sum
+    at::Tensor approximation = m.p.mm(m.q.t());  // of the sum
     if (!all_finite(approximation)) {
-      queries_.of(m.key, steps()).reset();  // the error stays as it was
+      queries_.of(m.key, steps()).reset();  // the error stays unchanged
     } else {
       if (options_.error_feedback) {
         error_of(errors_, m.key, steps(), m.range.numel, gradient.options())

@@ -14,13 +14,13 @@ namespace tessera::parallel {
 
 namespace {
 
-// The bits of |x|: ordered as the magnitudes are, NaN above all.
+// The bits of |x|, which are ordered like the magnitudes, with NaN above all.
 std::uint32_t magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu; }
 
 }  // namespace
 
-// Two passes: a histogram over the upper 16 bits finds the bin in which the k-th lies, and only that bin is ordered.
-// Ten times as fast as at::topk (8 M elements: 10 to 16 ms against 170).
+// Two passes: a histogram over the upper 16 bits finds the bin of the k-th element, and only that bin is sorted. Ten
+// times as fast as at::topk (8 M elements: 10 to 16 ms against 170).
 at::Tensor largest_magnitudes(const at::Tensor& values, std::int64_t k) {
   if (!values.is_cpu() || values.scalar_type() != at::kFloat) {
     return std::get<0>(std::get<1>(values.abs().topk(k, 0, /*largest=*/true, /*sorted=*/false)).sort());
@@ -58,7 +58,7 @@ comm::Work TopKCompression::reduce(const ReductionRequest& request) {
   if (group.size() == 1) return plain(request);
   const std::int64_t n = request.flat.numel();
   TESSERA_CHECK(n <= std::numeric_limits<std::int32_t>::max(), "compression 'topk': flat gradient '", request.key,
-                "' has ", n, " elements, more than a 32-bit index counts; make units smaller");
+                "' has ", n, " elements, more than a 32-bit index can address; use smaller units");
   std::vector<FlatRange> segments;
   for (const CompressedSegment& s : request.segments) segments.push_back({s.offset, s.numel});
   const std::vector<FlatRange> rest = complement(segments, n);
@@ -71,7 +71,7 @@ comm::Work TopKCompression::reduce(const ReductionRequest& request) {
   at::Tensor& error = error_of(errors_, request.key, steps(), n, gradient.options());
   const at::Tensor corrected = gradient.add(error);
   for (const FlatRange& range : rest) corrected.narrow(0, range.begin, range.numel).zero_();
-  // Ascending, so that each rank's part of the indices is one stretch.
+  // Ascending, so that each rank's part of the indices is contiguous.
   const at::Tensor chosen = largest_magnitudes(corrected, k);
   const at::Tensor values = corrected.index_select(0, chosen);
   if (all_finite(corrected)) error.copy_(corrected).index_fill_(0, chosen, 0);
@@ -87,7 +87,7 @@ comm::Work TopKCompression::reduce(const ReductionRequest& request) {
   const FlatRange out = output_range(request);
   const at::Tensor sum = at::zeros({out.numel}, values.options());
   const at::Tensor bounds = at::tensor({out.begin, out.begin + out.numel}, all_indices.options());
-  for (std::int64_t r = 0; r < size; ++r) {  // in rank order: the same bits everywhere
+  for (std::int64_t r = 0; r < size; ++r) {  // in rank order: the same bits on every rank
     const at::Tensor ends = at::searchsorted(all_indices[r], bounds).cpu();
     const std::int64_t from = ends[0].item<std::int64_t>(), count = ends[1].item<std::int64_t>() - from;
     sum.index_add_(0, all_indices[r].narrow(0, from, count).to(at::kLong) - out.begin,

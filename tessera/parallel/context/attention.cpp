@@ -27,7 +27,7 @@ void check_tensors(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
                             c10::toString(v.scalar_type())));
 }
 
-/// What attention under autocast computes in, as scaled_dot_product_attention does.
+/// Casts to the type that attention computes in under autocast, as scaled_dot_product_attention does.
 at::Tensor cast(const at::Tensor& x) {
   const auto type = nn::libtorch_autocast_type(x.device().type());
   return type && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16)
@@ -35,8 +35,8 @@ at::Tensor cast(const at::Tensor& x) {
              : x;
 }
 
-/// Keys so that every rank of the all-to-all has those that its queries read: each key head for as many ranks as read
-/// it.
+/// Repeats keys so that every rank of the all-to-all receives the keys of its queries: each key head once per rank that
+/// uses it.
 at::Tensor for_ranks(const at::Tensor& k, std::int64_t ranks) {
   return k.size(2) % ranks == 0 ? k : k.repeat_interleave(ranks / k.size(2), 2);
 }
@@ -52,7 +52,7 @@ at::Tensor context_attention(const at::Tensor& given_q, const at::Tensor& given_
   if (heads % sharing != 0 || (key_heads % sharing != 0 && sharing % key_heads != 0))
     throw InputError(concat("context parallelism by ", context_method_name(groups.method), " divides heads over ",
                             sharing, " ranks: ", heads, " heads must be a multiple of it and ", key_heads,
-                            " key heads a multiple or a divisor; use p2p or all_gather, which leave heads whole"));
+                            " key heads a multiple or a divisor of it; use p2p or all_gather, which keep heads whole"));
   const layout::SequenceCut cut = groups.cut(q.size(1) * groups.ranks());
   const layout::Sight sight{.causal = options.causal,
                             .window = options.window >= cut.length ? 0 : options.window,

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Self-attention over sequences whose tokens lie in parts on several ranks, for models and for any module of a user's:
+/// Self-attention over sequences whose tokens are divided among several ranks, for models and for any user module:
 ///
 ///   const auto groups = tessera::context_groups(tessera::world(), mesh, tessera::ContextMethod::p2p);
 ///   const at::Tensor mine = tessera::context_part(ids, groups);            // [B, T] -> [B, T / c]
@@ -18,45 +18,44 @@
 
 namespace tessera {
 
-/// What attention computes, beside its queries, keys and values.
+/// Options of the attention besides its queries, keys and values.
 struct ContextAttentionOptions {
   double scale = 0;         ///< factor of q k^T; 0: 1 / sqrt(D)
-  double softcap = 0;       ///< scores are soft-capped at this before the mask (nn/softcap.h); 0: they are not
-  bool causal = true;       ///< no token sees a later one of its row
-  std::int64_t window = 0;  ///< causal: a token sees itself and window - 1 tokens before it; 0: all before it
-  /// Of whole rows: flat positions b T + t at which documents begin, ascending; a token sees only its document. Empty:
-  /// every row is one.
+  double softcap = 0;       ///< scores are soft-capped at this before the mask (nn/softcap.h); 0: no cap
+  bool causal = true;       ///< no token attends to a later one of its row
+  std::int64_t window = 0;  ///< causal: a token attends to itself and window - 1 tokens before it; 0: all before it
+  /// Of whole rows: flat positions b T + t at which documents begin, ascending; a token attends only to its document.
+  /// Empty: every row is one document.
   nn::DocumentStarts documents = {};
-  /// Tokens of each whole row that are no padding (later keys are not seen); empty: all. A query that sees nothing has
+  /// Non-padding tokens of each whole row (later keys are masked); empty: all. A query that attends to nothing has
   /// output 0 and no gradient.
   std::vector<std::int64_t> lengths = {};
-  /// Dropout of the weights, by place: the same on any number of ranks. Of `place` key, row and head count (the first
-  /// of q's rows and heads); tokens are those of this rank.
+  /// Dropout of the weights, by position: the same on any number of ranks. Only key, row and head of `place` are used
+  /// (the first of q's rows and heads); tokens are those of this rank.
   nn::WeightDropout dropout = {};
 };
 
 /// softmax(softcap(q k^T * scale) + mask) v per head over the whole rows. q [B, t, heads, D]; k, v [B, t, key heads,
-/// D], key heads dividing heads; t = T / c tokens of each row, those that layout::tokens_of() gives this rank, in that
-/// order. Returns [B, t, heads * D]. The three have one type (fp32, fp64, bf16, fp16; under autocast they are
-/// brought to its type) and lie on the CPU; sums between blocks are formed in fp32, or fp64. Differentiable, once;
-/// forward and backward are collective over groups.all: all its ranks call with equal shapes and options, and run
-/// backward, in the same order. One thread at a time. No matrix of T x T, or of T x t, is ever formed.
+/// D], key heads dividing heads; t = T / c tokens of each row, this rank's tokens by layout::tokens_of(), in that
+/// order. Returns [B, t, heads * D]. The three have one type (fp32, fp64, bf16, fp16; under autocast they are cast to
+/// its type) and are on the CPU; sums between blocks are computed in fp32 or fp64. Differentiable once; forward and
+/// backward are collective over groups.all: all its ranks call with equal shapes and options, and run backward, in the
+/// same order. One thread at a time. Never allocates a T x T or T x t matrix.
 ///
-/// What a rank sends per call (n bytes of its q, m of its k and v together, in fp32 or wider types; c ranks):
-///   p2p, all_gather   forward (c-1) m   backward 2 (c-1) m     (p2p: less where windows or documents see less)
+/// Bytes that a rank sends per call (n bytes of its q, m of its k and v together, in fp32 or wider types; c ranks):
+///   p2p, all_gather   forward (c-1) m   backward 2 (c-1) m     (p2p: less if windows or documents limit attention)
 ///   a2a               forward and backward (c-1)/c (2 n + m') each, m' = m max(1, c / key heads)
-///   a2a+p2p           both, over their levels: rings of c / a ranks with blocks of m', a2a among a ranks
+///   a2a+p2p           both, at their levels: rings of c / a ranks with blocks of m', a2a among a ranks
 ///
-/// Throws InputError, before anything is sent, for shapes that do not fit: heads that the ranks of the all-to-all do
-/// not divide, key heads that neither divide these ranks nor are divided by them, T that cannot be cut.
+/// Throws InputError, before anything is sent, for shapes that do not fit: heads that are not divisible by the ranks of
+/// the all-to-all, key heads that are neither a multiple nor a divisor of them, T that cannot be cut.
 at::Tensor context_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ContextGroups& groups,
                              const ContextAttentionOptions& options = {});
 
-/// The tokens of whole rows x [B, T, ...] that this rank holds: [B, T / c, ...], a copy. Throws InputError when T
-/// cannot be cut.
+/// This rank's tokens of whole rows x [B, T, ...]: [B, T / c, ...], a copy. Throws InputError when T cannot be cut.
 at::Tensor context_part(const at::Tensor& x, const ContextGroups& groups);
 
-/// context_attention() as models call it (LanguageModel::set_attention).
+/// context_attention() with the signature that models call (LanguageModel::set_attention).
 nn::AttentionFunction context_attention_function(const ContextGroups& groups);
 
 }  // namespace tessera

@@ -20,19 +20,19 @@ using comm::Work;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// A plan as autograd keeps it.
+/// A plan in a form that autograd can save.
 struct HeldPlan : torch::CustomClassHolder {
   explicit HeldPlan(std::shared_ptr<const BlockPlan> plan) : plan(std::move(plan)) {}
   std::shared_ptr<const BlockPlan> plan;
 };
 
-/// Messages that are on their way; their memory is held until they have left.
+/// Messages in flight; holds their memory until they have been sent.
 class Outbox {
  public:
   void add(Work work) {
     std::erase_if(works_, [](Work& sent) {
       if (!sent.done()) return false;
-      sent.wait();  // an error becomes visible
+      sent.wait();  // makes an error visible
       return true;
     });
     works_.push_back(std::move(work));
@@ -52,12 +52,12 @@ int gradient_tag(const BlockPlan& plan, int owner) { return static_cast<int>(pla
 
 const std::vector<int>& own_way(const BlockPlan& plan) { return plan.ways[static_cast<std::size_t>(plan.rank())]; }
 
-/// False when no block leaves its rank: one rank, or documents that end where the ranks' tokens do.
+/// False when no block leaves its rank: one rank, or documents that do not cross the ranks' boundaries.
 bool moves(const BlockPlan& plan) {
   return std::any_of(plan.ways.begin(), plan.ways.end(), [](const auto& way) { return !way.empty(); });
 }
 
-/// Keys and values as one message [2, B, t, key heads, D]; nothing when nothing travels.
+/// Keys and values as one message [2, B, t, key heads, D]; undefined when nothing is sent.
 at::Tensor packed(const BlockPlan& plan, const at::Tensor& k, const at::Tensor& v) {
   return moves(plan) ? at::stack({k, v}) : at::Tensor();
 }
@@ -65,8 +65,8 @@ at::Tensor packed(const BlockPlan& plan, const at::Tensor& k, const at::Tensor& 
 using UseHome = std::function<void()>;
 using UseBlock = std::function<void(const Visit&, const at::Tensor& block)>;
 
-/// Sends this rank's block on its way, computes with it meanwhile, and with each visitor while the next one travels.
-/// No send is waited for before all is done: its receiver may first have to be sent another block by this rank.
+/// Sends this rank's block, computes with it meanwhile, and computes with each visiting block while the next one is in
+/// flight. Sends are only waited for at the end: a receiver may first need another block from this rank.
 void pass_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& use_home, const UseBlock& use_block) {
   Outbox sends;
   at::Tensor next;
@@ -117,7 +117,7 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
           add_block(sum, q, plan->block(visit.owner, block[0], block[1]), plan->options);
         });
     const auto wide = at::toOpMathType(q.scalar_type());
-    if (!sum.out.defined()) {  // nothing is seen by any query
+    if (!sum.out.defined()) {  // no query attends to any key
       sum.out = at::zeros(q.sizes(), q.options().dtype(wide));
       sum.log_sum =
           at::full({q.size(0), q.size(2), q.size(1)}, -std::numeric_limits<double>::infinity(), sum.out.options());
@@ -159,7 +159,8 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
     }
   };
 
-  /// The gradient of a block follows it from rank to rank, each adding its part, and goes home from the last.
+  /// A block's gradient follows the block from rank to rank, each of which adds its part, and the last one sends it
+  /// home.
   static at::Tensor bring_home_passed(Backward& pass) {
     const BlockPlan& plan = pass.plan;
     const at::Tensor mine = pass.empty_sum();
@@ -222,7 +223,7 @@ std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool g
   options.window = sight.window;
   plan->options = std::move(options);
   const int ranks = cut.ring_ranks(), rank = plan->rank();
-  TESSERA_CHECK((ring ? ring.size() : 1) == ranks, "a sequence cut for a ring of ", ranks, " ranks, not ",
+  TESSERA_CHECK((ring ? ring.size() : 1) == ranks, "a sequence cut for a ring of ", ranks, " ranks, but the ring has ",
                 ring ? ring.size() : 1);
   for (int owner = 0; owner < ranks; ++owner) {
     plan->tiles.push_back(layout::tiles(cut, rows, sight, rank, owner));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Attention whose keys and values lie in blocks on the ranks of a ring.
+/// Attention with keys and values in blocks on the ranks of a ring.
 
 #include <ATen/core/Tensor.h>
 
@@ -13,21 +13,21 @@
 
 namespace tessera::parallel {
 
-/// A block of another rank on its way past this one.
+/// A block of another rank that visits this one.
 struct Visit {
   int owner;
   int from;  ///< the rank that sends it here
   int to;    ///< the rank that it goes to next; -1: none
 };
 
-/// All that is known before tensors are looked at.
+/// Everything that is known without tensors.
 struct BlockPlan {
   comm::Group ring;     ///< empty: one rank
-  bool gather = false;  ///< all blocks at once (all-gather) instead of one after the other (ring)
-  std::vector<std::vector<layout::Tile>> tiles;      ///< what this rank's queries see, by owner of the keys
-  std::vector<std::vector<std::int64_t>> positions;  ///< where an owner's tokens lie in their row
-  std::vector<std::vector<int>> ways;                ///< by owner: the other ranks that see its keys
-  std::vector<Visit> visits;                         ///< here, nearest owner first
+  bool gather = false;  ///< all blocks at once (all-gather) instead of one after another (ring)
+  std::vector<std::vector<layout::Tile>> tiles;      ///< what this rank's queries attend to, by owner of the keys
+  std::vector<std::vector<std::int64_t>> positions;  ///< by owner: positions of its tokens in their row
+  std::vector<std::vector<int>> ways;                ///< by owner: the other ranks that attend to its keys
+  std::vector<Visit> visits;                         ///< blocks that visit this rank, nearest owner first
   TileOptions options;
 
   int rank() const { return ring ? ring.rank() : 0; }
@@ -39,10 +39,10 @@ struct BlockPlan {
 std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool gather, const layout::SequenceCut& cut,
                                                  std::int64_t rows, const layout::Sight& sight, TileOptions options);
 
-/// q [B, t, heads, D]; k, v [B, t, key heads, D]: this ring rank's tokens. Returns [B, t, heads * D]. Differentiable,
-/// once; forward and backward are collective over the ring. The own block is taken first, then that of rank - 1, rank -
-/// 2, ...: the order of summation depends on the cut only. Between forward and backward only this rank's own keys and
-/// values are kept.
+/// q [B, t, heads, D]; k, v [B, t, key heads, D]: this ring rank's tokens. Returns [B, t, heads * D]. Differentiable
+/// once; forward and backward are collective over the ring. This rank's own block comes first, then that of rank - 1,
+/// rank - 2, ...: the order of summation depends only on the cut. Between forward and backward only this rank's own
+/// keys and values are kept.
 at::Tensor block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const std::shared_ptr<const BlockPlan>& plan);
 

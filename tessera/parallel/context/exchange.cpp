@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// A group as autograd keeps it.
+/// A group in a form that autograd can save.
 struct HeldGroup : torch::CustomClassHolder {
   explicit HeldGroup(comm::Group group) : group(std::move(group)) {}
   comm::Group group;
@@ -38,7 +38,7 @@ variable_list swapped(const variable_list& inputs, const comm::Group& group) {
   return outputs;
 }
 
-/// [B, t, heads, D] -> [a, B, t, heads / a, D]: by the rank that is to have the heads.
+/// [B, t, heads, D] -> [a, B, t, heads / a, D]: by the rank that will have the heads.
 at::Tensor by_heads(const at::Tensor& x, std::int64_t ranks) {
   return x.reshape({x.size(0), x.size(1), ranks, x.size(2) / ranks, x.size(3)}).permute({2, 0, 1, 3, 4});
 }

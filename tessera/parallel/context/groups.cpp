@@ -26,7 +26,7 @@ ContextGroups context_groups(comm::World& world, const layout::Mesh& mesh, Conte
 
 ContextGroups context_groups(const comm::Group& group, ContextMethod method) {
   if (method == ContextMethod::a2a_p2p)
-    throw InputError("context parallelism by a2a+p2p needs groups of two levels: take them from a mesh");
+    throw InputError("context parallelism by a2a+p2p needs two levels of groups: create them from a mesh");
   ContextGroups groups{.method = method, .all = group};
   (method == ContextMethod::a2a ? groups.heads : groups.ring) = group;
   return groups;

@@ -21,12 +21,13 @@ at::Tensor part(const at::Tensor& x, const Tile& tile, std::int64_t begin, std::
 }
 at::Tensor queries_of(const at::Tensor& x, const Tile& tile) { return part(x, tile, tile.query, tile.queries); }
 at::Tensor keys_of(const at::Tensor& x, const Tile& tile) { return part(x, tile, tile.key, tile.keys); }
-/// The same of x [B, heads, t].
+/// The same for x [B, heads, t].
 at::Tensor log_sums_of(const at::Tensor& x, const Tile& tile) {
   return queries_of(x.transpose(1, 2), tile).transpose(1, 2);
 }
 
-/// [B, t, key heads, D] -> [B, heads, t, D], each key head for its group of query heads; no copy when they are equal.
+/// [B, t, key heads, D] -> [B, heads, t, D], each key head repeated for its group of query heads; no copy when their
+/// numbers are equal.
 at::Tensor for_each_query_head(const at::Tensor& k, std::int64_t heads) {
   const std::int64_t own = k.size(2);
   if (own == heads) return k.transpose(1, 2);
@@ -57,7 +58,7 @@ void add(GradientSum& sum, const Tile& tile, std::int64_t begin, std::int64_t co
   sum.begun = true;
 }
 
-/// 0 where a query sees a key, -infinity elsewhere: [queries, keys]; undefined: it sees all, or is causal.
+/// 0 where a query attends to a key, -infinity elsewhere: [queries, keys]; undefined: no mask, or causal.
 at::Tensor mask_of(const Tile& tile, std::int64_t window, const at::TensorOptions& options) {
   if (tile.kind != Tile::Kind::band) return {};
   const at::Tensor seen =
@@ -65,7 +66,7 @@ at::Tensor mask_of(const Tile& tile, std::int64_t window, const at::TensorOption
   return at::zeros({tile.queries, tile.keys}, options).masked_fill_(seen.logical_not(), -infinity);
 }
 
-/// Whether the flash kernel, which is the CPU's, cannot do it.
+/// Whether the flash kernel, which is for the CPU only, cannot be used.
 bool in_runs(const TileOptions& options, const at::Tensor& q) {
   return options.dropout.p > 0 || options.softcap > 0 || !q.is_cpu();
 }

@@ -18,14 +18,14 @@ namespace {
 
 using torch::jit::Stack;
 
-// Made of `empty` and one initialiser, which come here by themselves when the key stays included.
+// Composed of `empty` and one initialiser, which reach the fallback themselves while the key stays included.
 constexpr std::array<std::string_view, 15> factories = {
     "aten::full",       "aten::full_like", "aten::new_empty", "aten::new_empty_strided",
     "aten::new_full",   "aten::new_ones",  "aten::new_zeros", "aten::ones",
     "aten::ones_like",  "aten::rand",      "aten::rand_like", "aten::randn",
     "aten::randn_like", "aten::zeros",     "aten::zeros_like"};
 
-// What these write into self is determined by self, numbers and a generator.
+// The values that these write into self depend only on self, numbers and a generator.
 constexpr std::array<std::string_view, 36> initialisers = {
     "aten::abs_",    "aten::add_",       "aten::bernoulli_",   "aten::cauchy_",     "aten::ceil_",
     "aten::clamp_",  "aten::clamp_max_", "aten::clamp_min_",   "aten::cos_",        "aten::div_",
@@ -68,7 +68,7 @@ bool in_scope() {
 }
 
 // (int[] size, ScalarType?, Layout?, Device?, bool? pin, MemoryFormat?) or (size, stride, ScalarType?, ...); undefined
-// when it is no plain CPU tensor.
+// if it is not a plain CPU tensor.
 at::Tensor made_without_memory(std::span<const c10::IValue> arguments, bool strided) {
   const std::size_t options = strided ? 2 : 1;
   const auto given = [&](std::size_t i) { return !arguments[i].isNone(); };
@@ -96,8 +96,8 @@ at::Tensor made_without_memory(std::span<const c10::IValue> arguments, bool stri
   return DeferredStorage::make(sizes, std::nullopt, format, dtype);
 }
 
-// Whether an operator on these may be replayed instead of run. Not when autograd has a say in it (it records or refuses
-// the change).
+// Whether an operator on these may be replayed instead of run. Not when autograd is involved (it records or refuses the
+// change).
 bool loggable(std::span<const c10::IValue> arguments) {
   if (arguments.empty() || !arguments[0].isTensor() || !DeferredStorage::has(arguments[0].toTensor())) return false;
   if (at::GradMode::is_enabled() && arguments[0].toTensor().requires_grad()) return false;
@@ -120,7 +120,7 @@ std::optional<std::size_t> generator_argument(const c10::OperatorHandle& op) {
   return std::nullopt;
 }
 
-// mul.Tensor -> mul_.Tensor: the form that works in place, when it is one of the initialisers without random numbers.
+// mul.Tensor -> mul_.Tensor: the in-place form, if it is an initialiser without random numbers.
 std::optional<c10::OperatorHandle> in_place_form(const c10::OperatorHandle& op) {
   const std::string name = op.schema().name() + "_";
   if (!contains(initialisers, name)) return std::nullopt;
@@ -131,7 +131,8 @@ std::optional<c10::OperatorHandle> in_place_form(const c10::OperatorHandle& op) 
   return found;
 }
 
-// The result of a copy or of an operator that equals its in-place form on a copy; undefined when it has to be computed.
+// The result of a copy, or of an operator that equals its in-place form on a copy; undefined when it has to be
+// computed.
 at::Tensor logged_result(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   if (op.schema().name() == "aten::clone") {
@@ -139,7 +140,7 @@ at::Tensor logged_result(const c10::OperatorHandle& op, std::span<const c10::IVa
                              self.is_contiguous(arguments[1].toMemoryFormat());
     return same_layout ? DeferredStorage::copy(self) : at::Tensor();
   }
-  if (!at::isFloatingType(self.scalar_type())) return {};  // numbers could change the type of others
+  if (!at::isFloatingType(self.scalar_type())) return {};  // number arguments could change the type of integer tensors
   const auto in_place = in_place_form(op);
   if (!in_place) return {};
   at::Tensor result = DeferredStorage::copy(self);

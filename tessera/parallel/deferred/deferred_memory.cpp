@@ -18,7 +18,7 @@ namespace tessera::parallel {
 
 namespace {
 
-// /proc/self/pagemap: 8 bytes per page; bit 63: in memory, bit 62: swapped out. (mincore would miss the swapped ones.)
+// /proc/self/pagemap: 8 bytes per page; bit 63: in memory, bit 62: swapped out. (mincore would miss swapped pages.)
 constexpr std::uint64_t has_memory = std::uint64_t{3} << 62;
 
 int open_pagemap() { return ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); }
@@ -27,7 +27,7 @@ bool pagemap_works() {
   const int fd = open_pagemap();
   if (fd < 0) return false;
   const long page = sysconf(_SC_PAGESIZE);
-  volatile char on_stack = 1;  // a page that certainly has memory
+  volatile char on_stack = 1;  // a page that is certain to have memory
   std::uint64_t entry = 0;
   const auto at = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(&on_stack) / static_cast<std::size_t>(page) * 8);
   const bool read = pread(fd, &entry, sizeof entry, at) == sizeof entry;
@@ -62,7 +62,7 @@ LazyPages& LazyPages::operator=(LazyPages&& other) noexcept {
 bool LazyPages::touched() const {
   if (data_ == nullptr) return false;
   const int fd = open_pagemap();
-  if (fd < 0) return true;  // it could be read before: keep what may be there
+  if (fd < 0) return true;  // it was readable before, so keep the pages to be safe
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::array<std::uint64_t, 1024> entries;
   std::size_t at = reinterpret_cast<std::uintptr_t>(data_) / page;
@@ -92,7 +92,7 @@ c10::DataPtr LazyPages::release() && {
 }
 
 void LazyPages::will_be_written() const {
-  if (data_ != nullptr) madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: no harm where it is not taken
+  if (data_ != nullptr) madvise(data_, bytes_, MADV_HUGEPAGE);  // only advice; harmless if ignored
 }
 
 c10::DataPtr allocate_materialized(std::size_t bytes) {

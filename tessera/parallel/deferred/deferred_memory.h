@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Address space without memory: what a deferred tensor has while nothing was logged of it, so that a constructor may
-/// fill it through raw pointers (accessors, at::tensor(vector), a table of positions) as it would any other. And memory
-/// that goes back to the system when it is freed: parameters are materialised unit by unit to be cut into shards.
+/// Address space without memory: a deferred tensor uses it until an operation is logged, so that a constructor may fill
+/// it through raw pointers (accessors, at::tensor(vector), a table of positions) like any other tensor. Also memory
+/// that is returned to the system when freed: parameters are materialised unit by unit to be cut into shards.
 
 #include <c10/core/Allocator.h>
 
@@ -10,8 +10,8 @@
 
 namespace tessera::parallel {
 
-/// Private pages that the kernel gives memory when they are first written. Empty where that could not be found out
-/// again (no mmap, no /proc/self/pagemap): then raw pointers of deferred tensors are refused.
+/// Private pages that the kernel backs with memory when they are first written. Empty on systems where this cannot be
+/// queried (no mmap, no /proc/self/pagemap); raw pointers of deferred tensors are then refused.
 class LazyPages {
  public:
   LazyPages() = default;
@@ -21,11 +21,11 @@ class LazyPages {
   LazyPages& operator=(LazyPages&& other) noexcept;
 
   void* data() const { return data_; }  ///< nullptr when empty
-  /// Whether any page has memory: somebody has read or written through data().
+  /// Whether any page has memory: it was read or written through data().
   bool touched() const;
-  /// The pages as a tensor's memory (c10's CPU DataPtr that frees them).
+  /// Releases the pages as a tensor's memory (a c10 CPU DataPtr that frees them).
   c10::DataPtr release() &&;
-  /// Asks for huge pages: for memory that will be written at once.
+  /// Asks for huge pages, for memory that is about to be written entirely.
   void will_be_written() const;
 
  private:
@@ -33,7 +33,7 @@ class LazyPages {
   std::size_t bytes_ = 0;
 };
 
-/// Undefined memory for a materialised tensor: pages of its own when it is large, else from LibTorch's CPU allocator.
+/// Undefined memory for a materialised tensor: separate pages if it is large, else from LibTorch's CPU allocator.
 c10::DataPtr allocate_materialized(std::size_t bytes);
 
 }  // namespace tessera::parallel

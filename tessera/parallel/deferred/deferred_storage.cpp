@@ -24,7 +24,7 @@ std::recursive_mutex& mutex() {
 }
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// StorageImpl's flag "reading the pointer is an error" has a public setter and no unsetter; an explicit instantiation
+// StorageImpl's flag "reading the pointer is an error" has a public setter but no unsetter; an explicit instantiation
 // may name a private member.
 template <class Tag, typename Tag::Type member>
 struct Reveal {
@@ -36,7 +36,7 @@ struct ThrowFlag {
 };
 template struct Reveal<ThrowFlag, &c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
-// key_set_ is protected: a derived class may form the pointer to it.
+// key_set_ is protected; only a derived class may form a pointer to it.
 struct KeySetOf : c10::TensorImpl {
   static c10::DispatchKeySet c10::TensorImpl::* member() { return &KeySetOf::key_set_; }
 };
@@ -63,7 +63,7 @@ TensorGeometry geometry_of(const at::Tensor& tensor) {
   return {tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset(), tensor.dtype()};
 }
 
-// The caller has excluded the key.
+// The caller must have excluded the key.
 void call(const c10::OperatorHandle& op, const at::Tensor& self, std::span<const c10::IValue> others) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   torch::jit::Stack stack{self};
@@ -71,8 +71,8 @@ void call(const c10::OperatorHandle& op, const at::Tensor& self, std::span<const
   op.callBoxed(stack);
 }
 
-// Uniform and normal draws come element by element (normal ones in sixteens when contiguous, with sixteen more for an
-// incomplete rest), so a large tensor's can be made in a small one, piece by piece.
+// Uniform and normal numbers are drawn element by element (normal ones in groups of sixteen when contiguous, with
+// sixteen more for an incomplete group), so a large tensor's can be drawn into a small one, piece by piece.
 constexpr std::int64_t piece = 1 << 14;
 
 bool drawn_piecewise(const c10::OperatorHandle& op, const at::Tensor& self) {
@@ -81,7 +81,7 @@ bool drawn_piecewise(const c10::OperatorHandle& op, const at::Tensor& self) {
          (name == "aten::uniform_" || (name == "aten::normal_" && self.is_contiguous()));
 }
 
-// Runs the operator on memory that is thrown away: the generator among `others` moves on as if it had run on `self`.
+// Runs the operator on scratch memory: the generator among `others` advances as if it had run on `self`.
 void draw(const c10::OperatorHandle& op, const at::Tensor& self, std::span<const c10::IValue> others) {
   if (!drawn_piecewise(op, self)) {
     call(op, at::empty_strided(self.sizes(), self.strides(), self.dtype()), others);
@@ -90,7 +90,7 @@ void draw(const c10::OperatorHandle& op, const at::Tensor& self, std::span<const
   std::int64_t left = self.numel();
   const at::Tensor scratch = at::empty({std::min(left, 2 * piece)}, self.dtype());
   while (left > 0) {
-    const std::int64_t n = left >= 2 * piece ? piece : left;  // the last one is whole: it may be odd, not tiny
+    const std::int64_t n = left >= 2 * piece ? piece : left;  // the last piece is never tiny
     call(op, scratch.narrow(0, 0, n), others);
     left -= n;
   }
@@ -134,7 +134,7 @@ at::Tensor DeferredStorage::make(at::IntArrayRef sizes, std::optional<at::IntArr
   return tensor;
 }
 
-// From now on a raw pointer would show values that are not there.
+// A raw pointer would show stale values after an operation is logged.
 void DeferredStorage::drop_pages(c10::StorageImpl& storage) {
   if (pages_.data() == nullptr) return;
   storage._mutable_data_ptr_no_checks().release_context();
@@ -172,12 +172,12 @@ bool DeferredStorage::log(const c10::OperatorHandle& op, const at::Tensor& self,
       entry.generator = drawn_from.clone();
     }
     draw(op, self, entry.arguments);
-    entry.arguments[entry.generator_argument] = c10::IValue();  // the user's generator is not kept alive
+    entry.arguments[entry.generator_argument] = c10::IValue();  // do not keep the user's generator alive
   } else {
     for (c10::IValue& argument : entry.arguments) {
       if (argument.isTensor() && argument.toTensor().defined()) argument = argument.toTensor().detach().clone();
     }
-    // Arguments that it refuses are refused here, as they would be without us.
+    // Invalid arguments are refused here, as they would be without deferral.
     const std::vector<std::int64_t> ones(static_cast<std::size_t>(self.dim()), 1);
     call(op, at::zeros(ones, self.dtype()), entry.arguments);
   }

@@ -10,7 +10,8 @@ namespace {
 constexpr std::uint64_t root2 = 0x6a09e667f3bcc909, root3 = 0xbb67ae8584caa73b, root5 = 0x3c6ef372fe94f82b,
                         root7 = 0xa54ff53a5f1d36f1;
 
-/// One word into a lane. Each step is a bijection of the lane, so a single changed word always changes the result.
+/// Mixes one word into a lane. Each step is a bijection of the lane, so a single changed word always changes the
+/// result.
 std::uint64_t absorb(std::uint64_t lane, std::uint64_t word) { return std::rotl((lane ^ word) * root3, 29) * root2; }
 
 std::uint64_t load(const unsigned char* p) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A fast 64-bit hash of bytes, to tell whether two ranks hold the same bits. Not cryptographic. The value is a pure
-/// function of the bytes and their number.
+/// A fast 64-bit hash of bytes, to check whether two ranks hold the same bits. Not cryptographic. Depends only on the
+/// bytes and their number.
 
 #include <cstddef>
 #include <cstdint>

@@ -15,8 +15,8 @@
 namespace tessera::parallel {
 namespace {
 
-/// StorageImpl can be told to throw when its data is read, but not to stop it: the flag is private and has no
-/// unsetter. Naming a private member in an explicit instantiation is allowed, and this is what it is for.
+/// StorageImpl can be made to throw when its data is read, but this cannot be undone: the flag is private and has no
+/// unsetter. An explicit instantiation may name a private member, which gives access to the flag.
 bool& throws_when_read(c10::StorageImpl& storage);
 template <bool c10::StorageImpl::* flag>
 struct Reach {
@@ -24,13 +24,13 @@ struct Reach {
 };
 template struct Reach<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
-/// Points `memory` at `data` (nullptr: absent). set_data_ptr_noswap() looks at the flag, so the flag comes first.
+/// Points `memory` at `data` (nullptr: absent). set_data_ptr_noswap() checks the flag, so the flag is set first.
 void point(c10::StorageImpl& memory, void* data, bool absent) {
   throws_when_read(memory) = absent;
   memory.set_data_ptr_noswap(c10::DataPtr(data, memory.device()));
 }
 
-/// set_data() also replaces what hangs on a parameter that was cut over ranks (nn/parameter_semantics.h).
+/// set_data() also replaces the backend metadata of a parameter that is cut over ranks (nn/parameter_semantics.h).
 void carry_cut(const at::Tensor& parameter, const at::Tensor& next) {
   if (auto cut = parameter.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr())
     next.unsafeGetTensorImpl()->set_backend_meta(std::move(cut));
@@ -45,7 +45,7 @@ class Mark final : public c10::Allocator {
   void copy_data(void*, const void*, std::size_t) const override {
     throw Error("the memory of a managed parameter cannot be copied as a storage; clone the tensor");
   }
-  bool is_simple_data_ptr(const c10::DataPtr&) const override { return false; }  // never to become copy-on-write
+  bool is_simple_data_ptr(const c10::DataPtr&) const override { return false; }  // must never become copy-on-write
 };
 
 }  // namespace
@@ -73,7 +73,7 @@ struct ManagedStorage::Impl {
   c10::intrusive_ptr<detail::Memory> memory;
   std::int64_t numel;
   at::ScalarType dtype;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> adopted;  ///< some may be somebody else's again
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> adopted;  ///< some may have other memory by now
 };
 
 ManagedStorage::ManagedStorage(Materializer& materializer, std::size_t unit, std::int64_t numel, at::ScalarType dtype,
@@ -107,12 +107,12 @@ void ManagedStorage::adopt(const at::Tensor& parameter, std::int64_t offset, at:
   TESSERA_CHECK(parameter.device() == impl_->memory->device(), "a parameter on ", parameter.device().str(),
                 " and memory on ", impl_->memory->device().str());
 
-  // A tensor over the storage that has the key. set_data() copies its metadata, the keys among them, into the
-  // parameter, and replaces an AccumulateGrad of another dtype; one of another shape is replaced here.
+  // A tensor on the storage with the key. set_data() copies its metadata, including the keys, into the parameter, and
+  // replaces an AccumulateGrad of another dtype; one of another shape is replaced below.
   const c10::InferenceMode normal(false);
   const auto key = c10::computeDispatchKey(impl_->dtype, c10::Layout::Strided, impl_->memory->device());
   c10::DispatchKeySet keys = c10::DispatchKeySet(key).add(managed_key);
-  if (parameter.key_set().has(nn::cut_key)) keys = keys.add(nn::cut_key);  // it is a part already (tensor parallelism)
+  if (parameter.key_set().has(nn::cut_key)) keys = keys.add(nn::cut_key);  // it is already a part (tensor parallelism)
   at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(impl_->memory)), keys, c10::scalarTypeToTypeMeta(impl_->dtype));
   carry_cut(parameter, view);
@@ -137,8 +137,8 @@ bool ManagedStorage::owns(const at::Tensor& parameter) const {
 void ManagedStorage::abandon(const at::Tensor& parameter, const at::Tensor& value) {
   TESSERA_CHECK(managed_storage(parameter) != nullptr, "the parameter is not managed");
   TESSERA_CHECK(value.defined() && !is_managed(value) && value.layout() == c10::Layout::Strided,
-                "a parameter is given back with ordinary dense memory");
-  TESSERA_CHECK(value.sizes() == parameter.sizes(), "a value of other sizes than the parameter's");
+                "a parameter must be given back with ordinary dense memory");
+  TESSERA_CHECK(value.sizes() == parameter.sizes(), "the value's sizes differ from the parameter's");
   const c10::InferenceMode normal(false);
   const bool cut = parameter.key_set().has(nn::cut_key);
   at::Tensor given = value.detach();
@@ -154,7 +154,7 @@ void ManagedStorage::abandon(const at::Tensor& parameter, const at::Tensor& valu
 }
 
 void ManagedStorage::attach(at::Tensor buffer) {
-  TESSERA_CHECK(!buffer_.defined(), "the memory is present already");
+  TESSERA_CHECK(!buffer_.defined(), "the memory is already present");
   TESSERA_CHECK(buffer.defined() && buffer.is_contiguous() && !is_managed(buffer),
                 "the buffer must be plain and contiguous");
   TESSERA_CHECK(buffer.numel() == impl_->numel && buffer.scalar_type() == impl_->dtype &&
@@ -167,7 +167,7 @@ void ManagedStorage::attach(at::Tensor buffer) {
 }
 
 at::Tensor ManagedStorage::detach() {
-  TESSERA_CHECK(buffer_.defined(), "the memory is absent already");
+  TESSERA_CHECK(buffer_.defined(), "the memory is already absent");
   point(*impl_->memory, nullptr, /*absent=*/true);
   return std::exchange(buffer_, at::Tensor());
 }

@@ -13,7 +13,7 @@
 namespace tessera::parallel::detail {
 namespace {
 
-// An operator's C++ signature says what its schema says: what is written is passed as Tensor&.
+// An operator's C++ signature matches its schema: written tensors are passed as Tensor&.
 void look(Arguments& all, at::Tensor& tensor) { all.look(tensor, /*writes=*/true); }
 void look(Arguments& all, const at::Tensor& tensor) { all.look(tensor, /*writes=*/false); }
 void look(Arguments& all, const std::optional<at::Tensor>& tensor) {
@@ -24,7 +24,7 @@ void look(Arguments& all, const at::ITensorListRef& tensors) {
 }
 template <class Value, class... Types>
 constexpr bool one_of = (std::is_same_v<Value, Types> || ...);
-/// Types without tensors; one that is missing here does not compile.
+/// Types without tensors; a type missing here does not compile.
 template <class Value>
   requires one_of<Value, bool, std::int64_t, double, at::Scalar, c10::SymInt, c10::SymIntArrayRef,
                   at::OptionalSymIntArrayRef, std::array<bool, 3>>

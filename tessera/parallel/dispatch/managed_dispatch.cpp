@@ -47,7 +47,7 @@ bool to_cast(const c10::IValue& value, at::ScalarType dtype) {
          t.scalar_type() != dtype && !t.key_set().has(managed_key);
 }
 
-/// Above Autograd, so that gradients come back in the inputs' own dtype.
+/// Runs above Autograd, so that gradients are returned in the inputs' own dtype.
 void cast_inputs(const detail::OperatorFacts& facts, at::ScalarType dtype, Stack& stack, std::size_t first) {
   for (std::size_t i = first; i < stack.size(); ++i) {
     if (to_cast(stack[i], dtype)) {
@@ -95,7 +95,7 @@ void call_plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
 void detail::fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   OperatorWatcher* const watcher = operator_watcher;
   if (watcher == nullptr || detail::known_facts(op).passes) return call_plainly(op, keys, stack);
-  struct Pause {  // operators nested in this one are its own business
+  struct Pause {  // nested operators are not watched
     OperatorWatcher* watcher;
     ~Pause() { set_watcher(watcher); }
   } const pause{watcher};
@@ -105,7 +105,7 @@ void detail::fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
 
 WatchOperators::WatchOperators(OperatorWatcher& watcher) {
   TESSERA_CHECK(!c10::impl::tls_is_dispatch_key_included(managed_key),
-                "operators are watched already, or inside of a DeferredScope");
+                "operators are already watched, or this is inside a DeferredScope");
   detail::register_key();
   set_watcher(&watcher);
 }
@@ -126,8 +126,8 @@ void* materialize_enter(const at::Tensor* const* tensors, std::size_t count) {
 
 void materialize_leave(void* visit) noexcept { delete static_cast<Visit*>(visit); }
 
-/// Holds the registrations. Operators that pass are given a fallthrough, so that the dispatcher does not even look at
-/// the key for them; one that is registered later comes to the fallback, which passes it on.
+/// Holds the registrations. Operators that read no data get a fallthrough, so that the dispatcher ignores the key for
+/// them; one that is registered later reaches the fallback, which passes it on.
 struct Registrations {
   Registrations() {
     auto& dispatcher = c10::Dispatcher::singleton();
@@ -148,7 +148,7 @@ struct Registrations {
 }  // namespace
 
 void detail::register_key() {
-  // Never undone: threads may still run operators while the process ends.
+  // Never undone: threads may still run operators while the process exits.
   static const Registrations* const registrations = new Registrations;
   (void)registrations;
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Internal to managed*.cpp: what the arguments of one operator hold, and the time during which it is present.
+/// Internal to managed*.cpp: the managed units among one operator's arguments, kept present while it runs.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -21,7 +21,7 @@ class RegistrationHandleRAII;
 
 namespace tessera::parallel::detail {
 
-/// The units that an operator is given, and the time during which they are present.
+/// The units that an operator receives; keeps them present until destroyed.
 class Visit {
  public:
   Visit() = default;
@@ -43,7 +43,7 @@ class Visit {
       items_.push_back({memory.materializer, memory.unit, writes});
   }
 
-  /// All units at once, so that bringing one cannot drop another that the same operator needs.
+  /// Enters all units at once, so that making one present cannot free another that the same operator needs.
   void enter(const char* op) {
     if (items_.size() > 1)
       std::ranges::sort(items_, [](const Item& a, const Item& b) {
@@ -68,7 +68,7 @@ class Visit {
     std::size_t unit;
     bool writes;
   };
-  struct Group {  // units_[first, first + count) are of one materializer
+  struct Group {  // units_[first, first + count), of one materializer
     Materializer* materializer;
     std::size_t first, count;
     bool writes;
@@ -82,11 +82,11 @@ class Visit {
   std::size_t entered_ = 0;
 };
 
-/// What the arguments of one call hold.
+/// The managed memory among the arguments of one call.
 struct Arguments {
   Visit visit;
-  bool others = false;             ///< the key over a storage that is not managed
-  const Memory* caster = nullptr;  ///< the first that wants other inputs in its dtype
+  bool others = false;             ///< an argument has the key on a storage that is not managed
+  const Memory* caster = nullptr;  ///< the first that requires the other inputs in its dtype
   at::ScalarType dtype = at::kFloat;
 
   void look(const at::Tensor& tensor, bool writes) {
@@ -102,10 +102,10 @@ struct Arguments {
   }
 };
 
-/// The key's fallback, for operators without a kernel of their own for it.
+/// The key's fallback, for operators without their own kernel for the key.
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, std::vector<c10::IValue>* stack);
-/// Gives the operators that modules use most kernels that do the same without boxing their arguments, which is half of
-/// what the fallback costs.
+/// Registers unboxed kernels for the operators that modules use most. They do the same as the fallback without boxing
+/// the arguments, which is half of its cost.
 void register_direct(std::vector<c10::RegistrationHandleRAII>& held);
 
 }  // namespace tessera::parallel::detail

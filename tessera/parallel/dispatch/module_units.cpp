@@ -128,14 +128,14 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<NamedTens
   std::vector<std::vector<std::size_t>> result;
   for (const auto& [kind, chosen] : by_kind) {
     const double first = kind == kind_of(order.front()) ? sizes.first_mb : sizes.mb;
-    // The layout knows element sizes, not dtypes: float16 and bfloat16 may still share a list, but never a bucket.
+    // The layout knows element sizes, not dtypes: float16 and bfloat16 may share a list, but never a bucket.
     for (const auto& list : layout::assign_buckets(described, chosen, to_bytes(first), to_bytes(sizes.mb))) {
       std::map<at::ScalarType, std::vector<std::size_t>> by_type;
       for (const std::size_t p : list) by_type[parameters[p].tensor.scalar_type()].push_back(p);
       for (auto& [dtype, members] : by_type) result.push_back(std::move(members));
     }
   }
-  if (by_kind.size() > 1)  // a bucket comes where its last parameter stands, because only then can it be reduced
+  if (by_kind.size() > 1)  // a bucket is ordered by its last parameter, because only then can it be reduced
     std::sort(result.begin(), result.end(),
               [&](const auto& a, const auto& b) { return place[a.back()] < place[b.back()]; });
   return result;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// From a torch::nn::Module to units: the module tree that the wrap policies (layout/units.h) divide, and the flat
-/// groups into which each unit's parameters fall.
+/// Converts a torch::nn::Module to units: the module tree that the wrap policies (layout/units.h) divide, and the flat
+/// groups that each unit's parameters form.
 
 #include <torch/nn/module.h>
 
@@ -13,31 +13,31 @@
 
 namespace tessera::parallel {
 
-/// A module's parameters (tied ones once, under their first name, in the order of registration) and its tree, whose
-/// parameter indices refer to them.
+/// A module's parameters (tied ones once, under their first name, in registration order) and its tree, whose parameter
+/// indices refer to them.
 struct ModuleParameters {
   std::vector<NamedTensor> parameters;
   layout::ModuleTree tree;
-  std::vector<bool> of_batch_norm;      ///< by parameter; all false unless they form groups of their own
+  std::vector<bool> of_batch_norm;      ///< by parameter; all false unless they form separate groups
   std::vector<bool> shared_by_experts;  ///< by parameter: ShardingOptions::shared_by_experts
 };
 ModuleParameters parameters_of(const torch::nn::Module& module, bool separate_batch_norm = false);
 
-/// Whether it is one of torch's.
+/// Whether it is one of torch's BatchNorm modules.
 bool is_batch_norm(const torch::nn::Module& module);
 
-/// Parameters of one unit in one flat buffer: one dtype, all trained or all frozen, all of a BatchNorm or none, all
-/// with expert replicas or none. (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as
-/// PyTorch's FSDP does, torch/distributed/fsdp/_wrap_utils.py.)
+/// Parameters of one unit in one flat buffer: one dtype, all trained or all frozen, all or none of a BatchNorm, all or
+/// none with expert replicas. (A BatchNorm computes in the dtype of its statistics, so param_dtype does not apply to
+/// it, as in PyTorch's FSDP, torch/distributed/fsdp/_wrap_utils.py.)
 struct GroupPlan {
   std::string name;  ///< "h.0", "h.0 (frozen)", "bucket 2"
-  std::size_t unit;  ///< index of the unit, counted over units that have groups
+  std::size_t unit;  ///< index of the unit, counting only units that have groups
   bool trained;
-  bool stays_whole;                     ///< between steps (below the persistence threshold)
+  bool stays_whole;                     ///< between steps (at or below the persistence threshold)
   std::vector<std::size_t> parameters;  ///< indices into ModuleParameters::parameters
   bool of_batch_norm = false;
   bool shared_by_experts = false;
-  bool root = false;  ///< whether it is part of the root, the unit of what no other has
+  bool root = false;  ///< whether it is part of the root, the unit of all parameters that no other unit has
 };
 
 struct UnitPlan {
@@ -51,27 +51,28 @@ struct GroupingPlan {
   std::vector<GroupPlan> groups;
 };
 
-/// Units by `policy`; parameters of at most `persistence_threshold` elements form a unit "small parameters" of their
-/// own, which stays whole between steps.
+/// Units by `policy`; parameters of at most `persistence_threshold` elements form a separate unit "small parameters",
+/// which stays whole between steps.
 GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPolicy& policy,
                             std::int64_t persistence_threshold);
-/// Where whole parameters stay, what is reduced together is cut by size.
+/// Bucket sizes for strategies that keep whole parameters.
 struct BucketSizes {
   double first_mb = 1, mb = 25;              ///< MiB; the first one is small, so that communication starts early
-  std::vector<std::size_t> unit_of = {};     ///< by parameter; no bucket holds parameters of two units. Empty: one unit
-  std::vector<bool> shared_by_experts = {};  ///< by parameter; no bucket holds both kinds. Empty: none is
+  std::vector<std::size_t> unit_of = {};     ///< by parameter; no bucket spans two units; empty: one unit
+  std::vector<bool> shared_by_experts = {};  ///< by parameter; no bucket mixes the two kinds; empty: none is shared
 };
 
-/// Lists of `parameters` by index, in the order of reduction: layout::assign_buckets over `order`, one dtype, one unit
-/// and one way over the ranks per list.
+/// Lists of `parameters` by index, in the order of reduction: layout::assign_buckets over `order`, with one dtype, one
+/// unit and one kind of reduction per list.
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<NamedTensor>& parameters,
                                                      const std::vector<std::size_t>& order, const BucketSizes& sizes);
 
-/// The unit of each of the module's parameters, by index; empty when the policy names none.
+/// The unit of each of the module's parameters, by index; empty when the policy is none.
 std::vector<std::size_t> units_by_parameter(const ModuleParameters& module, const layout::WrapPolicy& policy);
 
-/// Where whole parameters stay and optimizer states are divided: trained parameters in buckets, in the reverse order of
-/// registration, which is roughly the order of their gradients; each bucket is a unit. Frozen ones are left alone.
+/// For strategies that keep whole parameters and divide optimizer states: trained parameters in buckets, in reverse
+/// registration order, which is roughly the order of their gradients; each bucket is a unit. Frozen parameters are not
+/// grouped.
 GroupingPlan group_by_buckets(const ModuleParameters& module, const BucketSizes& sizes);
 
 }  // namespace tessera::parallel

@@ -10,9 +10,9 @@
 namespace tessera::parallel::detail {
 namespace {
 
-/// Operators of aten, without overload names; sorted. No alias annotation tells that these read sizes, types or
-/// autograd state only. _backward is among them: its `inputs` are destinations, and the operators of backward must be
-/// seen one by one.
+/// Operators of aten, without overload names; sorted. They read only sizes, types or autograd state, but have no alias
+/// annotation that shows it. _backward is included because its `inputs` are destinations, and the operators of backward
+/// must be intercepted one by one.
 // clang-format off
 constexpr std::string_view metadata_operators[] = {
     "_assert_tensor_metadata", "_backward", "_debug_has_internal_overlap", "_has_compatible_shallow_copy_type",
@@ -25,7 +25,7 @@ constexpr std::string_view metadata_operators[] = {
     "sym_storage_offset", "sym_stride", "zeros_like"};
 // clang-format on
 
-/// Operators of aten; sorted. They throw when inputs and parameters differ in dtype; the others promote types, or take
+/// Operators of aten; sorted. They throw when inputs and parameters differ in dtype; all others promote types or accept
 /// both.
 // clang-format off
 constexpr std::string_view one_dtype_operators[] = {
@@ -64,7 +64,7 @@ OperatorFacts operator_facts(const c10::OperatorHandle& op) {
       facts.lists |= bit;
     if (write) facts.writes |= bit;
   }
-  // Nothing is assumed of other libraries' operators: that one returns an alias does not say that it reads no data.
+  // Nothing is assumed about other libraries' operators: returning an alias does not imply that no data is read.
   const std::string& full = schema.name();
   if (!full.starts_with("aten::")) return facts;
   const std::string_view name = std::string_view(full).substr(6);
@@ -79,7 +79,7 @@ OperatorFacts operator_facts(const c10::OperatorHandle& op) {
 }
 
 const OperatorFacts& known_facts(const c10::OperatorHandle& op) {
-  // Direct-mapped by the schema's address, which stays as long as the operator is registered.
+  // Direct-mapped by the schema's address, which is stable as long as the operator is registered.
   struct Place {
     const c10::FunctionSchema* schema = nullptr;
     OperatorFacts facts;

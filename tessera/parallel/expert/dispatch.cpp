@@ -19,38 +19,38 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Counts = std::vector<std::int64_t>;
 
-constexpr const char *there = "tokens to experts", *home = "results of experts";  // tags, also of their gradients
+constexpr const char *there = "tokens to experts", *home = "results of experts";  // comm tags, also for their gradients
 
 std::int64_t sum_of(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); }
 
-/// A few consecutive experts of every rank: rows for them travel, and are computed, together.
+/// A few consecutive experts of every rank, whose rows are sent and computed together.
 struct Chunk {
-  std::int64_t begin = 0;  ///< where its rows begin among those that this rank sends
+  std::int64_t begin = 0;  ///< first of its rows among the rows this rank sends
   Counts sent, received;   ///< rows to and from each rank
-  /// int64 [received]: what comes lies rank by rank, and is put in the order of the experts and back. Undefined: it
-  /// is in that order.
+  /// int64 [received]: received rows are ordered by rank; `order` sorts them by expert and `inverse` back. Undefined:
+  /// they are already sorted.
   at::Tensor order, inverse;
   at::Tensor counts;  ///< int64 on the CPU: rows of each expert here, [experts] or, with sources, [ranks, experts]
 };
 
-/// A layer's rows on their way. Chunks start one after the other, and each is waited for where it is needed, so that
-/// one is computed while others travel. Backward makes the same journey in reverse: autograd runs what was computed
-/// last first, so that gradients of the last chunk leave first, and are computed while the others travel.
+/// A layer's rows in flight. Chunks are sent one after another, and each is waited for when it is needed, so that one
+/// is computed while others are in flight. Backward does the same in reverse: autograd runs the last computed chunk
+/// first, so that its gradients are sent first, and are processed while the others are in flight.
 struct Journey : torch::CustomClassHolder {
   comm::Group group;
   std::vector<Chunk> chunks;
   std::vector<comm::Work> under_way;  ///< by chunk
-  std::vector<at::Tensor> gradients;  ///< by chunk: those of its results, which come here
+  std::vector<at::Tensor> gradients;  ///< by chunk: gradients of its results, received here
   std::vector<std::int64_t> sizes;    ///< the sizes of all rows that this rank sends
-  at::Tensor gathered;                ///< [sizes], which chunks fill: results, in backward gradients of rows
+  at::Tensor gathered;                ///< [sizes], filled by chunks: results; in backward, gradients of rows
 
-  /// The rows of chunk j are there; nothing keeps those that were sent.
+  /// Waits for the rows of chunk j and releases the sent ones.
   void wait(std::size_t j) { std::exchange(under_way[j], {}).wait(); }
   at::Tensor place_of(std::size_t j, const at::TensorOptions& options) {
     if (!gathered.defined()) gathered = at::empty(sizes, options);
     return gathered.narrow(0, chunks[j].begin, sum_of(chunks[j].sent));
   }
-  /// Rows [sent] of chunk j leave; a new tensor [received] for what comes.
+  /// Sends rows [sent] of chunk j; returns a new tensor [received] for the incoming rows.
   at::Tensor send(std::size_t j, const at::Tensor& rows, const char* what) {
     const comm::Tag tag(what);
     const Chunk& chunk = chunks[j];
@@ -58,7 +58,7 @@ struct Journey : torch::CustomClassHolder {
     under_way[j] = group.all_to_all(came, rows, chunk.received, chunk.sent);
     return came;
   }
-  /// Rows [received] of chunk j go back, to their place in `gathered`.
+  /// Sends rows [received] of chunk j back to their place in `gathered`.
   void send_back(std::size_t j, const at::Tensor& rows, const char* what) {
     const comm::Tag tag(what);
     const Chunk& chunk = chunks[j];
@@ -80,7 +80,7 @@ JourneyPtr journey_of(AutogradContext* ctx) {
 }
 std::size_t chunk_of(AutogradContext* ctx) { return static_cast<std::size_t>(ctx->saved_data["chunk"].toInt()); }
 
-/// rows -> what comes of each chunk, which is there after Arrival.
+/// rows -> the incoming rows of each chunk, valid after Arrival.
 struct Departure : torch::autograd::Function<Departure> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& rows, const JourneyPtr& journey) {
     remember(ctx, journey);
@@ -103,12 +103,12 @@ struct Arrival : torch::autograd::Function<Arrival> {
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     journey_of(ctx)->send_back(chunk_of(ctx), gradients[0], there);
-    // It stands for the gradient of rows that are elsewhere, without their memory.
+    // Stands for the gradient of rows that are on other ranks, without memory.
     return {at::empty({1, 1}, gradients[0].options()).expand_as(gradients[0]), {}, {}};
   }
 };
 
-/// Results of a chunk -> an empty tensor, which stands for them until Homecoming.
+/// Results of a chunk -> an empty tensor that stands for them until Homecoming.
 struct Return : torch::autograd::Function<Return> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& results, const JourneyPtr& journey, std::size_t j) {
     remember(ctx, journey, j);
@@ -140,7 +140,7 @@ struct Homecoming : torch::autograd::Function<Homecoming> {
   }
 };
 
-/// rows [R, C] in another order: row i is row order[i] of those given.
+/// Permutes rows [R, C]: row i of the result is row order[i] of the input.
 struct Reordered : torch::autograd::Function<Reordered> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows, const at::Tensor& order,
                             const at::Tensor& inverse) {
@@ -152,12 +152,12 @@ struct Reordered : torch::autograd::Function<Reordered> {
   }
 };
 
-/// What comes lies rank by rank, and of each rank expert by expert; the products want it expert by expert. `counts`
-/// [ranks, experts]: rows of each rank for each expert.
+/// Received rows are ordered by rank, then by expert; the products need them ordered by expert. `counts` [ranks,
+/// experts]: rows of each rank for each expert.
 void sort_by_expert(Chunk& chunk, const at::Tensor& counts, c10::Device device) {
   const std::int64_t ranks = counts.size(0), experts = counts.size(1), rows = sum_of(chunk.received);
   const std::int64_t* const count = counts.const_data_ptr<std::int64_t>();
-  Counts begins{0};  // where each rank's rows for each expert begin
+  Counts begins{0};  // first row of each rank and expert
   for (std::int64_t i = 0; i + 1 < ranks * experts; ++i) begins.push_back(begins.back() + count[i]);
   const at::Tensor order = at::empty({rows}, at::kLong), inverse = at::empty({rows}, at::kLong);
   std::int64_t *const source = order.mutable_data_ptr<std::int64_t>(), *const place =
@@ -175,7 +175,7 @@ void sort_by_expert(Chunk& chunk, const at::Tensor& counts, c10::Device device) 
   chunk.inverse = inverse.to(device);
 }
 
-/// The number of chunks of `held` experts per rank: few enough that messages stay long, and all as large.
+/// The number of chunks for `held` experts per rank: few enough that messages stay long, and all of equal size.
 std::int64_t chunks_of(std::int64_t held) {
   constexpr std::int64_t most = 4;
   std::int64_t chunks = std::min(held, most);
@@ -183,7 +183,8 @@ std::int64_t chunks_of(std::int64_t held) {
   return chunks;
 }
 
-/// Numbers of experts in the order in which their rows leave: chunk by chunk, of each rank by rank. [E + 1], behind -1.
+/// Numbers of experts in the order in which their rows are sent: by chunk, then by rank. [E + 1], indexed by expert +
+/// 1; entry 0 is -1.
 at::Tensor numbers_by_chunk(std::int64_t ranks, std::int64_t held, std::int64_t chunks) {
   const std::int64_t each = held / chunks;
   const at::Tensor numbers = at::empty({ranks * held + 1}, at::kLong);
@@ -223,7 +224,7 @@ JourneyPtr journey_for(const comm::Group& group, const at::Tensor& counts_to, co
   return journey;
 }
 
-/// `count` of the experts that are here, from number `begin` of them.
+/// `count` of the local experts, starting at local index `begin`.
 nn::ExpertWeights some_of(const nn::ExpertWeights& w, std::int64_t begin, std::int64_t count) {
   nn::ExpertWeights some;
   some.first = w.first + begin;

@@ -12,8 +12,9 @@ layout::Range own_experts(std::int64_t experts, const comm::Group& group) {
 layout::Range own_experts(std::int64_t experts, const ExpertRanks& ranks) {
   const std::int64_t ep = ranks.experts.size() / ranks.parts, place = ranks.experts.rank() / ranks.parts;
   if (experts % ep != 0)
-    throw InputError(concat("expert parallelism: ", experts, " experts do not divide among the ", ep, " ranks of '",
-                            ranks.experts.name(), "'", ranks.parts > 1 ? concat(" / etp ", ranks.parts) : std::string(),
+    throw InputError(concat("expert parallelism: ", experts, " experts cannot be divided evenly among the ", ep,
+                            " ranks of '", ranks.experts.name(), "'",
+                            ranks.parts > 1 ? concat(" / etp ", ranks.parts) : std::string(),
                             "; use a number of ranks that divides them"));
   const std::int64_t each = experts / ep;
   return {place * each, (place + 1) * each};
@@ -31,7 +32,7 @@ nn::ExpertsFunction expert_parallel(const comm::Group& group,
     const layout::Range own = own_experts(w.total, group);
     const std::int64_t held = w.held();
     TESSERA_CHECK(held == own.end - own.begin && w.first == own.begin, "experts ", w.first, " to ", w.first + held - 1,
-                  " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which is to have ",
+                  " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which must have ",
                   own.begin, " to ", own.end - 1, " (keep_experts)");
     return parallel::dispatched_experts(group, x, routing.ids, routing.weights, w,
                                         {.padded_to = routing.padded_to, .per_source = per_source}, meanwhile);

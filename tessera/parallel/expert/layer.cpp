@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// torch::nn::Linear without bias (kaiming_uniform_ with a = sqrt(5)).
+/// Initialised as torch::nn::Linear without bias (kaiming_uniform_ with a = sqrt(5)).
 at::Tensor drawn(std::int64_t out, std::int64_t in) {
   const double bound = 1 / std::sqrt(static_cast<double>(in));
   return at::empty({out, in}).uniform_(-bound, bound);
@@ -26,7 +26,7 @@ ExpertsImpl::ExpertsImpl(ExpertsOptions options) : options_(std::move(options)) 
   const ExpertsOptions& o = options_;
   if (o.hidden < 1 || o.intermediate < 1 || o.experts < 1 || o.top_k < 1 || o.top_k > o.experts)
     throw InputError(concat("Experts: hidden ", o.hidden, ", intermediate ", o.intermediate, ", experts ", o.experts,
-                            ", top_k ", o.top_k, ": each is at least 1, and top_k at most the number of experts"));
+                            ", top_k ", o.top_k, ": each must be at least 1, and top_k at most the number of experts"));
   const layout::Range own = o.group ? own_experts(o.experts, o.group) : layout::Range{0, o.experts};
   const auto named = [](torch::nn::Module& parent, const std::string& name, const at::Tensor& weight) {
     return parent.register_module(name, std::make_shared<torch::nn::Module>())->register_parameter("weight", weight);
@@ -50,7 +50,7 @@ ExpertsImpl::ExpertsImpl(ExpertsOptions options) : options_(std::move(options)) 
 at::Tensor ExpertsImpl::forward(const at::Tensor& x) {
   if (x.dim() < 1 || x.size(-1) != options_.hidden)
     throw InputError(
-        concat("Experts: the input has sizes ", x.sizes(), "; its last dimension is hidden, ", options_.hidden));
+        concat("Experts: the input has sizes ", x.sizes(), "; its last dimension must be hidden, ", options_.hidden));
   const at::Tensor rows = x.reshape({-1, options_.hidden});
   const nn::Routing routing =
       nn::route(nn::router_logits(rows, router_),
@@ -61,8 +61,7 @@ at::Tensor ExpertsImpl::forward(const at::Tensor& x) {
 }
 
 at::Tensor ExpertsImpl::balancing_loss() const {
-  if (!last_.ids.defined())
-    throw InputError("Experts: balancing_loss() is that of a forward pass in grad mode; there was none");
+  if (!last_.ids.defined()) throw InputError("Experts: balancing_loss() needs a forward pass in grad mode first");
   return nn::switch_loss(last_.probabilities, last_.ids);
 }
 

@@ -1,4 +1,4 @@
-// Experts beside tensor parallelism: cut as attention is, less far, or not at all.
+// Experts under tensor parallelism: cut as attention is, over fewer ranks, or not at all.
 
 #include <tessera/parallel/expert/experts.h>
 
@@ -23,7 +23,7 @@ using parallel::Between;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// x, in whose backward empty parameters get gradients, empty ones: whoever reduces gradients waits for one of each.
+/// Identity on x; its backward gives empty parameters empty gradients, since gradient reduction waits for one of each.
 struct WithEmptyParameters : torch::autograd::Function<WithEmptyParameters> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters) {
     ctx->saved_data["parameters"] = static_cast<std::int64_t>(parameters.size());
@@ -39,8 +39,8 @@ struct WithEmptyParameters : torch::autograd::Function<WithEmptyParameters> {
   }
 };
 
-/// The expert's number in the order in which the ranks of `experts` hold parts: rank by rank. ids int64 [N, k] ->
-/// [N, k parts]; -1 stays.
+/// The index of an expert's parts in the order in which the ranks of `experts` hold them: rank by rank. ids int64 [N,
+/// k] -> [N, k parts]; -1 stays.
 at::Tensor ids_of_parts(const at::Tensor& ids, std::int64_t each, std::int64_t parts) {
   if (parts == 1) return ids;
   const at::Tensor part = at::arange(parts, ids.options()) * each;                         // [parts]
@@ -48,7 +48,7 @@ at::Tensor ids_of_parts(const at::Tensor& ids, std::int64_t each, std::int64_t p
   return (first.unsqueeze(-1) + part).masked_fill(ids.lt(0).unsqueeze(-1), -1).flatten(1);
 }
 
-/// A share of the tokens, or this rank's anyway, to the ranks of their experts and back.
+/// Sends a share of the tokens (or, if already divided, this rank's own) to the ranks of their experts and back.
 at::Tensor exchanged_experts(const ExpertRanks& ranks, bool same_tokens, const at::Tensor& x,
                              const nn::Routing& routing, const nn::ExpertWeights& w, const nn::Meanwhile& meanwhile) {
   const auto own_rows = [&](const at::Tensor& rows) {
@@ -63,7 +63,7 @@ at::Tensor exchanged_experts(const ExpertRanks& ranks, bool same_tokens, const a
   return same_tokens ? parallel::all_rows(y, x.size(0), ranks.tensor) : y;
 }
 
-/// All ranks of tp compute a part of every expert for all of their tokens.
+/// All tp ranks compute a part of every expert for all of their tokens.
 at::Tensor cut_experts(const comm::Group& group, Between between, const at::Tensor& x, const nn::Routing& routing,
                        const nn::ExpertWeights& w, const nn::Meanwhile& meanwhile) {
   if (meanwhile) meanwhile();
@@ -82,7 +82,7 @@ at::Tensor cut_experts(const comm::Group& group, Between between, const at::Tens
   return parallel::reduce_from_tensor_parallel(part.unsqueeze(0), group, between).squeeze(0);
 }
 
-/// What of `w` is this rank's, and, in `empty`, the rest.
+/// Splits `w` into this rank's experts (returned) and the others (appended to `empty`).
 nn::ExpertWeights own_of(const nn::ExpertWeights& w, const layout::Range& own, std::vector<at::Tensor>& empty) {
   nn::ExpertWeights mine;
   mine.first = own.begin;
@@ -101,14 +101,14 @@ at::Tensor compute_cut(const ExpertRanks& ranks, const at::Tensor& x, const nn::
   const layout::Range own = own_experts(given.total, ranks), held = held_experts(given.total, ranks);
   const std::int64_t here = given.held();
   TESSERA_CHECK(given.first == held.begin && here == held.end - held.begin, "experts ", given.first, " to ",
-                given.first + here - 1, " of ", given.total, " are here, and ", held.begin, " to ", held.end - 1,
-                " are to be (keep_experts)");
+                given.first + here - 1, " of ", given.total, " are on this rank, but ", held.begin, " to ",
+                held.end - 1, " must be (keep_experts)");
   const parallel::TensorShard* const cut = parallel::cut_of(given.up.front());
-  TESSERA_CHECK(cut != nullptr, "experts on ranks of tp are to be cut by TensorParallel before they are used");
+  TESSERA_CHECK(cut != nullptr, "experts on tp ranks must be cut by TensorParallel before they are used");
   const Between between = cut->between();
   std::vector<at::Tensor> empty;
   const nn::ExpertWeights w = own_of(given, own, empty);
-  // The shared expert's matrices are cut, too, and are asked what that means.
+  // `meanwhile` runs the shared expert, whose matrices are also cut, so it needs the cut key active again.
   const c10::impl::LocalDispatchKeySet before = c10::impl::tls_local_dispatch_key_set();
   const nn::Meanwhile outside = [&] {
     const c10::impl::ForceDispatchKeyGuard as_before(before);
@@ -138,20 +138,20 @@ layout::TensorPlan place_experts(const layout::TensorPlan& plan, const std::vect
   if (!ranks.tensor || ranks.parts == ranks.tensor.size()) return plan;
   const layout::Range own = own_experts(experts, ranks);
   const std::int64_t each = own.end - own.begin;
-  const int first_rank = ranks.experts.rank() - ranks.tensor.rank();  // tp's first, among `experts`
+  const int first_rank = ranks.experts.rank() - ranks.tensor.rank();  // tp's first rank, among `experts`
   layout::TensorPlan placed;
   std::set<std::string> patterns;
   for (const std::string& name : parameters) {
     const std::optional<std::int64_t> expert = expert_of(name);
     if (!expert) continue;
-    // "experts.3.up_proj.weight": one rule for all layers, since rules are looked through for every parameter.
+    // "experts.3.up_proj.weight": one rule for all layers, since every parameter is matched against the rules.
     const std::size_t number = name.rfind(concat(".", *expert, "."));
-    TESSERA_CHECK(number != std::string::npos, name, " does not name its expert, ", *expert);
+    TESSERA_CHECK(number != std::string::npos, name, " does not contain the number of its expert, ", *expert);
     const std::string pattern = name.substr(name.rfind('.', number - 1) + 1);
     if (!patterns.insert(pattern).second) continue;
     const auto rule =
         std::ranges::find_if(plan, [&](const layout::TensorRule& one) { return layout::matches(one.pattern, name); });
-    TESSERA_CHECK(rule != plan.end(), "no rule says how ", name, " is cut");
+    TESSERA_CHECK(rule != plan.end(), "no rule specifies how ", name, " is cut");
     layout::TensorRule& own_rule = placed.emplace_back(*rule);
     own_rule.pattern = pattern;
     own_rule.first_holder = static_cast<int>(*expert / each) * ranks.parts - first_rank;
@@ -168,7 +168,7 @@ layout::TensorPlan place_experts(const layout::TensorPlan& plan, const std::vect
 nn::ExpertsFunction expert_parallel(const ExpertRanks& ranks) {
   if (!ranks.tensor || ranks.tensor.size() == 1) return expert_parallel(ranks.experts);
   TESSERA_CHECK(ranks.tensor.size() % ranks.parts == 0 && ranks.experts.size() % ranks.tensor.size() == 0,
-                "experts on ", ranks.experts.size(), " ranks, ", ranks.parts, " for each, beside tp of ",
+                "experts on ", ranks.experts.size(), " ranks, ", ranks.parts, " for each, with tp of ",
                 ranks.tensor.size());
   return [ranks](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights,
                  const nn::Meanwhile& meanwhile) { return compute_cut(ranks, x, routing, weights, meanwhile); };

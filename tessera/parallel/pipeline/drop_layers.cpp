@@ -16,8 +16,8 @@
 namespace tessera::parallel {
 namespace {
 
-/// Stands where a module of another rank was, under its class, so that what asks for classes (wrap policies) finds them
-/// on every rank.
+/// Placeholder for a module of another rank, of the same class name, so that anything that looks for classes (wrap
+/// policies) finds them on every rank.
 struct Elsewhere : torch::nn::Module {
   Elsewhere(const std::string& class_name, std::string the_text)
       : torch::nn::Module(class_name), text(std::move(the_text)) {}
@@ -25,7 +25,8 @@ struct Elsewhere : torch::nn::Module {
   std::string text;
 };
 
-/// torch::nn::Module can take a module out of its tree, but no parameter; its list of them is for derived classes.
+/// torch::nn::Module can remove a module from its tree, but not a parameter; its list of parameters is only accessible
+/// to derived classes.
 struct Parameters : torch::nn::Module {
   static torch::OrderedDict<std::string, at::Tensor>& of(torch::nn::Module& module) {
     return module.*(&Parameters::parameters_);
@@ -58,7 +59,7 @@ void register_below(torch::nn::Module& module, const std::string& path, const at
   register_below(*next, path.substr(dot + 1), parameter, text);
 }
 
-/// `called`: the module is called all the same, so that only the tree shall not know it any more.
+/// `called`: the module is still called, so it is only removed from the tree.
 void replace(torch::nn::Module& parent, const std::string& name, const std::shared_ptr<Elsewhere>& placeholder,
              bool called) {
   const std::shared_ptr<torch::nn::Module> gone = parent.named_children()[name];
@@ -72,7 +73,7 @@ void replace(torch::nn::Module& parent, const std::string& name, const std::shar
 
 }  // namespace
 
-/// What has the address of parameters and buffers of a layer, and no memory.
+/// Takes over the parameters and buffers of a dropped layer: they keep their addresses but have no memory.
 class LetGo::Absent final : public Materializer {
  public:
   explicit Absent(std::string text) : text_(std::move(text)) {}
@@ -108,7 +109,7 @@ LetGo::LetGo(LayerChain& chain, const LayerTensors& tensors, const std::vector<b
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept[i]) continue;
     const std::string text = concat("layer '", chain.layers()[i].name, "' of a pipeline is in ", place_of[i],
-                                    "; this rank has let go of it: run batches through the pipeline");
+                                    "; this rank has released it: run batches through the pipeline");
     for (const std::string& module : chain.layers()[i].modules) {
       if (needed_modules.count(module) != 0 || !taken.insert(module).second) continue;
       const Place place = find_place(chain.root(), module);

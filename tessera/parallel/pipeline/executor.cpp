@@ -31,12 +31,12 @@ using layout::schedule::Schedule;
 namespace {
 
 constexpr std::size_t remembered_plans = 4;
-constexpr int least_under_way = 4;  // messages per channel: a rank may run ahead of a slower one by so many
+constexpr int least_under_way = 4;  // messages per channel that a rank may be ahead of a slower one
 
 using Key = std::pair<int, int>;  // stage, micro-batch
 Key key_of(const Action& action) { return {action.stage, action.micro_batch}; }
 
-/// The exception that is being handled, with its place in front where it has a text of its own.
+/// Rethrows the exception being handled, prefixed with its position in the schedule if it has its own text.
 [[noreturn]] void rethrow_with(const Action& action) {
   const auto place = [&](const std::string& what) {
     return concat("pipeline: stage ", action.stage, ", micro-batch ", action.micro_batch, " (", text_of(action),
@@ -59,14 +59,15 @@ struct PipelineExecutor::Messages : PipelineMessages {
   using PipelineMessages::PipelineMessages;
 };
 
-/// What this rank does in a batch of a schedule.
+/// This rank's work in a batch of a schedule.
 struct PipelineExecutor::Plan {
-  Schedule schedule;  // as it was given
+  Schedule schedule;  // as given
   std::vector<Action> actions, receives;
-  bool sends_at_once = false;  // the order of sends is ours: a computation's result need not wait for its pair
+  bool sends_at_once = false;  // the order of sends is ours: a computation's result is sent without waiting for its
+                               // pair
   int outstanding = least_under_way;
   bool with_backward = false;
-  std::set<Key> divided;  // backward is I and W
+  std::set<Key> divided;  // backward is split into I and W
 };
 
 struct PipelineExecutor::Batch {
@@ -74,9 +75,9 @@ struct PipelineExecutor::Batch {
   struct Cell {
     at::Tensor input;
     BackwardRoot root;
-    c10::intrusive_ptr<nn::WeightGradients> late;  // where backward is I and W
+    c10::intrusive_ptr<nn::WeightGradients> late;  // if backward is split into I and W
   };
-  /// A tensor on its way from one computation to another.
+  /// A tensor passed from one computation to another.
   struct Transfer {
     at::Tensor tensor;
     bool requires_grad = false;
@@ -85,10 +86,10 @@ struct PipelineExecutor::Batch {
   explicit Batch(const Plan& the_plan, bool is_rehearsal = false) : plan(the_plan), rehearsal(is_rehearsal) {}
   const Plan& plan;
   const bool rehearsal;                   // no messages
-  std::map<Key, at::TensorOptions> sent;  // in a rehearsal, the outputs whose gradients are to come back
+  std::map<Key, at::TensorOptions> sent;  // in a rehearsal: the outputs whose gradients are expected back
   std::map<Key, Cell> cells;
-  std::map<Key, Transfer> inputs, output_gradients;  // what F, and I or B, of the key take
-  std::map<Key, Transfer> outputs, input_gradients;  // what SEND_F and SEND_B of the key take
+  std::map<Key, Transfer> inputs, output_gradients;  // by key: inputs of F, and of I or B
+  std::map<Key, Transfer> outputs, input_gradients;  // by key: tensors that SEND_F and SEND_B send
   std::vector<at::Tensor> losses;
 };
 
@@ -97,7 +98,7 @@ PipelineExecutor::PipelineExecutor(PipelineOptions options) : options_(std::move
     rank_ = options_.group.rank();
     if (options_.group.size() > 1 && options_.group.capabilities().ordered_messages && !options_.back)
       throw InputError(concat("pipeline: group '", options_.group.name(), "' (", options_.group.backend(),
-                              ") does messages in the order in which both ranks start them, so a pipeline needs a "
+                              ") processes messages in the order in which both ranks start them, so a pipeline needs a "
                               "second group for messages to lower ranks: PipelineOptions::back"));
   }
   messages_ = std::make_unique<Messages>(
@@ -114,12 +115,13 @@ const PipelineExecutor::Plan& PipelineExecutor::plan_of(const Schedule& schedule
   }
   const int ranks = options_.group ? options_.group.size() : 1;
   if (schedule.ranks.size() != static_cast<std::size_t>(ranks))
-    throw InputError(concat("pipeline: the schedule is for ", schedule.ranks.size(), " ranks, the group has ", ranks));
+    throw InputError(
+        concat("pipeline: the schedule is for ", schedule.ranks.size(), " ranks, but the group has ", ranks));
   const std::vector<int> mine = stages_of(schedule, rank_);
   for (const int stage : mine)
     if (options_.stages.count(stage) == 0)
-      throw InputError(concat("pipeline: the schedule has stage ", stage, " on rank ", rank_,
-                              ", which was not given it (PipelineOptions::stages)"));
+      throw InputError(concat("pipeline: the schedule puts stage ", stage, " on rank ", rank_,
+                              ", which has no functions for it (PipelineOptions::stages)"));
   auto plan = std::make_unique<Plan>();
   plan->schedule = schedule;
   plan->sends_at_once = !has_messages(schedule);
@@ -137,9 +139,9 @@ const PipelineExecutor::Plan& PipelineExecutor::plan_of(const Schedule& schedule
 }
 
 std::vector<at::Tensor> PipelineExecutor::run(const Schedule& schedule) {
-  TESSERA_CHECK(!failed_, "pipeline: an earlier batch failed and left messages under way; nothing more can be run");
+  TESSERA_CHECK(!failed_, "pipeline: an earlier batch failed and left messages in flight; no further batch can be run");
   const Plan& plan = plan_of(schedule);
-  failed_ = true;  // until the end
+  failed_ = true;  // reset at the end
   measured_.clear();
   sums_.clear();
   begin_ns_ = monotonic_ns();
@@ -156,7 +158,7 @@ std::vector<at::Tensor> PipelineExecutor::run(const Schedule& schedule) {
 }
 
 void PipelineExecutor::rehearse(const Schedule& schedule) {
-  TESSERA_CHECK(options_.sizes, "pipeline: a rehearsal needs the sizes of what passes between stages");
+  TESSERA_CHECK(options_.sizes, "pipeline: a rehearsal needs the sizes of the tensors that pass between stages");
   const Plan& plan = plan_of(schedule);
   Batch batch(plan, /*is_rehearsal=*/true);
   if (schedule.rank_of.back() == rank_) batch.losses.resize(static_cast<std::size_t>(schedule.micro_batches));
@@ -205,7 +207,7 @@ void PipelineExecutor::forward(Batch& batch, const Action& action) {
   at::Tensor input;
   if (action.stage > 0) {
     auto taken = batch.inputs.extract(key);
-    TESSERA_CHECK(!taken.empty(), "its input is not there");
+    TESSERA_CHECK(!taken.empty(), "its input is missing");
     input = std::move(taken.mapped().tensor);
     input.set_requires_grad(batch.plan.with_backward && taken.mapped().requires_grad);
   }
@@ -222,7 +224,8 @@ void PipelineExecutor::forward(Batch& batch, const Action& action) {
   const bool requires_grad = batch.plan.with_backward && output.requires_grad();
   if (action.stage + 1 == schedule.stages()) {
     if (batch.plan.with_backward && output.numel() != 1)
-      throw InputError(concat("the last stage returned a tensor of sizes ", output.sizes(), "; the rule is one loss"));
+      throw InputError(concat("the last stage returned a tensor of sizes ", output.sizes(),
+                              "; it must return a single loss element"));
     batch.losses[static_cast<std::size_t>(action.micro_batch)] = output.detach();
   } else {
     Batch::Transfer transfer{output.detach(), requires_grad};
@@ -246,7 +249,7 @@ void PipelineExecutor::forward(Batch& batch, const Action& action) {
 void PipelineExecutor::backward(Batch& batch, const Action& action) {
   const Key key = key_of(action);
   auto taken = batch.cells.extract(key);
-  TESSERA_CHECK(!taken.empty(), "its forward was not done");
+  TESSERA_CHECK(!taken.empty(), "its forward has not run");
   Batch::Cell cell = std::move(taken.mapped());
   if (action.kind == Kind::weight_gradient) {
     if (cell.late) cell.late->compute();
@@ -256,7 +259,7 @@ void PipelineExecutor::backward(Batch& batch, const Action& action) {
   at::Tensor gradient;
   if (!last) {
     auto sent = batch.output_gradients.extract(key);
-    TESSERA_CHECK(!sent.empty(), "the gradient of its output is not there");
+    TESSERA_CHECK(!sent.empty(), "the gradient of its output is missing");
     gradient = std::move(sent.mapped().tensor);
   } else if (cell.root) {
     gradient = at::ones_like(batch.losses[static_cast<std::size_t>(action.micro_batch)]);
@@ -280,8 +283,8 @@ void PipelineExecutor::backward(Batch& batch, const Action& action) {
     batch.output_gradients[{action.stage - 1, action.micro_batch}] = std::move(transfer);
 }
 
-/// One pass over what goes from stage to stage, little beside the stage itself. An overflow of the sum is reported as
-/// one of the result, which is near it.
+/// One pass over the tensors that pass from stage to stage; cheap compared with the stage itself. An overflow of the
+/// sum counts as an overflow of the result, which is then close to it.
 void PipelineExecutor::note(const Action& action, const at::Tensor& result) {
   if (!result.is_floating_point()) return;
   const at::NoGradGuard none;
@@ -317,10 +320,10 @@ void PipelineExecutor::receive(Batch& batch, const Action& action) {
 
 void PipelineExecutor::send(Batch& batch, const Action& action) {
   auto taken = (action.kind == Kind::send_forward ? batch.outputs : batch.input_gradients).extract(key_of(action));
-  TESSERA_CHECK(!taken.empty(), text_of(action), ": there is nothing to send");
+  TESSERA_CHECK(!taken.empty(), text_of(action), ": nothing to send");
   const Batch::Transfer& transfer = taken.mapped();
   if (batch.rehearsal) return;
-  if (action.kind == Kind::send_backward && !transfer.requires_grad) return;  // and nobody waits for it
+  if (action.kind == Kind::send_backward && !transfer.requires_grad) return;  // and the receiver does not wait for it
   messages_->send(action, transfer.tensor, transfer.requires_grad);
 }
 

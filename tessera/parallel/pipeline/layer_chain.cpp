@@ -30,9 +30,10 @@ class SequentialChain final : public LayerChain {
     AnyValue value{at::Tensor(entering)};
     for (std::size_t i = first; i < past; ++i) value = modules_[i].any_forward(std::move(value));
     if (auto* const output = value.try_get<at::Tensor>()) return std::move(*output);
-    throw InputError(concat("layer '", layers()[past - 1].name, "' gives a ", c10::demangle(value.type_info().name()),
-                            "; one tensor can be passed from stage to stage, and to the loss: cut the model behind "
-                            "another layer (PipelineCut::before), or put a layer behind it that makes one tensor"));
+    throw InputError(
+        concat("layer '", layers()[past - 1].name, "' returns a ", c10::demangle(value.type_info().name()),
+               "; only a single tensor can be passed from stage to stage, and to the loss: cut the model after "
+               "another layer (PipelineCut::before), or add a layer after it that returns one tensor"));
   }
 
   void drop_layers(const std::vector<bool>& kept) override {
@@ -41,7 +42,7 @@ class SequentialChain final : public LayerChain {
   }
 
  private:
-  std::vector<AnyModule> modules_;  // empty where let go
+  std::vector<AnyModule> modules_;  // empty where dropped
 };
 
 class ListedChain final : public LayerChain {
@@ -72,8 +73,8 @@ bool is_below(const std::string& name, const std::string& module) {
   return name == module || (name.starts_with(module) && name[module.size()] == '.');
 }
 
-/// Every name must be there, and no layer's module may lie inside another's: taking the outer one out would take the
-/// inner one with it.
+/// Every name must exist, and no layer's module may be inside another's: removing the outer one would remove the inner
+/// one, too.
 void check_modules(const torch::nn::Module& root, const std::vector<LayerChain::Layer>& layers) {
   std::vector<std::string> known;
   for (const auto& item : root.named_modules("", /*include_self=*/false)) known.push_back(item.key());
@@ -84,9 +85,9 @@ void check_modules(const torch::nn::Module& root, const std::vector<LayerChain::
       if (std::find(known.begin(), known.end(), module) == known.end()) {
         const auto near = nearest(module, known);
         throw InputError(concat("pipeline: layer '", layer.name, "' names '", module,
-                                "', which is no registered module or parameter",
+                                "', which is not a registered module or parameter",
                                 near ? concat("; did you mean '", *near, "'?") : "",
-                                " (PipelineLayer::modules; {} means the one called as the layer is)"));
+                                " (PipelineLayer::modules; {} means the one with the layer's name)"));
       }
       layer_of.emplace(module, layer.name);
     }
@@ -95,7 +96,7 @@ void check_modules(const torch::nn::Module& root, const std::vector<LayerChain::
       if (is_below(inner->first, outer->first))
         throw InputError(concat("pipeline: layer '", outer->second, "' has module '", outer->first, "', and layer '",
                                 inner->second, "' has '", inner->first,
-                                "' inside of it; let both name what they use themselves"));
+                                "' inside of it; make each layer name only the modules it uses itself"));
 }
 
 }  // namespace
@@ -118,7 +119,7 @@ std::unique_ptr<LayerChain> chain_of(torch::nn::Module& root, std::vector<Pipeli
                               layer.name.empty() ? "" : concat(" '", layer.name, "'"), " has no ",
                               layer.name.empty() ? "name" : "function (PipelineLayer::forward)"));
     if (!names.insert(layer.name).second)
-      throw InputError(concat("pipeline: two layers are called '", layer.name,
+      throw InputError(concat("pipeline: two layers have the name '", layer.name,
                               "'; a block that is used twice is two "
                               "layers of different names with the same module in `modules`"));
     layers.push_back({layer.name, layer.modules.empty() ? std::vector{layer.name} : std::move(layer.modules)});
@@ -144,8 +145,8 @@ LayerTensors tensors_of(const LayerChain& chain) {
   const auto visit = [&](const std::string& name, const at::Tensor& tensor, bool is_buffer) {
     if (managed_storage(tensor) != nullptr)
       throw InputError(concat("pipeline: parameter '", name,
-                              "' is in the hands of a sharding engine, or of another pipeline; make the pipeline "
-                              "first, then tessera::Sharded around what is left of the module"));
+                              "' is already managed by a sharding engine or another pipeline; construct the pipeline "
+                              "first, then tessera::Sharded around the remaining module"));
     const std::string& first = first_names.try_emplace(tensor.unsafeGetTensorImpl(), name).first->second;
     bool owned = false;
     for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -158,9 +159,10 @@ LayerTensors tensors_of(const LayerChain& chain) {
         items.push_back({first, tensor, is_buffer});
     }
     if (!owned && !is_buffer)
-      throw InputError(concat("pipeline: parameter '", name,
-                              "' belongs to no layer, so no rank would train it; name it, or its module, in the "
-                              "`modules` of the layer that uses it"));
+      throw InputError(
+          concat("pipeline: parameter '", name,
+                 "' does not belong to any layer, so no rank would train it; name it, or its module, in the "
+                 "`modules` of the layer that uses it"));
   };
   for (const auto& item : chain.root().named_parameters()) visit(item.key(), item.value(), false);
   for (const auto& item : chain.root().named_buffers()) visit(item.key(), item.value(), true);
@@ -172,7 +174,7 @@ LayerTensors tensors_of(const LayerChain& chain) {
       if (!is_new && at->second.second != layers[i].name && !at->second.first.is_same(item.tensor))
         throw InputError(concat("pipeline: parameter '", item.name, "' of layer '", layers[i].name,
                                 "' shares memory with another one of layer '", at->second.second,
-                                "', but they are two tensors with a gradient each; to tie them register the same "
+                                "', but they are two tensors with separate gradients; to tie them, register the same "
                                 "tensor in both modules"));
     }
   return result;

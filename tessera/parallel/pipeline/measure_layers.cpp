@@ -18,10 +18,10 @@ namespace tessera::parallel {
 namespace {
 
 constexpr int most_runs = 5;
-constexpr double enough_seconds = 0.5;  // no further run after so much time in one layer
+constexpr double enough_seconds = 0.5;  // no further run after this many seconds in one layer
 constexpr std::int64_t most_dims = 14;
 
-/// Buffers and the random numbers of a layer that is run for its time alone.
+/// Restores buffers and random state of a layer that is run only to measure its time.
 class PutBack {
  public:
   explicit PutBack(const std::vector<LayerTensors::Item>& items)
@@ -47,7 +47,7 @@ void finish_device(const at::Tensor& tensor) {
   if (!tensor.is_cpu()) c10::impl::VirtualGuardImpl(tensor.device().type()).synchronizeDevice(tensor.device().index());
 }
 
-/// Seconds of the layer; `value` becomes its output.
+/// Returns the layer's time in seconds; `value` becomes its output.
 double time_layer(LayerChain& chain, std::size_t layer, const std::vector<LayerTensors::Item>& items,
                   const at::Tensor& sample, at::Tensor& value) {
   const PutBack put_back(items);
@@ -63,7 +63,7 @@ double time_layer(LayerChain& chain, std::size_t layer, const std::vector<LayerT
   for (int run = 0; run <= most_runs; ++run) {
     const std::int64_t start = monotonic_ns();
     const at::Tensor output = chain.run(layer, layer + 1, sample, input);
-    // Not backward(): nothing shall stay in grad().
+    // Not backward(): grad() must not change.
     if (output.requires_grad() && !inputs.empty())
       (void)torch::autograd::grad({output}, inputs, {at::ones_like(output)}, /*retain_graph=*/false,
                                   /*create_graph=*/false, /*allow_unused=*/true);
@@ -72,7 +72,7 @@ double time_layer(LayerChain& chain, std::size_t layer, const std::vector<LayerT
     value = output.detach();
     if (1e-9 * static_cast<double>(monotonic_ns() - begin) > enough_seconds) break;
   }
-  if (seconds.size() > 1) seconds.erase(seconds.begin());  // the first one builds, and warms caches
+  if (seconds.size() > 1) seconds.erase(seconds.begin());  // the first run builds the module and warms caches
   const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());
   return *middle;
@@ -84,7 +84,8 @@ at::Tensor share_tensor(const comm::Group& group, int root, const at::Tensor& te
   if (group.size() == 1) return tensor;
   at::Tensor header = at::zeros({2 + most_dims}, at::kLong);
   if (group.rank() == root) {
-    TESSERA_CHECK(tensor.defined() && tensor.dim() <= most_dims, "a tensor of up to ", most_dims, " dimensions");
+    TESSERA_CHECK(tensor.defined() && tensor.dim() <= most_dims, "only tensors of up to ", most_dims,
+                  " dimensions can be sent");
     header[0] = static_cast<std::int64_t>(tensor.scalar_type());
     header[1] = tensor.dim();
     for (std::int64_t d = 0; d < tensor.dim(); ++d) header[2 + d] = tensor.size(d);
@@ -109,7 +110,7 @@ std::vector<double> measure_layers(LayerChain& chain, const LayerTensors& tensor
   const comm::Tag tag("measured layers");
   const std::size_t layers = chain.layers().size();
   const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<double> seconds(layers);  // by layer, of one rank each
+  std::vector<double> seconds(layers);  // by layer; each measured by one rank
   at::Tensor value = sample;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (static_cast<int>(rank) == group.rank())

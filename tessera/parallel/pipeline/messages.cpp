@@ -15,8 +15,8 @@ namespace {
 using layout::schedule::Action;
 using layout::schedule::Kind;
 
-constexpr std::size_t receives_ahead = 2;  // posted per channel, besides the one that is waited for
-constexpr int message_tag = 0;             // one order per channel
+constexpr std::size_t receives_ahead = 2;  // posted per channel, besides the one being waited for
+constexpr int message_tag = 0;             // messages of a channel are ordered, so one tag suffices
 constexpr std::int64_t header_size = 16, fixed_part = 5;
 
 const char* name_of(Kind kind) {
@@ -26,7 +26,7 @@ const char* name_of(Kind kind) {
 at::Tensor header_of(const Action& send, const Passed& passed, at::Device device) {
   const auto dims = static_cast<std::int64_t>(passed.sizes.size());
   if (dims > header_size - fixed_part)
-    throw InputError(concat("pipeline: stage ", send.stage, " gives a tensor of ", dims, " dimensions; at most ",
+    throw InputError(concat("pipeline: stage ", send.stage, " returns a tensor of ", dims, " dimensions; at most ",
                             header_size - fixed_part, " can be passed on"));
   const at::Tensor header = at::zeros({header_size}, at::kLong);
   auto* const numbers = header.mutable_data_ptr<std::int64_t>();
@@ -44,7 +44,7 @@ Passed read_header(const at::Tensor& header, const Action& receive) {
   const auto* const numbers = here.const_data_ptr<std::int64_t>();
   TESSERA_CHECK(numbers[0] == receive.stage - 1 && numbers[1] == receive.micro_batch && numbers[4] >= 0 &&
                     numbers[4] <= header_size - fixed_part,
-                text_of(receive), ": the message is of stage ", numbers[0], ", micro-batch ", numbers[1],
+                text_of(receive), ": the received message is from stage ", numbers[0], ", micro-batch ", numbers[1],
                 "; do the ranks run the same schedule?");
   return {static_cast<at::ScalarType>(numbers[2]), numbers[3] != 0,
           std::vector(numbers + fixed_part, numbers + fixed_part + numbers[4])};
@@ -122,7 +122,7 @@ bool PipelineMessages::post(Incoming& incoming, int source, bool blocking) {
       incoming.what = known(boundary, action.micro_batch);
     }
   } else {
-    // It cannot have been sent before this rank sent the output.
+    // The gradient cannot have been sent before this rank sent the output.
     const auto output = outputs_.find({action.stage, action.micro_batch});
     if (output == outputs_.end()) return false;
     incoming.what = output->second;
@@ -142,7 +142,7 @@ void PipelineMessages::progress() {
   for (auto& [source, queue] : incoming_)
     for (std::size_t i = 0; i < std::min(queue.size(), receives_ahead); ++i)
       if (!post(queue[i], source, /*blocking=*/false)) break;
-  for (auto& [destination, queue] : outgoing_)  // what has gone need not be held
+  for (auto& [destination, queue] : outgoing_)  // release tensors that have been sent
     for (; !queue.empty() && queue.front().done(); queue.pop_front()) queue.front().wait();
 }
 
@@ -155,7 +155,8 @@ bool PipelineMessages::arrived(const Action& receive) const {
 PipelineMessages::Received PipelineMessages::receive(const Action& receive) {
   const int source = rank_of_[static_cast<std::size_t>(layout::schedule::counterpart(receive).stage)];
   auto& queue = incoming_[source];
-  TESSERA_CHECK(!queue.empty() && queue.front().action == receive, text_of(receive), " is not the next message");
+  TESSERA_CHECK(!queue.empty() && queue.front().action == receive, text_of(receive),
+                " is not the next message of its channel");
   Incoming& next = queue.front();
   TESSERA_CHECK(post(next, source, /*blocking=*/true), text_of(receive), " comes before the stage's forward");
   next.work.wait();
@@ -179,7 +180,7 @@ void PipelineMessages::send(const Action& send, const at::Tensor& tensor, bool r
     const auto differs = [&](const Passed& rule, const char* why) {
       if (passed == rule) return;
       throw InputError(concat("pipeline: stage ", send.stage, ", micro-batch ", send.micro_batch, " (", text_of(send),
-                              "): the output is ", text_of(passed), ", expected is ", text_of(rule), ": ", why));
+                              "): the output is a ", text_of(passed), ", but expected a ", text_of(rule), ": ", why));
     };
     if (needs_header(sent_.insert(boundary).second)) {
       if (options_.sizes)
@@ -199,7 +200,7 @@ void PipelineMessages::send(const Action& send, const at::Tensor& tensor, bool r
 
 void PipelineMessages::end() {
   for (const auto& [source, queue] : incoming_)
-    TESSERA_CHECK(queue.empty(), text_of(queue.front().action), " was never done");
+    TESSERA_CHECK(queue.empty(), text_of(queue.front().action), " was never executed");
   for (auto& [destination, queue] : outgoing_) {
     for (Outgoing& outgoing : queue) outgoing.wait();
     queue.clear();

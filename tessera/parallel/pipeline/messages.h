@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What one rank of a pipeline receives and sends in a batch: one channel per ordered pair of ranks, first in, first
-/// out, as layout/schedule/check.h has it. Receives are posted ahead of need, sends are waited for late.
+/// Messages that one rank of a pipeline receives and sends in a batch: one first-in, first-out channel per ordered pair
+/// of ranks, as layout/schedule/check.h assumes. Receives are posted early, sends are waited for late.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,15 +18,16 @@
 
 namespace tessera::parallel {
 
-/// What a stage hands to the next one in a micro-batch; its gradient has the same type and sizes.
+/// Description of a tensor that a stage passes to the next one in a micro-batch; its gradient has the same type and
+/// sizes.
 struct Passed {
   at::ScalarType dtype = at::kFloat;
-  bool requires_grad = false;  ///< false: nothing before is trained, and no gradient goes back
+  bool requires_grad = false;  ///< false: nothing before is trained, so no gradient is sent back
   std::vector<std::int64_t> sizes;
 
   bool operator==(const Passed&) const = default;
 };
-/// "float32 [2, 8, 16]", and "without gradient".
+/// "float32 [2, 8, 16]", with " without gradient" appended if none is required.
 std::string text_of(const Passed& passed);
 
 struct PipelineMessagesOptions {
@@ -35,32 +36,33 @@ struct PipelineMessagesOptions {
   bool variable_sizes = false;
 };
 
-/// The messages of this rank. A forward message is led by a header (type, sizes, whether a gradient is wanted) where
-/// the receiver cannot know them: see needs_header(). A gradient needs none, since the receiver made the output.
+/// The messages of this rank. A forward message is preceded by a header (type, sizes, whether a gradient is wanted) if
+/// the receiver cannot know these: see needs_header(). A gradient needs no header, since the receiver produced the
+/// output.
 class PipelineMessages {
  public:
   using Action = layout::schedule::Action;
 
   explicit PipelineMessages(PipelineMessagesOptions options) : options_(std::move(options)) {}
 
-  /// `receives` in the order in which this rank does them; `outstanding`: K of check.h. Posts the first ones.
+  /// `receives`: in this rank's order of execution; `outstanding`: K of check.h. Posts the first receives.
   void begin(const layout::schedule::Schedule& schedule, const std::vector<Action>& receives, int outstanding);
-  /// Gradients of this output may be received from now on.
+  /// Allows receiving gradients of this output.
   void expect_gradient(int stage, int micro_batch, const Passed& output);
-  /// Posts what can be posted, lets go of what was sent. Does not block.
+  /// Posts the receives that can be posted and releases sent tensors. Does not block.
   void progress();
-  /// Whether receive() of this would return at once.
+  /// Whether receive() of this action would return at once.
   bool arrived(const Action& receive) const;
 
   struct Received {
-    at::Tensor tensor;  ///< undefined: a gradient that nobody wants
+    at::Tensor tensor;  ///< undefined: a gradient that is not wanted
     bool requires_grad = false;
   };
-  /// The next of its channel. Blocks until it is here; throws Error when it is not the next one.
+  /// The next message of its channel. Blocks until it has arrived; throws Error when it is not the next one.
   Received receive(const Action& receive);
-  /// Starts to send; blocks only while K messages of the channel are on their way. `requires_grad`: of an output.
+  /// Starts a send; blocks only while K messages of the channel are in flight. `requires_grad`: of an output.
   void send(const Action& send, const at::Tensor& tensor, bool requires_grad);
-  /// Waits for all that was sent. Throws Error when something was never received here.
+  /// Waits for all sends. Throws Error if an expected message was never received here.
   void end();
 
  private:
@@ -83,9 +85,9 @@ class PipelineMessages {
     return options_.back && rank > self_ ? options_.back : options_.group;
   }
   bool needs_header(bool first) const;
-  /// Type, sizes and so on of a forward message without header.
+  /// Description of a forward message without header.
   Passed known(int boundary, int micro_batch) const;
-  /// False: what it will be is not known yet.
+  /// Posts a receive; false if its type and sizes are not known yet.
   bool post(Incoming& incoming, int source, bool blocking);
 
   PipelineMessagesOptions options_;
@@ -94,8 +96,8 @@ class PipelineMessages {
   std::size_t outstanding_ = 1;
   std::map<int, std::deque<Incoming>> incoming_;   // by source
   std::map<int, std::deque<Outgoing>> outgoing_;   // by destination
-  std::map<std::pair<int, int>, Passed> outputs_;  // whose gradient is still to come, by stage and micro-batch
-  std::set<int> sent_;                             // boundaries that something was sent over in this batch
+  std::map<std::pair<int, int>, Passed> outputs_;  // awaiting their gradients; by stage and micro-batch
+  std::set<int> sent_;                             // boundaries with a message already sent in this batch
   std::map<int, Passed> learnt_;                   // in this batch, by boundary (the stage before it)
 };
 

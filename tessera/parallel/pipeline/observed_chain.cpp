@@ -25,7 +25,7 @@ using torch::jit::Stack;
 
 struct Block {
   std::string name;
-  std::shared_ptr<torch::nn::Module> module;  // empty: a parameter of the root's own
+  std::shared_ptr<torch::nn::Module> module;  // null: a parameter of the root itself
   std::vector<at::Tensor> tensors;
 };
 
@@ -45,14 +45,14 @@ void add_blocks(const torch::nn::Module& module, const std::string& prefix, std:
   }
 }
 
-/// Where a record is cut: layer i is operators [begins[i], begins[i + 1]), and takes value enters[i].
+/// The cuts of a record: layer i is operators [begins[i], begins[i + 1]), with value enters[i] as its input.
 struct Cuts {
   std::vector<LayerChain::Layer> layers;
   std::vector<std::size_t> begins, enters;
-  std::vector<std::string> refused;  // why there is no cut in some places
+  std::vector<std::string> refused;  // reasons why some positions cannot be cut
 };
 
-/// The values that depend on parameters, are there before operator `at`, and are needed from it on.
+/// The values that depend on parameters, exist before operator `at`, and are used at or after it.
 std::vector<std::size_t> living_at(const RecordedForward& record, const std::vector<std::size_t>& written,
                                    std::size_t at) {
   std::vector<std::size_t> living;
@@ -61,7 +61,7 @@ std::vector<std::size_t> living_at(const RecordedForward& record, const std::vec
   return living;
 }
 
-/// First and last operator that touches a block's tensors. A tensor of several blocks (tied) counts for them in turn.
+/// First and last operator that uses a block's tensors. A tensor of several blocks (tied) is assigned to them in turn.
 struct Range {
   std::vector<std::size_t> blocks;
   std::size_t first = 0, last = 0;
@@ -112,8 +112,7 @@ Cuts cut_record(const RecordedForward& record, const std::vector<Block>& blocks)
   };
   std::vector<std::size_t> unused;
   const std::vector<Range> ranges = ranges_of(record, blocks, unused);
-  if (ranges.empty())
-    throw InputError("pipeline: forward uses no parameter of the module, so there is nothing to be cut");
+  if (ranges.empty()) throw InputError("pipeline: forward uses no parameter of the module, so there is nothing to cut");
   Cuts cuts;
   const auto begin_layer = [&](const Range& range, std::size_t begin, std::size_t enters) {
     cuts.layers.push_back({blocks[range.blocks.front()].name, {}});
@@ -138,8 +137,8 @@ Cuts cut_record(const RecordedForward& record, const std::vector<Block>& blocks)
         if (at != range.first) continue;
         std::vector<std::string> makers;
         for (const std::size_t v : living) makers.push_back(record.operators[written[v]].name);
-        why = concat(living.size(), " tensors pass from '", before, "' and earlier to '", name, "' and later (made by ",
-                     join(makers), ")");
+        why = concat(living.size(), " tensors pass from '", before, "' and earlier to '", name,
+                     "' and later (computed by ", join(makers), ")");
       }
       if (!why.empty()) cuts.refused.push_back(why);
     }
@@ -161,7 +160,7 @@ at::Tensor without_memory(const RecordedResult& like, c10::Device device) {
       static_cast<std::int64_t>((static_cast<std::size_t>(like.offset + elements)) * c10::elementSize(like.type)),
       c10::DataPtr(nullptr, device), nullptr, /*resizable=*/false);
   memory->release_data_and_set_meta_custom_data_ptr_error_msg_(
-      std::string("pipeline: forward reads values of a tensor that another stage computes, past the operators of "
+      std::string("pipeline: forward reads values of a tensor that another stage computes, bypassing the operators of "
                   "LibTorch; list the module's layers (PipelineLayer)"));
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(std::move(memory)),
@@ -173,12 +172,12 @@ at::Tensor without_memory(const RecordedResult& like, c10::Device device) {
 }
 
 [[noreturn]] void throw_other_course(std::size_t place, const std::string& now, const std::string& before) {
-  throw InputError(concat("pipeline: operator ", place, " of forward is ", now, " where it was ", before,
-                          " when it was recorded; a forward that takes another course from call to call cannot be cut "
-                          "unseen: list its layers (PipelineLayer), or make it a torch::nn::Sequential"));
+  throw InputError(concat("pipeline: operator ", place, " of forward is ", now, ", but was ", before,
+                          " when it was recorded; a forward whose control flow differs between calls cannot be cut "
+                          "automatically: list its layers (PipelineLayer), or make it a torch::nn::Sequential"));
 }
 
-/// Runs operators [begin, end) of a forward and lets the others give tensors without memory.
+/// Runs operators [begin, end) of a forward; all others return tensors without memory.
 class PartOfForward final : public OperatorWatcher {
  public:
   PartOfForward(const RecordedForward& record, std::size_t begin, std::size_t end, std::size_t enters,
@@ -208,11 +207,11 @@ class PartOfForward final : public OperatorWatcher {
         leaving_ = (*stack)[first + i].toTensor();
   }
 
-  /// After forward, which returned `output`.
+  /// Call after forward, which returned `output`.
   at::Tensor end(const at::Tensor& output) const {
     if (next_ != record_.operators.size()) throw_other_course(next_, "the end", record_.operators[next_].name);
     if (end_ == record_.operators.size()) return output;
-    TESSERA_CHECK(leaving_.defined(), "the tensor at the cut was not made");
+    TESSERA_CHECK(leaving_.defined(), "the tensor at the cut was not computed");
     return leaving_;
   }
 
@@ -242,7 +241,7 @@ class PartOfForward final : public OperatorWatcher {
   at::Tensor enter(const RecordedResult& result) const {
     if (entering_.sizes() != at::IntArrayRef(result.sizes) || entering_.scalar_type() != result.type)
       throw InputError(concat("pipeline: a ", c10::toString(entering_.scalar_type()), " tensor of sizes ",
-                              entering_.sizes(), " came from the stage before; forward has a ",
+                              entering_.sizes(), " arrived from the previous stage, but forward expects a ",
                               c10::toString(result.type), " of ", at::IntArrayRef(result.sizes),
                               " there: give every rank the inputs of the same micro-batch"));
     bool changed = false;
@@ -252,7 +251,7 @@ class PartOfForward final : public OperatorWatcher {
     }
     if (entering_.strides() == at::IntArrayRef(result.strides))
       return changed ? entering_.clone() : entering_;  // leaves cannot be changed in place
-    // Messages come in the order of dimensions; what follows may look at strides, and kernels choose by them.
+    // Messages are contiguous; later operators may inspect strides, and kernels are chosen by them.
     return at::empty_strided(result.sizes, result.strides, entering_.options().requires_grad(false)).copy_(entering_);
   }
 
@@ -278,7 +277,7 @@ class ObservedChain final : public LayerChain {
   at::Tensor run(std::size_t first, std::size_t past, const at::Tensor& batch, const at::Tensor& input) override {
     if (first == past) return first == 0 ? batch : input;
     const bool training = root().is_training();
-    for (const auto& module : gone_)  // not in the tree any more
+    for (const auto& module : gone_)  // no longer in the tree
       if (module->is_training() != training) module->train(training);
     const RecordedForward& record = record_for(batch, training);
     const Cuts& cuts = modes_.at(training).cuts;
@@ -303,12 +302,13 @@ class ObservedChain final : public LayerChain {
   bool needs_batch() const override { return true; }
   std::string remark() const override {
     const auto& refused = modes_.at(true).cuts.refused;
-    return refused.empty() ? ""
-                           : concat(" (there is no cut where more than one tensor passes: ", join(refused, "; "), ")");
+    return refused.empty()
+               ? ""
+               : concat(" (no cut is possible where more than one tensor passes: ", join(refused, "; "), ")");
   }
 
  private:
-  /// The record for inputs of such sizes: the same operators, other sizes.
+  /// The record for inputs of these sizes: the same operators with other sizes.
   const RecordedForward& record_for(const at::Tensor& batch, bool training) {
     const auto key = std::pair(training, concat(batch.sizes(), c10::toString(batch.scalar_type())));
     const auto found = by_sizes_.find(key);
@@ -328,7 +328,7 @@ class ObservedChain final : public LayerChain {
   }
 
  public:
-  /// Random states stay as they are.
+  /// Leaves random states unchanged.
   static RecordedForward record_quietly(const Forward& forward, const at::Tensor& sample,
                                         const std::vector<at::Tensor>& own) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -344,12 +344,12 @@ class ObservedChain final : public LayerChain {
  private:
   Forward forward_;
   std::vector<Block> blocks_;
-  std::vector<std::shared_ptr<torch::nn::Module>> gone_;  // to other ranks, but called
+  std::vector<std::shared_ptr<torch::nn::Module>> gone_;  // dropped, since they belong to other ranks, but still called
   std::map<bool, Mode> modes_;                            // by training
   std::map<std::pair<bool, std::string>, RecordedForward> by_sizes_;
 };
 
-/// Puts train() and eval() of every module back.
+/// Restores train() and eval() of every module.
 class ModesOf {
  public:
   explicit ModesOf(torch::nn::Module& root) : root_(&root), root_training_(root.is_training()) {
@@ -373,7 +373,7 @@ class ModesOf {
 std::unique_ptr<LayerChain> observe_chain(torch::nn::Module& root, Forward forward, const at::Tensor& sample) {
   if (!forward || !sample.defined())
     throw InputError(
-        "pipeline: an unedited module needs its forward, and a sample of a micro-batch's inputs to watch it");
+        "pipeline: an unmodified module needs its forward, and a sample of a micro-batch's inputs to observe it");
   std::vector<Block> blocks;
   add_blocks(root, "", blocks);
   std::vector<at::Tensor> own;
@@ -393,7 +393,7 @@ std::unique_ptr<LayerChain> observe_chain(torch::nn::Module& root, Forward forwa
     return join(all);
   };
   if (names(true) != names(false))
-    throw InputError(concat("pipeline: forward can be cut before ", names(true), " while training, but before ",
+    throw InputError(concat("pipeline: forward can be cut before ", names(true), " in training, but before ",
                             names(false), " in evaluation; list the module's layers (PipelineLayer)"));
   return std::make_unique<ObservedChain>(root, std::move(forward), std::move(blocks), std::move(modes));
 }

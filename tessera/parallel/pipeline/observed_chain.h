@@ -1,18 +1,18 @@
 #pragma once
 /// \file
-/// Internal to PipelineParallel: the forward of an unedited module as a chain of layers, found out by watching it.
+/// Internal to PipelineParallel: derives a chain of layers from an unmodified module by observing its forward.
 ///
-/// LibTorch has no module hooks, so nobody tells when a block begins. But every operator that forward calls can be seen
-/// (OperatorWatcher). Once, with stand-ins of zeros for all parameters, so that nothing need be built, it is written
-/// down which operator reads and writes which memory. What depends on no parameter (masks, positions) is every rank's
-/// own business. A cut between two operators is possible where one tensor alone is still needed of all that was
-/// computed before and depends on parameters: that is what a chain means, and skip connections, blocks that are used
-/// again and the like show as more tensors. Of the possible cuts between two registered blocks the last one is taken.
+/// LibTorch has no module hooks, so the start of a block is not reported. But every operator that forward calls can be
+/// observed (OperatorWatcher). One recorded call, with zeros in place of all parameters, so that nothing need be built,
+/// shows which operator reads and writes which memory. Values that do not depend on any parameter (masks, positions)
+/// are computed by every rank. A cut between two operators is possible where, of all values computed before it that
+/// depend on parameters, only one tensor is still needed: that makes it a chain; skip connections, reused blocks and
+/// the like appear as additional tensors. Of the possible cuts between two registered blocks the last one is used.
 ///
-/// A stage runs the whole forward, in which operators outside of its part do nothing: they give tensors of the recorded
-/// sizes without memory, and the operator that made the tensor at the cut gives what was received. Every operator must
-/// be the one that was recorded in its place, and one that a stage runs cannot read what other stages compute: a
-/// forward that takes another course ends in an error.
+/// A stage runs the whole forward, but operators outside of its part do nothing: they return tensors of the recorded
+/// sizes without memory, and the operator that computed the tensor at the cut returns the received one. Every operator
+/// must match the one recorded at its position, and an operator that a stage runs cannot read results of other stages,
+/// so a forward whose control flow differs ends in an error.
 
 #include <tessera/parallel/pipeline/layer_chain.h>
 
@@ -21,8 +21,8 @@
 
 namespace tessera::parallel {
 
-/// Records `forward` on `sample` in both modes (train, eval). Throws InputError for a forward whose course depends on
-/// values of tensors that depend on parameters.
+/// Records `forward` on `sample` in both modes (train, eval). Throws InputError for a forward whose control flow
+/// depends on values of tensors that depend on parameters.
 std::unique_ptr<LayerChain> observe_chain(torch::nn::Module& root, std::function<at::Tensor(const at::Tensor&)> forward,
                                           const at::Tensor& sample);
 

@@ -32,7 +32,7 @@ using layout::schedule::Schedule;
 
 namespace {
 
-/// A parameter that layers of several ranks have in common.
+/// A parameter shared by layers of several ranks.
 struct TiedParameter {
   std::string name;
   at::Tensor parameter;
@@ -40,7 +40,7 @@ struct TiedParameter {
 };
 
 std::vector<TiedParameter> find_tied(const parallel::LayerTensors& tensors, const parallel::StagePlan& plan) {
-  std::vector<TiedParameter> found;  // by first appearance
+  std::vector<TiedParameter> found;  // in order of first appearance
   for (std::size_t stage = 0; stage < plan.layers.size(); ++stage)
     for (std::size_t i = plan.layers[stage].first; i < plan.layers[stage].second; ++i)
       for (const auto& item : tensors.of_layer[i]) {
@@ -56,7 +56,7 @@ std::vector<TiedParameter> find_tied(const parallel::LayerTensors& tensors, cons
   return found;
 }
 
-/// What must be alike on all ranks.
+/// Everything that must be equal on all ranks.
 std::string fingerprint(const parallel::LayerChain& chain, const parallel::LayerTensors& tensors,
                         const PipelineParallelOptions& options) {
   std::string all;
@@ -79,11 +79,11 @@ std::string fingerprint(const parallel::LayerChain& chain, const parallel::Layer
                 parallel::hash_bytes(all.data(), all.size()), ")");
 }
 
-/// Rows of every micro-batch.
+/// Cuts a batch into micro-batches along its rows.
 std::vector<at::Tensor> cut_rows(const at::Tensor& batch, int micro_batches, bool variable, const char* what) {
   if (!batch.defined()) return {};
   if (batch.dim() == 0 || batch.size(0) < micro_batches || (batch.size(0) % micro_batches != 0 && !variable))
-    throw InputError(concat("pipeline: ", what, " of sizes ", batch.sizes(), " are to be cut along dimension 0 in ",
+    throw InputError(concat("pipeline: ", what, " of sizes ", batch.sizes(), " cannot be cut along dimension 0 into ",
                             micro_batches, " micro-batches; give a multiple of that many rows",
                             batch.dim() != 0 && batch.size(0) > micro_batches
                                 ? ", or allow sizes to differ (variable_sizes)"
@@ -121,16 +121,16 @@ struct PipelineParallel::Impl {
   Sharded* sharded = nullptr;
   std::optional<parallel::StageRunner> runner;
 
-  // The batch that is under way.
+  // The current batch.
   std::vector<at::Tensor> inputs, targets;
-  std::vector<double> weights;  // what each loss counts; empty: outputs are wanted
+  std::vector<double> weights;  // weight of each loss; empty: outputs are wanted
 };
 
 PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, PipelineParallelOptions the_options)
     : options(std::move(the_options)), chain(std::move(the_chain)) {
   if (!options.group) options.group = world().group();
   if (options.loss_reduction != comm::Reduction::mean && options.loss_reduction != comm::Reduction::sum)
-    throw InputError("pipeline: losses of micro-batches are added up as a mean or a sum (loss_reduction)");
+    throw InputError("pipeline: loss_reduction must be mean or sum");
   rank = options.group.rank();
   tensors = tensors_of(*chain);
   comm::require_equal(options.group, "the pipeline's module", fingerprint(*chain, tensors, options),
@@ -147,7 +147,8 @@ PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, Pi
   runner.emplace(executor_options(), plan.schedule.rank_of.back());
 }
 
-/// Different seeds go unnoticed elsewhere, since no two ranks hold the same layer; here they would part silently.
+/// Different seeds go unnoticed for other parameters, since no two ranks hold the same layer; for tied ones the copies
+/// would diverge silently.
 void PipelineParallel::Impl::check_tied_values() const {
   if (tied.empty()) return;
   std::vector<std::int64_t> hashes;
@@ -155,7 +156,7 @@ void PipelineParallel::Impl::check_tied_values() const {
     std::int64_t hash = 0;
     if (std::find(one.holders.begin(), one.holders.end(), rank) != one.holders.end()) {
       const at::NoGradGuard no_grad;
-      at::Tensor copy = one.parameter.detach().clone();  // a deferred one stays so
+      at::Tensor copy = one.parameter.detach().clone();  // a deferred parameter stays deferred
       parallel::materialize({copy});
       copy = copy.cpu().contiguous();
       hash = static_cast<std::int64_t>(parallel::hash_bytes(copy.const_data_ptr(), copy.nbytes()));
@@ -167,7 +168,7 @@ void PipelineParallel::Impl::check_tied_values() const {
     for (const int holder : tied[i].holders)
       if (const int first = tied[i].holders.front();
           all[static_cast<std::size_t>(holder)][i] != all[static_cast<std::size_t>(first)][i])
-        throw InputError(concat("pipeline: tied parameter '", tied[i].name, "' has other values on rank ", holder,
+        throw InputError(concat("pipeline: tied parameter '", tied[i].name, "' has different values on rank ", holder,
                                 " than on rank ", first, "; construct the module with the same seed on every rank"));
 }
 
@@ -185,14 +186,14 @@ at::Tensor PipelineParallel::Impl::run_stage(int stage, int micro_batch, const a
   const auto i = static_cast<std::size_t>(micro_batch);
   const auto [first, past] = plan.layers[static_cast<std::size_t>(stage)];
   const at::Tensor batch = stage == 0 || chain->needs_batch() ? inputs.at(i) : at::Tensor();
-  // Empty stages before the first layer hand on what comes in.
+  // Empty stages before the first layer pass their input on.
   at::Tensor output = chain->run(first, past, stage == 0 ? batch : first == 0 ? input : batch, input);
   if (stage + 1 < plan.schedule.stages() || weights.empty()) return output;
   output = options.loss(output, targets.at(i));
   if (!output.defined() || output.numel() != 1)
     throw InputError(concat("the loss function returned ",
                             output.defined() ? concat("a tensor of sizes ", output.sizes()) : "no tensor",
-                            "; the rule is one element"));
+                            "; it must return one element"));
   return weights[i] == 1 ? output : output * weights[i];
 }
 
@@ -203,10 +204,10 @@ void PipelineParallel::Impl::set_batch(std::vector<at::Tensor> the_inputs, std::
     if (given.size() == count && std::all_of(given.begin(), given.end(), [](const auto& t) { return t.defined(); }))
       return;
     throw InputError(concat("pipeline: ", given.size(), " micro-batches of ", what, " on rank ", rank, ", which has ",
-                            why, "; give ", count, " defined tensors there, or a batch to be cut"));
+                            why, "; pass ", count, " defined tensors there, or a batch to cut"));
   };
   if (has_first() || chain->needs_batch())
-    check(the_inputs, "inputs", chain->needs_batch() ? "to know them, as all ranks" : "the first stage");
+    check(the_inputs, "inputs", chain->needs_batch() ? "to receive them, as all ranks" : "the first stage");
   weights.clear();
   if (with_loss && has_last()) {
     check(the_targets, "targets", "the last stage");
@@ -225,7 +226,7 @@ void PipelineParallel::Impl::set_batch(std::vector<at::Tensor> the_inputs, std::
   targets = std::move(the_targets);
 }
 
-/// The sum over the micro-batches, on every rank.
+/// Sum over the micro-batches, on every rank.
 double PipelineParallel::Impl::loss_of(const Schedule& schedule) {
   const std::vector<double> losses = runner->losses_of(schedule);
   inputs.clear();
@@ -262,27 +263,29 @@ void PipelineParallel::Impl::attach(Sharded& engine) {
       if (!item.is_buffer && item.tensor.requires_grad()) mine.insert(item.name);
   for (const ShardedParameter& parameter : engine.named_parameters()) engines.insert(parameter.name);
   if (mine != engines)
-    throw InputError(concat("pipeline: attach() got an engine around ", engines.size(),
-                            " trained parameters; this rank's stages have ", mine.size(),
+    throw InputError(concat("pipeline: attach() was given an engine with ", engines.size(),
+                            " trained parameters, but this rank's stages have ", mine.size(),
                             ": construct tessera::Sharded around the same module, after the pipeline"));
   if (options.group.size() > 1 && (!given.stages || given.stages.size() != options.group.size()))
     throw InputError(
-        "pipeline: attach() got an engine that does not know of the other stages, so that its norms would "
-        "be those of one rank; construct it with .stages = the pipeline's group");
+        "pipeline: attach() was given an engine that does not know the other stages, so its norms would "
+        "cover one rank only; construct it with .stages = the pipeline's group");
   for (const TiedParameter& one : tied) {
     if (one.holders.size() > 2)
-      throw InputError(concat("pipeline: parameter '", one.name, "' is tied over ", one.holders.size(),
-                              " ranks; with a sharding engine it may be 2: cut the model so that fewer ranks use it"));
+      throw InputError(
+          concat("pipeline: parameter '", one.name, "' is tied across ", one.holders.size(),
+                 " ranks; a sharding engine supports at most 2: cut the model so that fewer ranks use it"));
     const bool later = one.holders.back() == rank;
     if (later && std::count(given.held_by_earlier_stage.begin(), given.held_by_earlier_stage.end(), one.name) == 0)
-      throw InputError(concat("pipeline: rank ", one.holders.front(), " has parameter '", one.name,
-                              "', too, and its engine counts it; construct this rank's with .held_by_earlier_stage = "
-                              "held_by_earlier_stage() of the pipeline"));
+      throw InputError(
+          concat("pipeline: rank ", one.holders.front(), " has parameter '", one.name,
+                 "', too, and its engine counts it; construct this rank's engine with .held_by_earlier_stage = "
+                 "PipelineParallel::held_by_earlier_stage()"));
   }
   if (options.gathering == Gathering::per_batch && !strategy.shard_parameters)
-    throw InputError(concat("pipeline: gathering once per batch does nothing under strategy '",
+    throw InputError(concat("pipeline: gathering once per batch has no effect under strategy '",
                             word_of<Strategy>(given.strategy),
-                            "', which keeps parameters whole; leave it out, or choose one that shards parameters "
+                            "', which keeps parameters whole; remove it, or choose a strategy that shards parameters "
                             "(full_shard)"));
   sharded = &engine;
   if (options.gathering != Gathering::per_batch) return;
@@ -365,8 +368,8 @@ at::Tensor PipelineParallel::forward_batch(const at::Tensor& inputs, bool everyw
   if (impl_->has_last()) {
     if (outputs.front().dim() == 0)
       throw InputError(
-          "pipeline: the last layer gives one number per micro-batch, so there are no rows to be put "
-          "together; use evaluate_batch() for losses");
+          "pipeline: the last layer returns one number per micro-batch, so there are no rows to join; "
+          "use evaluate_batch() for losses");
     output = at::cat(outputs, 0);
   }
   if (!everywhere) return output;

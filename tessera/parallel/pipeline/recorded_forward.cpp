@@ -42,7 +42,7 @@ class Recorder final : public OperatorWatcher {
     const std::size_t first = stack->size() - schema.arguments().size();
     RecordedOperator now;
     now.name = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
-    std::vector<at::Tensor> arguments(schema.arguments().size());  // single tensors, as they were given
+    std::vector<at::Tensor> arguments(schema.arguments().size());  // arguments that are single tensors, as given
     bool depends = op.hasTag(at::Tag::nondeterministic_seeded), by_mask = false;
     const auto look = [&](const at::Tensor& tensor, bool write) {
       at::Tensor used = tensor;
@@ -76,7 +76,7 @@ class Recorder final : public OperatorWatcher {
       }
     }
     now.everywhere = !depends;
-    // torch::nn::MultiheadAttention asks so whether it is self-attention.
+    // torch::nn::MultiheadAttention checks for self-attention this way.
     now.true_always = schema.name() == "aten::equal" && are_one(arguments[0], arguments[1]);
     if (depends && !now.true_always) refuse_values(op, now.name, by_mask);
     const std::size_t self = record_.operators.size();
@@ -85,7 +85,7 @@ class Recorder final : public OperatorWatcher {
     for (std::size_t i = 0; i < schema.returns().size(); ++i) {
       c10::IValue& value = (*stack)[result + i];
       if (!value.isTensor()) {
-        if (depends && !now.true_always) refuse(now.name, "returns something else than tensors");
+        if (depends && !now.true_always) refuse(now.name, "returns values other than tensors");
         continue;
       }
       now.results.push_back(result_of(value, arguments, depends, self));
@@ -100,24 +100,26 @@ class Recorder final : public OperatorWatcher {
   RecordedForward end(const at::Tensor& output) {
     const auto known = values_.find(memory_of(output));
     if (known == values_.end() || !record_.depends[known->second])
-      throw InputError("pipeline: the output of forward depends on no parameter, so there is nothing to be cut");
+      throw InputError("pipeline: the output of forward does not depend on any parameter, so there is nothing to cut");
     record_.last_used[known->second] = record_.operators.size();
     return std::move(record_);
   }
 
  private:
   [[noreturn]] static void refuse(const std::string& name, const char* what) {
-    throw InputError(concat("pipeline: forward calls ", name, " on something that depends on parameters, which ", what,
-                            "; a forward whose course depends on values cannot be cut unseen: list its layers "
-                            "(PipelineLayer), or make it a torch::nn::Sequential"));
+    throw InputError(
+        concat("pipeline: forward calls ", name, " on a tensor that depends on parameters; this operator ", what,
+               "; a forward whose control flow depends on values cannot be cut automatically: list its layers "
+               "(PipelineLayer), or make it a torch::nn::Sequential"));
   }
   static void refuse_values(const c10::OperatorHandle& op, const std::string& name, bool by_mask) {
-    if (op.hasTag(at::Tag::data_dependent_output)) refuse(name, "looks at its values");
+    if (op.hasTag(at::Tag::data_dependent_output)) refuse(name, "reads its values");
     const bool indexed = op.schema().name() == "aten::index" && !by_mask;
-    if (op.hasTag(at::Tag::dynamic_output_shape) && !indexed) refuse(name, "gives as many elements as values say");
+    if (op.hasTag(at::Tag::dynamic_output_shape) && !indexed)
+      refuse(name, "returns a number of elements that depends on values");
   }
 
-  /// Zeros in place of a parameter, which need not be there.
+  /// Zeros in place of a parameter, which may not be built.
   at::Tensor stand_in(const at::Tensor& tensor, bool write) {
     constexpr std::int64_t small = 1 << 16;
     const auto options = at::TensorOptions(tensor.scalar_type()).device(tensor.device());
@@ -128,7 +130,7 @@ class Recorder final : public OperatorWatcher {
     return zeros;
   }
 
-  /// No other storage gets its address. The data may go.
+  /// Keeps the address from being used by another storage; the data may be freed.
   void hold_address(const at::Tensor& tensor) { held_.push_back(tensor.storage().getWeakStorageImpl()); }
 
   RecordedResult result_of(c10::IValue& value, const std::vector<at::Tensor>& arguments, bool depends,
@@ -146,7 +148,7 @@ class Recorder final : public OperatorWatcher {
         result.argument = static_cast<int>(i);
         result.is_view = !arguments[i].is_same(tensor);
       }
-    for (std::size_t i = 0; i < arguments.size(); ++i)  // rather the argument itself
+    for (std::size_t i = 0; i < arguments.size(); ++i)  // prefer the argument itself
       if (arguments[i].defined() && arguments[i].is_same(tensor))
         result.argument = static_cast<int>(i), result.is_view = false;
     result.defined = true;

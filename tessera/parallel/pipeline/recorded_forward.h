@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Internal to observed_chain.cpp: the operators of one forward pass.
+/// Internal to observed_chain.cpp: records the operators of one forward pass.
 
 #include <torch/nn/module.h>
 
@@ -15,11 +15,11 @@
 
 namespace tessera::parallel {
 
-/// What an operator returned.
+/// One result of an operator.
 struct RecordedResult {
   bool defined = false;
-  std::size_t value = 0;  ///< whose memory it has: an index, the same for all that share it
-  int argument = -1;      ///< not new: it is this argument, or (`is_view`) lies in its memory
+  std::size_t value = 0;  ///< the memory it uses: an index, equal for all tensors that share it
+  int argument = -1;      ///< index of the argument that it is, or (`is_view`) is a view of; -1: new
   bool is_view = false;
   std::vector<std::int64_t> sizes, strides;
   std::int64_t offset = 0;
@@ -28,7 +28,7 @@ struct RecordedResult {
 
 struct RecordedOperator {
   std::string name;
-  bool everywhere = false;                      ///< depends on no parameter
+  bool everywhere = false;                      ///< does not depend on any parameter
   bool true_always = false;                     ///< compares a tensor with itself: returns true
   std::vector<std::size_t> reads, writes;       ///< values
   std::vector<const c10::TensorImpl*> touches;  ///< parameters and buffers of the module
@@ -37,13 +37,13 @@ struct RecordedOperator {
 
 struct RecordedForward {
   std::vector<RecordedOperator> operators;
-  std::vector<bool> depends;           ///< by value: on a parameter
-  std::vector<std::size_t> made_by;    ///< by value: the operator that returned it first
+  std::vector<bool> depends;           ///< by value: whether it depends on a parameter
+  std::vector<std::size_t> made_by;    ///< by value: the operator that first returned it
   std::vector<std::size_t> last_used;  ///< by value: the last operator that reads or writes it; operators.size() for
                                        ///< the output of the forward
 };
 
-/// `own`: parameters and buffers whose memory may be elsewhere. Throws InputError (observed_chain.h).
+/// `own`: parameters and buffers, whose memory may be absent. Throws InputError (observed_chain.h).
 RecordedForward record_forward(const std::function<at::Tensor(const at::Tensor&)>& forward, const at::Tensor& sample,
                                const std::vector<at::Tensor>& own);
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// GATHER and RESHARD of a schedule (layout/schedule/lower.h) for stages whose parameters an engine divides.
+/// GATHER and RESHARD of a schedule (layout/schedule/lower.h) for stages whose parameters an engine shards.
 
 #include <tessera/layout/schedule/schedule.h>
 #include <tessera/parallel/fully_shard.h>
@@ -12,22 +12,22 @@
 
 namespace tessera::parallel {
 
-/// Give it to PipelineOptions::sharding:
+/// Set it as PipelineOptions::sharding:
 ///
 ///   StageGathers gathers(engine, {{0, names of the parameters of stage 0}, ...});
 ///   options.sharding = [&](const Action& action) { gathers.act(action); };
 ///   executor.run(with_sharding(schedule, Gathering::per_batch, /*reduce=*/false));
 ///
-/// Between GATHER and RESHARD of a stage its units stay whole, whatever passes come and go: one gather in place of one
-/// per pass. They cost whole_bytes of memory meanwhile (ShardingMemory::whole). REDUCE does nothing: Sharded::reduce()
-/// reduces all stages together. Not thread-safe. `sharded` outlives it.
+/// Between GATHER and RESHARD of a stage its units stay whole through all passes: one gather instead of one per pass.
+/// Meanwhile they take whole_bytes of memory (ShardingMemory::whole). REDUCE does nothing: Sharded::reduce() reduces
+/// all stages together. Not thread-safe. `sharded` must outlive it.
 class StageGathers {
  public:
-  /// The parameters of this rank's stages, by stage, as `sharded` calls them. A stage may have none.
+  /// The parameters of this rank's stages, by stage, under their names in `sharded`. A stage may have none.
   StageGathers(Sharded& sharded, std::map<int, std::vector<std::string>> parameters);
-  /// Collective over the ranks that shard, for GATHER.
+  /// Executes an action. GATHER is collective over the ranks that shard.
   void act(const layout::schedule::Action& action);
-  /// Lets go of what a batch that failed has left whole.
+  /// Releases everything that a failed batch left whole.
   void drop() { whole_.clear(); }
 
  private:

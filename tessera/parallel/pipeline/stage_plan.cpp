@@ -29,36 +29,36 @@ schedule::Schedule schedule_for(const PipelineParallelOptions& options, int rank
   schedule::check(read);
   const auto given = static_cast<int>(read.ranks.size());
   const auto refuse = [&](const char* what, int in_file, int asked) {
-    throw InputError(concat("pipeline: schedule ", options.schedule, " has ", in_file, " ", what, "; the options say ",
-                            asked, ": make them the same"));
+    throw InputError(concat("pipeline: schedule ", options.schedule, " has ", in_file, " ", what,
+                            ", but the options specify ", asked, "; make them equal"));
   };
   if (given != ranks)
-    throw InputError(concat("pipeline: schedule ", options.schedule, " is for ", given, " ranks, the group has ", ranks,
-                            "; give a file for as many, or the name of a schedule"));
+    throw InputError(concat("pipeline: schedule ", options.schedule, " is for ", given, " ranks, but the group has ",
+                            ranks, "; use a file for that many ranks, or the name of a schedule"));
   if (options.micro_batches != 0 && options.micro_batches != read.micro_batches)
     refuse("micro-batches", read.micro_batches, options.micro_batches);
   if (options.stages_per_rank != 0 && options.stages_per_rank * ranks != read.stages())
     refuse("stages", read.stages(), options.stages_per_rank * ranks);
   if (!schedule::has_backward(read))
     throw InputError(concat("pipeline: schedule ", options.schedule,
-                            " has forwards only, so nothing could be trained; give one with backwards"));
+                            " has forward passes only, so nothing could be trained; use one with backward passes"));
   return schedule::computations_of(read);
 }
 
-/// The layers with which the stages after the first begin.
+/// Indices of the first layers of all stages after the first.
 std::vector<std::int64_t> firsts_of(const LayerChain& chain, const std::vector<std::string>& names, int stages) {
   std::vector<std::string> known;
   for (const LayerChain::Layer& layer : chain.layers()) known.push_back(layer.name);
   if (names.size() + 1 != static_cast<std::size_t>(stages))
     throw InputError(concat("pipeline: PipelineCut::before() names ", names.size(), " layers, so it makes ",
-                            names.size() + 1, " stages; the schedule has ", stages, ": name ", stages - 1));
+                            names.size() + 1, " stages, but the schedule has ", stages, ": name ", stages - 1));
   std::vector<std::int64_t> firsts;
   for (const std::string& name : names) {
     const auto found = std::find(known.begin(), known.end(), name);
     if (found == known.end()) {
       const auto near = nearest(name, known);
-      throw InputError(concat("pipeline: PipelineCut::before() names '", name, "', but no layer is called that",
-                              near ? concat("; did you mean '", *near, "'?") : concat("; there are ", join(known)),
+      throw InputError(concat("pipeline: PipelineCut::before() names '", name, "', but no layer has that name",
+                              near ? concat("; did you mean '", *near, "'?") : concat("; the layers are ", join(known)),
                               chain.remark()));
     }
     firsts.push_back(found - known.begin());
@@ -76,7 +76,7 @@ std::vector<double> costs_for(LayerChain& chain, const LayerTensors& tensors, co
   if (cut.kind == PipelineCut::Kind::costs) {
     if (cut.costs_of_layers.size() != layers)
       throw InputError(concat("pipeline: PipelineCut::by_costs() has ", cut.costs_of_layers.size(),
-                              " costs; the model has ", layers, " layers: give one for each"));
+                              " costs, but the model has ", layers, " layers: pass one cost per layer"));
     return cut.costs_of_layers;
   }
   if (cut.kind == PipelineCut::Kind::measured) return measure_layers(chain, tensors, options.group, cut.sample);
@@ -131,8 +131,8 @@ StagePlan plan_stages(LayerChain& chain, const LayerTensors& tensors, const Pipe
   }
   for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
     if (of_rank[rank] == 0)
-      throw InputError(concat("pipeline: rank ", rank, " of ", ranks, " would have no layers: ", layers, " are cut in ",
-                              stages,
+      throw InputError(concat("pipeline: rank ", rank, " of ", ranks, " would have no layers: ", layers,
+                              " are cut into ", stages,
                               " stages; use fewer ranks or stages, or cut elsewhere "
                               "(PipelineCut::before)",
                               chain.remark()));
@@ -140,7 +140,7 @@ StagePlan plan_stages(LayerChain& chain, const LayerTensors& tensors, const Pipe
 }
 
 std::string describe(const StagePlan& plan) {
-  std::string text = concat(plan.schedule.name.empty() ? "schedule of a file" : plan.schedule.name, ", ",
+  std::string text = concat(plan.schedule.name.empty() ? "schedule from a file" : plan.schedule.name, ", ",
                             plan.schedule.micro_batches, " micro-batches");
   for (int rank = 0; rank < static_cast<int>(plan.schedule.ranks.size()); ++rank) {
     std::vector<std::string> own;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Internal to PipelineParallel: which schedule a batch follows, and which layers each stage has.
+/// Internal to PipelineParallel: the schedule of a batch and the layers of each stage.
 
 #include <tessera/layout/schedule/schedule.h>
 #include <tessera/parallel/pipeline/layer_chain.h>
@@ -18,7 +18,7 @@ struct StagePlan {
   std::vector<std::pair<std::size_t, std::size_t>> layers;  ///< by stage: [first, past)
   std::vector<PipelineStageRow> rows;
 
-  /// By layer, whether `rank` has it.
+  /// By layer: whether `rank` has it.
   std::vector<bool> kept_by(int rank) const;
   /// By layer: "stage 2 on rank 1".
   std::vector<std::string> places() const;

@@ -74,7 +74,7 @@ std::vector<schedule::TimedAction> from_text(const std::string& text) {
   return actions;
 }
 
-/// Means of what was measured. Where backward was one, its two parts are not known by themselves.
+/// Means of the measured times. A backward that was not split gives no times of its two parts.
 schedule::Costs costs_of(const std::vector<std::vector<schedule::TimedAction>>& ranks, int stages) {
   std::vector<std::map<schedule::Kind, std::pair<double, int>>> sums(static_cast<std::size_t>(stages));
   for (const auto& actions : ranks)
@@ -102,7 +102,7 @@ schedule::Costs costs_of(const std::vector<std::vector<schedule::TimedAction>>& 
 }  // namespace
 
 std::string StageRunner::first_not_finite(const comm::Group& group) const {
-  // Forward passes come first, from stage to stage, then backward passes the other way.
+  // Order: forward passes first, from stage to stage, then backward passes in reverse.
   const auto place = [](const schedule::Action& action) {
     const bool forward = action.kind == schedule::Kind::forward;
     return std::tuple(!forward, forward ? action.stage : -action.stage, action.micro_batch);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A pipeline's batches on this rank: the executor, and what tessera::PipelineParallel and `tessera train --pp_size`
-/// both put around it.
+/// A pipeline's batches on this rank: the executor, and the parts that tessera::PipelineParallel and `tessera train
+/// --pp_size` share.
 
 #include <tessera/parallel/pipeline/executor.h>
 #include <tessera/parallel/pipeline/stage_gathers.h>
@@ -13,21 +13,22 @@
 
 namespace tessera::parallel {
 
-/// Its address stays, as the executor calls it. Not thread-safe.
+/// Must not be moved, since the executor calls it. Not thread-safe.
 class StageRunner {
  public:
-  /// `last_rank`: the rank of the last stage. PipelineOptions::sharding is set here.
+  /// `last_rank`: the rank of the last stage. The constructor sets PipelineOptions::sharding.
   StageRunner(PipelineOptions options, int last_rank);
 
-  /// From now on a stage's parameters are whole from its first forward to its last backward in a batch (StageGathers).
+  /// After this call a stage's parameters stay whole from its first forward to its last backward in a batch
+  /// (StageGathers).
   void gather_per_batch(Sharded& sharded, std::map<int, std::vector<std::string>> parameters);
-  /// PipelineExecutor::run() of a schedule's computations, with gathers where they are asked for. After an error
-  /// nothing stays gathered.
+  /// PipelineExecutor::run() of a schedule's computations, with gathers if gather_per_batch() was called. After an
+  /// error nothing stays gathered.
   std::vector<at::Tensor> run(const layout::schedule::Schedule& computations);
-  /// The same of a schedule that ends in losses: by micro-batch, on every rank.
+  /// The same for a schedule that ends in losses: returns these by micro-batch, on every rank.
   std::vector<double> losses_of(const layout::schedule::Schedule& computations);
-  /// Where a NaN or an infinity of the last batch came from: "first in stage 1, micro-batch 2 (1F2), on rank 3"; "": no
-  /// stage handed one on. Collective over `group`: this pipeline, or the job.
+  /// Origin of a NaN or an infinity of the last batch: "first in stage 1, micro-batch 2 (1F2), on rank 3"; "": no stage
+  /// passed one on. Collective over `group`: this pipeline, or the job.
   std::string first_not_finite(const comm::Group& group) const;
   PipelineExecutor& executor() { return executor_; }
 
@@ -38,8 +39,9 @@ class StageRunner {
   PipelineExecutor executor_;
 };
 
-/// A batch as this rank has measured it (PipelineExecutor::measured), beside what `schedule` plans with the same costs:
-/// an SVG; "" where nothing was measured. Ranks begin at 0, each by its own clock. Collective over the pipeline.
+/// Draws a batch as measured on this rank (PipelineExecutor::measured) next to the plan that `schedule` gives with the
+/// same costs: an SVG; "" if nothing was measured. Each rank's time starts at 0 by its own clock. Collective over the
+/// pipeline.
 std::string draw_measured(const comm::Group& pipeline, const layout::schedule::Schedule& schedule,
                           const std::vector<layout::schedule::TimedAction>& measured);
 

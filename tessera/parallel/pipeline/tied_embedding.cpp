@@ -10,7 +10,7 @@
 
 namespace tessera::parallel {
 namespace {
-// The pipeline's own messages have tag 0, and groups of the same ranks may share their connections (World::split).
+// The pipeline's own messages use tag 0, and groups of the same ranks may share their connections (World::split).
 constexpr int message_tag = 1;
 }  // namespace
 
@@ -26,7 +26,7 @@ void TiedGradient::enter(const layout::schedule::Action& action) {
                           [this, micro_batch](const at::Tensor& gradient) { return with_head(micro_batch, gradient); });
 }
 
-/// What remains of it here: nothing.
+/// Returns zeros: nothing of the head's gradient remains here.
 at::Tensor TiedGradient::take_head(int micro_batch, const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
   if (!options_.fixed_order) {
@@ -62,7 +62,7 @@ void TiedGradient::add_to(Sharded& sharded, const std::string& name) {
   const at::NoGradGuard no_grad;
   const auto& parameters = sharded.named_parameters();
   const auto tied = std::find_if(parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == name; });
-  TESSERA_CHECK(tied != parameters.end(), "the tied parameter ", name, " is not trained here");
+  TESSERA_CHECK(tied != parameters.end(), "the tied parameter ", name, " is not trained on this rank");
   const at::Tensor head = std::exchange(head_, {}).contiguous();
   if (const comm::Group& group = sharded.options().group; group.size() > 1) {
     const comm::Tag tag("tied embeddings");
@@ -88,7 +88,7 @@ void add_tied_gradients(Sharded& sharded, const std::string& parameter, const co
     send.wait();
     receive.wait();
   };
-  // The two stages may divide the parameter in other places, so what the other rank has is cut from the whole.
+  // The two stages may divide the parameter at different positions, so the other rank's part is cut from the whole.
   const at::Tensor own = tied->local.grad();
   const at::Tensor place = at::tensor({tied->begin, tied->local.numel()}, at::kLong).to(own.device());
   at::Tensor others_place = at::empty_like(place);
@@ -111,7 +111,7 @@ void add_tied_gradients(const at::Tensor& parameter, const comm::Group& pipeline
   at::Tensor gradient = parameter.grad();
   at::Tensor there = at::full({1}, gradient.defined() ? 1 : 0, at::TensorOptions(at::kLong).device(pipeline.device()));
   gradient = gradient.defined() ? gradient.contiguous() : at::zeros(parameter.sizes(), parameter.options());
-  // The first one adds up in order, so that the sum has the bits of no particular timing.
+  // The first holder adds the gradients in order, so that the sum's bits do not depend on timing.
   if (rank != first) {
     pipeline.send(there, first).wait();
     pipeline.send(gradient, first).wait();

@@ -16,17 +16,17 @@
 
 // Terms. Forward: a region executes under ForwardPolicy, which keeps nothing: the k-th tensor that its operations save
 // becomes number k of the region's record. Backward asks for one number; the region runs again under AgainPolicy, whose
-// k-th saved tensor is number k's value; those still alive are rebuilt, handed out and forgotten. Parameters are not
-// counted, in either run. Rebuilt tensors belong to the backward (its graph task) that asked for them: two backwards
-// of one graph do not see each other's.
+// k-th saved tensor is the value of number k; those still needed are rebuilt, returned and then dropped. Parameters are
+// not counted in either run. Rebuilt tensors belong to the backward (its graph task) that asked for them: two backward
+// passes of one graph do not share theirs.
 
 namespace tessera::parallel {
 namespace {
 
 std::atomic<std::int64_t> regions{0}, dropped{0}, recomputed{0};
 
-/// Leaves the region once everything needed is rebuilt. A std::exception, because autograd's worker loop knows no
-/// other.
+/// Thrown to leave the region once everything needed is rebuilt. A std::exception, because autograd's worker loop
+/// handles no other.
 struct Enough final : std::exception {
   const char* what() const noexcept override { return "the end of a recomputation (let this exception pass)"; }
 };
@@ -41,7 +41,7 @@ struct Description {
   std::string text() const { return concat(c10::toString(dtype), " [", c10::Join(", ", sizes), "] on ", device.str()); }
 };
 
-/// An input: parameters as they are, others through the policies around the region.
+/// An input: parameters are kept unchanged, others through the policies around the region.
 struct Input {
   explicit Input(const at::Tensor& tensor) {
     if (!tensor.defined()) return;
@@ -56,7 +56,7 @@ struct Input {
   SavedTensor saved;
 };
 
-/// What is known of one execution of a region. Owned by the operations that saved something in it.
+/// The record of one execution of a region. Owned by the operations that saved something in it.
 class Record : public std::enable_shared_from_this<Record> {
  public:
   Record(const CheckpointOptions& options, std::function<void(std::span<const at::Tensor>)> again,
@@ -77,7 +77,7 @@ class Record : public std::enable_shared_from_this<Record> {
     return saved_.size() - 1;
   }
   void release(std::size_t number) {
-    std::vector<Versioned> freed;  // outside of the lock: freeing a tensor may run anything
+    std::vector<Versioned> freed;  // freed outside of the lock, since freeing a tensor may run any code
     const std::lock_guard lock(mutex_);
     saved_[number].alive = false;
     for (auto& [backward, tensors] : rebuilt_)
@@ -89,10 +89,10 @@ class Record : public std::enable_shared_from_this<Record> {
   void end() { environment_.end(); }
 
   at::Tensor get(std::size_t number);
-  /// Number `number` of the present recomputation for `backward` is `tensor`.
+  /// Stores `tensor` as number `number` of the current recomputation for `backward`.
   void rebuild(int backward, std::size_t number, const at::Tensor& tensor);
 
-  /// The last number that is alive and not rebuilt for `backward`, as a count: 0 when there is none.
+  /// One past the last number that is still needed and not rebuilt for `backward`; 0 when nothing is needed.
   std::size_t needed(int backward);
 
  private:
@@ -109,8 +109,9 @@ class Record : public std::enable_shared_from_this<Record> {
   std::vector<Input> inputs_;
   Environment environment_;
 
-  std::recursive_mutex recomputing_;  ///< one recomputation at a time; regions may run a backward of their own inside
-  std::mutex mutex_;                  ///< guards what follows; never held while tensors are computed
+  std::recursive_mutex recomputing_;  ///< one recomputation at a time; recursive, since a region may run a backward
+                                      ///< inside
+  std::mutex mutex_;                  ///< guards the members below; never held while tensors are computed
   std::vector<Saved> saved_;
   std::map<int, std::map<std::size_t, Versioned>> rebuilt_;  ///< by backward, number
 };
@@ -137,7 +138,7 @@ class ForwardPolicy final : public SavedTensorPolicy {
   std::shared_ptr<Record> record_;
 };
 
-/// Its tensors stay what they are for the recomputed graph itself, in which a region may call backward.
+/// Keeps tensors unchanged for the recomputed graph itself, in which a region may call backward.
 class AgainPolicy final : public SavedTensorPolicy {
  public:
   AgainPolicy(Record& record, int backward, std::size_t needed, bool early_stop)
@@ -169,8 +170,8 @@ class AgainPolicy final : public SavedTensorPolicy {
   bool enough_ = false;
 };
 
-/// The inputs may be the last to hold the graph before this region, with the record of the region before it, and so on:
-/// records that end because of this one only queue theirs, so that a chain of thousands does not nest.
+/// The inputs may be the last owners of the graph before this region, with the record of the region before it, and so
+/// on: records destroyed because of this one only queue their inputs, so that a chain of thousands does not recurse.
 Record::~Record() {
   static thread_local std::vector<std::vector<Input>>* queue = nullptr;
   if (queue != nullptr) {
@@ -197,7 +198,7 @@ at::Tensor Record::get(std::size_t number) {
       recompute(backward);
       TESSERA_CHECK(take(backward, number, tensor), options_.name, ": saved tensor ", number, " was not rebuilt");
     }
-    if (backward == -1) forget(backward);  // a look at a saved tensor from outside
+    if (backward == -1) forget(backward);  // a saved tensor read from outside of any backward
   }
   return tensor.get();
 }
@@ -223,12 +224,12 @@ std::size_t Record::needed(int backward) {
 
 void Record::rebuild(int backward, std::size_t number, const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
-  if (number >= saved_.size()) return;  // an error at the end, where the whole number is known
+  if (number >= saved_.size()) return;  // reported at the end, when the total number is known
   const Description now(tensor);
   if (!(now == saved_[number].description))
     throw Error(
         concat(options_.name, ": the recomputation differs from the forward pass: tensor ", number,
-               " that autograd saves is ", now.text(), ", it was ", saved_[number].description.text(),
+               " that autograd saves is ", now.text(), ", but it was ", saved_[number].description.text(),
                "; the function must do the same each time it is called (same branches, same module mode, inputs "
                "not changed in place)"));
   if (saved_[number].alive) rebuilt_[backward].try_emplace(number, tensor);
@@ -241,7 +242,7 @@ void Record::recompute(int backward) {
   inputs.reserve(inputs_.size());
   for (const Input& input : inputs_) inputs.push_back(input.get());
   if (backward != -1) {
-    // What this backward does not use (a part of the graph under retain_graph) ends with it.
+    // Tensors that this backward does not use (a part of the graph under retain_graph) are dropped when it ends.
     const std::lock_guard lock(mutex_);
     if (!rebuilt_.contains(backward))
       at_end_of_current_backward([self = weak_from_this(), backward] {
@@ -256,7 +257,7 @@ void Record::recompute(int backward) {
     const Environment::Restored restored(environment_);
     again_(inputs);
   } catch (...) {
-    if (!policy->enough()) throw;  // else: Enough, or what the function made of it
+    if (!policy->enough()) throw;  // otherwise it was Enough, possibly rethrown as another exception by the function
   }
   std::size_t expected;
   {
@@ -266,7 +267,7 @@ void Record::recompute(int backward) {
   if (policy->count() < expected || (!options_.early_stop && policy->count() != expected))
     throw Error(
         concat(options_.name, ": the recomputation differs from the forward pass: autograd saves ", policy->count(),
-               " tensors in it, ", options_.early_stop ? "at least " : "", expected,
+               " tensors in it, but ", options_.early_stop ? "at least " : "", expected,
                " in the forward pass; the function must do the same each time it is called (same branches, same "
                "module mode, inputs not changed in place)"));
 }
@@ -297,7 +298,7 @@ CheckpointScope::CheckpointScope(const CheckpointOptions& options, std::vector<a
 }
 
 CheckpointScope::~CheckpointScope() {
-  // After an exception the record ends with the operations that it left behind.
+  // After an exception the record ends with the operations that still refer to it.
   if (impl_ && std::uncaught_exceptions() == impl_->exceptions) impl_->record->end();
 }
 

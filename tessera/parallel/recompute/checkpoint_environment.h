@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What a region of the model reads besides tensors: grad mode, dispatch state (autocast), random generators, and
-/// whether backward is divided.
+/// State other than tensors that a region of the model reads: grad mode, dispatch state (autocast), random generators,
+/// and whether backward is divided.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -17,15 +17,15 @@
 
 namespace tessera::parallel {
 
-/// As it was when the region began.
+/// The state at the start of the region.
 class Environment {
  public:
-  /// The calling thread's, and the default generators of the CPU and of the devices of `inputs`.
+  /// The calling thread's state, and the default generators of the CPU and of the devices of `inputs`.
   static Environment capture(std::span<const at::Tensor> inputs, bool random);
-  /// At the end of the region: forgets the generators from which nothing was drawn.
+  /// Call at the end of the region: drops the generators from which nothing was drawn.
   void end();
 
-  /// Puts it in place, with grad mode on; the present one is back when this ends.
+  /// Restores it, with grad mode on; its destructor restores the previous state.
   class Restored;
 
  private:
@@ -44,7 +44,7 @@ class Environment {
   bool autocast_cache_ = true;
   std::optional<at::ScalarType> rounding_;
   std::vector<Generators> generators_;
-  c10::intrusive_ptr<nn::WeightGradients> late_;  // linear maps save other tensors under it
+  c10::intrusive_ptr<nn::WeightGradients> late_;  // linear maps save different tensors under it
 };
 
 class Environment::Restored {
@@ -59,7 +59,7 @@ class Environment::Restored {
   std::unique_ptr<Saved> saved_;
 };
 
-/// Whether the calling thread runs a region again: a forward, though backward asks for it.
+/// Whether the calling thread is recomputing a region: a forward, although requested by backward.
 bool in_recomputation();
 
 }  // namespace tessera::parallel

@@ -12,7 +12,8 @@ ActivationCheckpointing::ActivationCheckpointing(const CheckpointPlan& plan)
       names_("gradient checkpointing: names", plan.names),
       offload_(plan.offload_inputs_to.empty() ? nullptr : offload_policy({.to = plan.offload_inputs_to})) {
   if (plan.every < 1)
-    throw InputError(concat("gradient checkpointing: every ", plan.every, "-th block; the number must be at least 1"));
+    throw InputError(
+        concat("gradient checkpointing: every ", plan.every, "-th block is selected; the number must be at least 1"));
 }
 
 bool ActivationCheckpointing::chooses(const std::string& name, std::int64_t block, CheckpointPart part) const {
@@ -23,7 +24,7 @@ at::Tensor ActivationCheckpointing::run(const std::string& name, std::int64_t bl
                                         const std::function<at::Tensor(const at::Tensor&)>& f,
                                         const at::Tensor& x) const {
   if (!chooses(name, block, part)) return f(x);
-  // The region's own policy takes all that it saves; this one sees the region's input.
+  // The region's own policy handles everything that it saves; this one handles the region's input.
   std::optional<SavedTensors> offload;
   if (offload_) offload.emplace(offload_);
   return checkpointed({.name = name, .preserve_random = plan_.preserve_random, .early_stop = plan_.early_stop}, f, x);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Which regions of a model are checkpointed: a plan on names, applied by whoever runs the model's blocks. Our own
-/// models run theirs through models::PartRunner; models/checkpoint_blocks.h installs a plan there.
+/// Selection of a model's checkpointed regions: a plan by name, applied by the code that runs the model's blocks. Our
+/// own models run theirs through models::PartRunner; models/checkpoint_blocks.h installs a plan there.
 
 #include <ATen/core/Tensor.h>
 
@@ -19,17 +19,17 @@ namespace tessera::parallel {
 using layout::CheckpointPart;
 using layout::CheckpointPlan;
 
-/// Runs regions as a plan says. Thread-safe.
+/// Runs regions according to a plan. Thread-safe.
 class ActivationCheckpointing {
  public:
-  /// Throws InputError for a wrong plan.
+  /// Throws InputError for an invalid plan.
   explicit ActivationCheckpointing(const CheckpointPlan& plan);
 
   bool chooses(const std::string& name, std::int64_t block, CheckpointPart part) const;
   /// f(x), checkpointed if chosen; f is copied and called again in backward. `name` as in the model's parameter names.
   at::Tensor run(const std::string& name, std::int64_t block, CheckpointPart part,
                  const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x) const;
-  /// Bytes of inputs that were offloaded; zeros without offload_inputs_to.
+  /// Bytes of offloaded inputs; zeros without offload_inputs_to.
   SavedBytes offloaded() const;
 
  private:

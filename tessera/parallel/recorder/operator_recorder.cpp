@@ -14,7 +14,7 @@ namespace {
 
 using torch::jit::Stack;
 
-/// Free in LibTorch 2.11, below Autograd and above what runs kernels.
+/// Unused in LibTorch 2.11; below Autograd and above the keys that run kernels.
 constexpr c10::DispatchKey recorded_key = c10::DispatchKey::Fake;
 
 std::atomic<OperatorHandler*> handler{nullptr};
@@ -27,7 +27,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
 }
 
 void register_fallback() {
-  // Never undone: threads may still run operators while the process ends.
+  // Never undone: threads may still run operators while the process exits.
   static const auto* const registration = new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
       recorded_key, c10::KernelFunction::makeFromBoxedFunction<&fallback>(), "tessera: recorded steps"));
   (void)registration;
@@ -46,7 +46,7 @@ void run_unseen(const c10::OperatorHandle& op, c10::DispatchKeySet below, Stack*
 }
 
 void OperatorListener::run(const c10::OperatorHandle& op, c10::DispatchKeySet below, Stack* stack) {
-  // Views do nothing; what is composed of others, which reaches this key under no_grad guards, is seen by its parts.
+  // Views do nothing. Composite operators, which reach this key under no_grad guards, are recorded by their parts.
   if (detail::known_facts(op).passes || is_composite(op, below)) return op.redispatchBoxed(below, stack);
   const std::size_t count = op.schema().arguments().size();
   const std::vector<c10::IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
@@ -65,7 +65,7 @@ ListenToOperators::ListenToOperators(OperatorHandler& new_handler) {
   OperatorHandler* nobody = nullptr;
   register_fallback();
   if (!handler.compare_exchange_strong(nobody, &new_handler))
-    throw Error("a step is being recorded already: one at a time in a process");
+    throw Error("a step is already being recorded; only one at a time per process");
   impl_ = std::make_unique<Impl>();
 }
 

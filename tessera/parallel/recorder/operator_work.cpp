@@ -19,14 +19,14 @@ void add_product(RecordedWork& work, const RecordedProduct& product) {
   work.add(product);
 }
 
-/// a [.., m, k] by b [.., k, n].
+/// Product of a [.., m, k] and b [.., k, n].
 void add_product(RecordedWork& work, const at::Tensor& a, const at::Tensor& b) {
   const double batch = a.dim() == 3 ? real(a.size(0)) : 1;
   const std::int64_t n = b.dim() == 1 ? 1 : b.size(-1);
   add_product(work, {real(a.size(-2)), real(n), real(a.size(-1)), batch});
 }
 
-/// The argument of that name as a tensor; undefined where there is none.
+/// The argument of that name as a tensor; undefined if it is missing.
 at::Tensor argument(const SeenOperator& seen, std::string_view name) {
   const auto& arguments = seen.op.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i)
@@ -41,8 +41,8 @@ bool flag(const SeenOperator& seen, std::string_view name) {
   return false;
 }
 
-/// input [N, C, ...] with weight [O, C / groups, kernel ...] to output [N, O, ...]; of a transposed one the roles of
-/// input and output change.
+/// input [N, C, ...] with weight [O, C / groups, kernel ...] to output [N, O, ...]; for a transposed convolution input
+/// and output are swapped.
 void add_convolution(RecordedWork& work, const at::Tensor& weight, const at::Tensor& small, double times) {
   const double places = real(small.numel()) / real(small.size(1)), out = real(weight.size(0));
   add_product(work, {places, out, real(weight.numel()) / out, 1, times});
@@ -105,7 +105,7 @@ plan::RecordedWork work_of(const SeenOperator& seen) {
   }
   if (work.flop > 0) return work;
   work.passes = 1;
-  std::unordered_set<const void*> counted;  // what is read and written in place is counted once
+  std::unordered_set<const void*> counted;  // a tensor that is both read and written in place counts once
   std::vector<at::Tensor> tensors = tensors_among(seen.arguments);
   for (at::Tensor& result : tensors_among(seen.results)) tensors.push_back(std::move(result));
   for (const at::Tensor& tensor : tensors)

@@ -7,17 +7,17 @@
 
 namespace tessera::parallel {
 
-/// Products (of convolutions: those that they amount to) and fused attention; an operator that is neither has no FLOP
-/// here, and reads and writes the bytes of its tensors. Sources: a product of [m, k] by [k, n] is 2 m n k; attention 4
-/// per query, key and width, its backward 8 (Chowdhery et al. 2022, appendix B: causal in full, recomputed scores not
-/// counted).
+/// Matrix products (convolutions count as the equivalent products) and fused attention. Any other operator has no FLOP
+/// here and reads and writes the bytes of its tensors. Sources: a product of [m, k] by [k, n] is 2 m n k FLOP;
+/// attention is 4 per query, key and width, its backward 8 (Chowdhery et al. 2022, appendix B: causal attention in
+/// full, recomputed scores not counted).
 plan::RecordedWork work_of(const SeenOperator& seen);
-/// Adds attention of q [B, heads, n, D] to k [B, heads, m, D], of which a query sees `seen` keys on average, or its
-/// backward.
+/// Adds attention of q [B, heads, n, D] to k [B, heads, m, D], or its backward; `seen`: average number of keys that a
+/// query attends to.
 void add_attention(plan::RecordedWork& work, const at::Tensor& q, const at::Tensor& k, bool causal, double seen,
                    bool backward);
 
-/// All tensors among the values, those of lists too.
+/// All tensors among the values, including those in lists.
 std::vector<at::Tensor> tensors_among(std::span<const c10::IValue> values);
 
 }  // namespace tessera::parallel

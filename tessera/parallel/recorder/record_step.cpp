@@ -33,7 +33,7 @@ using plan::RecordedWork;
 
 constexpr std::size_t root_unit = 0;
 
-/// The modules that repeat: of one parent and class, two at least, with the most parameters together.
+/// The repeated modules: at least two of one parent and class, with the most parameters in total.
 layout::WrapPolicy layers_of(const layout::ModuleTree& tree) {
   std::vector<std::int64_t> numel(tree.modules.size(), 0);
   for (std::size_t i = tree.modules.size(); i-- > 0;) {  // children come after their parents
@@ -60,10 +60,10 @@ layout::WrapPolicy layers_of(const layout::ModuleTree& tree) {
   return policy;
 }
 
-/// Operators of forward, one behind the other, that belong to one unit.
+/// Consecutive operators of forward that belong to one unit.
 struct Segment {
   std::size_t unit = root_unit;
-  std::uint64_t first_sequence = 0;  ///< the least of autograd's nodes made in it
+  std::uint64_t first_sequence = 0;  ///< the lowest sequence number of the autograd nodes created in it
   double input_bytes = 0, saved_bytes = 0;
 };
 
@@ -94,7 +94,7 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
   void before(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) override {
     const std::lock_guard lock(mutex_);
     if (in_backward()) return;
-    // What a result is written to (mm.out) stands behind the inputs.
+    // Output arguments (mm.out) come after the inputs.
     const auto& formal = op.schema().arguments();
     std::size_t inputs = std::min(formal.size(), arguments.size());
     while (inputs > 0 && formal[inputs - 1].is_out()) --inputs;
@@ -121,7 +121,7 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
   void product(std::int64_t m, std::int64_t n, std::int64_t k, double element, const at::Tensor* a,
                const at::Tensor* b) override {
     if (m == 0 || n == 0 || k == 0 || !listening_here())
-      return;  // nothing, another thread's, or within an operator that counts
+      return;  // empty, of another thread, or inside an operator that counts it
     const std::lock_guard lock(mutex_);
     if (!in_backward())
       for (const auto& [factor, other] : {std::pair{a, b}, {b, a}})
@@ -168,8 +168,9 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
     return in;
   }
 
-  /// Forward meets a parameter: perhaps the beginning of another unit. `differentiated`: autograd has made the node of
-  /// what runs now already; so it has for all that runs without grad mode, within a function with its own backward.
+  /// Called when forward uses a parameter, which may start another unit. `differentiated`: autograd has already created
+  /// the node of the current operator. (This also holds for everything that runs without grad mode, inside a function
+  /// with its own backward.)
   void meets(std::ptrdiff_t parameter, double input, bool differentiated) {
     if (parameter < 0) return;
     if (backward_seen_) {
@@ -177,7 +178,7 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
         throw InputError(concat("record_step: ", units_[unit_of_parameter_[static_cast<std::size_t>(parameter)]].name,
                                 " is used again after backward(); body runs one forward and one backward of one "
                                 "micro-batch"));
-      return;  // an optimizer
+      return;  // an optimizer's use
     }
     const auto p = static_cast<std::size_t>(parameter);
     if (unit_of_parameter_[p] != segments_.back().unit) {
@@ -189,18 +190,18 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
     if (uses_[p].empty() || uses_[p].back() != segments_.size() - 1) uses_[p].push_back(segments_.size() - 1);
   }
 
-  /// The forward segment whose node runs now.
+  /// The forward segment of the node that is running.
   std::size_t segment_of_node() const {
     const auto node = torch::autograd::get_current_node();
     const std::uint64_t sequence = node->sequence_nr();
-    if (sequence == std::numeric_limits<std::uint64_t>::max()) return last_segment_;  // adds to grad()
+    if (sequence == std::numeric_limits<std::uint64_t>::max()) return last_segment_;  // accumulates into grad()
     const auto past =
         std::upper_bound(segments_.begin(), segments_.end(), sequence,
                          [](std::uint64_t s, const Segment& segment) { return s < segment.first_sequence; });
     return past == segments_.begin() ? 0 : static_cast<std::size_t>(past - segments_.begin()) - 1;
   }
 
-  /// Bytes of gradients that parameters have.
+  /// Bytes of the gradients that parameters have.
   double gradients() const {
     double bytes = 0;
     for (const at::Tensor& parameter : parameters_)
@@ -210,7 +211,7 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
 
   void note(RecordedCall call, const RecordedWork& work, double element) {
     const bool backward = in_backward();
-    if (!backward && backward_seen_) return;  // what body does after its step, an optimizer for one
+    if (!backward && backward_seen_) return;  // body's work after its step, such as an optimizer's
     Noted noted{std::move(call), work, backward ? segment_of_node() : segments_.size() - 1};
     last_segment_ = noted.segment;
     noted.call.backward = backward;
@@ -218,7 +219,7 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
     noted.call.bytes = work.pass_bytes;
     if (work.flop > 0) flop_by_element_[element] += work.flop;
     all_.push_back(std::move(noted));
-    // Gradients that begin to exist in this step are memory that was made, and are counted as gradients elsewhere.
+    // Gradients created in this step are newly allocated memory but are counted as gradients elsewhere.
     const double gained = backward ? std::max(0.0, gradients() - gradients_before_) : 0;
     moment_ = std::max(moment_, static_cast<double>(made_->take_peak() - saved_->now()) - gained);
   }
@@ -227,13 +228,13 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
   std::vector<at::Tensor> parameters_;
   std::vector<std::size_t> unit_of_parameter_;
   std::unordered_map<const c10::StorageImpl*, std::size_t> parameter_of_;
-  std::vector<std::vector<std::size_t>> uses_;  ///< by parameter: segments that use it
+  std::vector<std::vector<std::size_t>> uses_;  ///< by parameter: the segments that use it
   std::vector<Segment> segments_;
   std::vector<Noted> all_;
   std::map<double, double> flop_by_element_;
   std::shared_ptr<SavedCounter> saved_;
   MadeBytes* made_ = nullptr;
-  std::mutex mutex_;  // all that is here: backward may run on several threads
+  std::mutex mutex_;  // guards all members: backward may run on several threads
   double moment_ = 0, gradients_before_ = 0;
   std::size_t last_segment_ = 0;
   bool backward_seen_ = false;
@@ -241,7 +242,7 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
 
 RecordedStep StepRecorder::end(const std::string& name, const RecordOptions& options) {
   if (!backward_seen_)
-    throw InputError(concat("record_step: body ran no backward() of a loss that depends on parameters of ", name,
+    throw InputError(concat("record_step: body did not call backward() on a loss that depends on parameters of ", name,
                             "; a step is one forward and one backward"));
   RecordedStep step;
   step.name = name;
@@ -249,8 +250,8 @@ RecordedStep StepRecorder::end(const std::string& name, const RecordOptions& opt
   step.row_tokens = options.row_tokens;
   step.moment_bytes = std::max(0.0, moment_);
 
-  // Layers in the order in which forward meets them. What belongs to none of them is the chain's begin before the first
-  // one, its end behind the last, and part of the layer before it in between.
+  // Layers in the order in which forward reaches them. Operators outside of all layers belong to the chain's begin if
+  // they come before the first layer, to its end if they come after the last one, and otherwise to the preceding layer.
   std::vector<std::size_t> layer_of_unit(units_.size(), 0), unit_of_layer;
   std::size_t last_block = 0;
   for (std::size_t s = 0; s < segments_.size(); ++s) {
@@ -308,7 +309,7 @@ RecordedStep StepRecorder::end(const std::string& name, const RecordOptions& opt
   return step;
 }
 
-/// nn/ tells of its products while it lives.
+/// While it exists, nn/ reports its products to `watcher`.
 class WatchProducts {
  public:
   explicit WatchProducts(nn::ProductWatcher& watcher) {
@@ -325,7 +326,8 @@ class WatchProducts {
 plan::RecordedStep record_step(const torch::nn::Module& module, const RecordOptions& options,
                                const std::function<void()>& body) {
   if (options.rows < 1 || options.row_tokens < 1)
-    throw InputError(concat("record_step: rows ", options.rows, ", row_tokens ", options.row_tokens, "; 1 or more"));
+    throw InputError(
+        concat("record_step: rows ", options.rows, ", row_tokens ", options.row_tokens, "; both must be at least 1"));
   const parallel::ModuleParameters parameters = parallel::parameters_of(module);
   if (parameters.parameters.empty()) throw InputError(concat("record_step: ", module.name(), " has no parameters"));
   const bool chosen = options.layers.kind != layout::WrapPolicy::Kind::none;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What one step of somebody's unedited module does: operators with sizes and types, FLOP, bytes that backward needs,
+/// Records one step of a user's unmodified module: operators with sizes and types, FLOP, and bytes saved for backward,
 /// by layer. Written as JSON for `tessera plan --model FILE` (docs/planning.md).
 ///
 ///   const auto step = tessera::record_step(*net, {.rows = 4, .row_tokens = 256}, [&] {
@@ -19,25 +19,25 @@
 
 namespace tessera {
 
-/// What the module cannot tell.
+/// Facts that cannot be derived from the module.
 struct RecordOptions {
-  std::int64_t rows = 1;        ///< rows of the micro-batch that the body runs
-  std::int64_t row_tokens = 1;  ///< tokens of a row: what tokens/s count
-  /// Which modules are layers: pieces of a pipeline, what is computed again. Kind none: those elements of one list or
-  /// Sequential that have the same class and together the most parameters; where nothing repeats, the root's children.
+  std::int64_t rows = 1;        ///< rows of the micro-batch that `body` runs
+  std::int64_t row_tokens = 1;  ///< tokens per row, as counted in tokens/s
+  /// The modules that are layers: the pieces of a pipeline and of recomputation. Kind none: the elements of one list or
+  /// Sequential that have the same class and together the most parameters; if nothing repeats, the root's children.
   layout::WrapPolicy layers = {};
 };
 
-/// Runs `body`, which does one forward and one backward of a micro-batch, and writes down what this thread and the
-/// backward do meanwhile. The module is not changed, gradients are what body leaves. A step of the size that a device
-/// will have is the best one: other numbers of rows are predicted in proportion.
+/// Runs `body`, which must do one forward and one backward of a micro-batch, and records what this thread and the
+/// backward do meanwhile. The module is not changed; gradients are as body leaves them. Best recorded at the size that
+/// a device will run: other numbers of rows are predicted in proportion.
 ///
-/// A layer begins where an operator first receives one of its parameters. Several lists in a row, or layers that use
-/// one another's parameters, are told apart by that alone. Work of fused functions of tessera/nn that are no products
-/// counts by the memory they ask for. Recurrent cells that LibTorch runs as one operator count no FLOP.
+/// A layer begins where an operator first receives one of its parameters; only this separates several lists in a row,
+/// or layers that use one another's parameters. Fused functions of tessera/nn that are not products are counted by the
+/// memory they request. Recurrent cells that LibTorch runs as one operator count no FLOP.
 ///
-/// Throws InputError when body runs no backward, or two forwards; Error when another step is being recorded. What body
-/// throws comes through.
+/// Throws InputError when body runs no backward, or two forwards; Error when another step is being recorded. Exceptions
+/// of body are passed through.
 plan::RecordedStep record_step(const torch::nn::Module& module, const RecordOptions& options,
                                const std::function<void()>& body);
 plan::RecordedStep record_step(const torch::nn::Module& module, const std::function<void()>& body);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Internal to record_step.cpp: which memory autograd saves, and how much there is at the fullest moment.
+/// Internal to record_step.cpp: the memory that autograd saves, and its peak.
 
 #include <tessera/parallel/autograd/saved_tensors.h>
 
@@ -18,7 +18,7 @@
 
 namespace tessera::parallel {
 
-/// Keeps tensors as they are; tells of each memory that is saved for the first time.
+/// Keeps tensors unchanged and reports each storage when it is first saved.
 class SavedCounter final : public SavedTensorPolicy {
  public:
   explicit SavedCounter(std::function<void(std::int64_t bytes)> saved) : books_(std::make_shared<Books>()) {
@@ -28,7 +28,7 @@ class SavedCounter final : public SavedTensorPolicy {
     if (!tensor.has_storage()) return nullptr;
     return std::make_unique<Kept>(tensor, books_);
   }
-  /// Bytes that are kept now.
+  /// Bytes currently kept.
   std::int64_t now() const {
     const std::lock_guard lock(books_->mutex);
     return books_->now;
@@ -78,11 +78,11 @@ class SavedCounter final : public SavedTensorPolicy {
   std::shared_ptr<Books> books_;
 };
 
-/// Bytes of tensors that were made since it was, and the most of them since the last question.
+/// Bytes of tensors allocated since its construction, and their peak since the last query.
 class MadeBytes {
  public:
   std::int64_t now() const { return counter_->now.load(); }
-  /// The most since the last call, and from now on.
+  /// The peak since the last call; resets it.
   std::int64_t take_peak() { return counter_->peak.exchange(counter_->now.load()); }
 
  private:

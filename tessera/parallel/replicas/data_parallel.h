@@ -2,50 +2,51 @@
 /// \file
 /// parallel/replicas/: nn.DataParallel: one process, several replicas of a module, each with a part of the batch.
 ///
-///   auto net = std::make_shared<MyModel>(config);       // any module, unedited (or a TORCH_MODULE holder)
+///   auto net = std::make_shared<MyModel>(config);       // any unmodified module (or a TORCH_MODULE holder)
 ///   tessera::DataParallel dp(net, {.replicas = 2});     // two teams of threads; or .devices = {"cuda:0", "cuda:1"}
 ///   at::Tensor logits = dp(ids);                        // net->forward(ids), half of the rows each
 ///   at::cross_entropy_loss(logits, labels).backward();  // each replica's backward in its team, or on its device
 ///   optimizer.step();                                   // updates net->parameters(), as always
 ///
-/// A replica is a *device* or, on the CPU, a *team*: a thread with an intra-op thread pool of its own. A call scatters
-/// the arguments, runs the replicas at the same time, and gathers what they return.
+/// A replica is a *device* or, on the CPU, a *team*: a thread with its own intra-op thread pool. A call scatters the
+/// arguments, runs the replicas concurrently, and gathers their results.
 ///
-/// **Scatter.** Tensors are cut along dimension 0 into ceil(rows / replicas) rows each, the last part fewer; few rows
-/// use fewer replicas (5 rows on 4 replicas: 2, 2, 1), none uses one. All must have the same number of rows. Tensors
-/// without dimensions, whole(x), and what is not a tensor (numbers, flags, options) go to every replica. Optionals,
-/// vectors, arrays, pairs, tuples and maps are looked through; your own types: visit_tensors or RowsOf
-/// (parallel/replicas/pieces.h). Without a scattered argument one replica runs.
+/// **Scatter.** Tensors are cut along dimension 0 into ceil(rows / replicas) rows each, the last part with fewer; few
+/// rows use fewer replicas (5 rows on 4 replicas: 2, 2, 1), no rows use one. All must have the same number of rows.
+/// Tensors without dimensions, whole(x), and non-tensors (numbers, flags, options) are passed to every replica. Tensors
+/// inside optionals, vectors, arrays, pairs, tuples and maps are scattered, too; for your own types see visit_tensors
+/// or RowsOf (parallel/replicas/pieces.h). Without a scattered argument one replica runs.
 ///
-/// **Replicate.** On the CPU there is nothing to copy. All teams call the *same* module at once: its parameters are
-/// only read, and every replica has gradients of its own because its backward is a torch::autograd::grad. Buffers are
-/// copied on write, per replica; what replica 0 wrote (BatchNorm's statistics) is kept, the others' is dropped, as in
-/// PyTorch. Modules that keep other state in forward (a member that it assigns) are not safe that way: give `make`, and
-/// each replica from 1 on is a module of its own whose parameters share the memory of the first one's. On several
-/// devices replicas are made by `make`, or else by Module::clone(), and their parameters copied: in every call that
-/// records gradients, otherwise only when parameters have changed, so inference replicates once.
+/// **Replicate.** On the CPU nothing is copied. All teams call the *same* module at once: its parameters are only read,
+/// and every replica has its own gradients because its backward is a torch::autograd::grad. Buffers are copied on
+/// write, per replica; replica 0's writes (BatchNorm's statistics) are kept and the others' discarded, as in PyTorch.
+/// This is not safe for modules that keep other state in forward (a member that it assigns): set `make`, and each
+/// replica from 1 on is its own module whose parameters share the memory of the first one's. On several devices
+/// replicas are made by `make`, or else by Module::clone(), and their parameters are copied in every call that records
+/// gradients, and otherwise only when parameters have changed, so inference replicates once.
 ///
-/// **Gather.** The parts are joined along dimension 0 in the order of the replicas, on the output device. A tensor
-/// without dimensions (a loss) becomes a vector with one element per replica that ran: `.sum()` it when it is a sum,
-/// mean_over_rows() when it is a mean over rows; `.mean()` of it, what one writes in PyTorch, weighs replicas equally
+/// **Gather.** The parts are joined along dimension 0 in replica order, on the output device. A tensor without
+/// dimensions (a loss) becomes a vector with one element per replica that ran: use `.sum()` if it is a sum and
+/// mean_over_rows() if it is a mean over rows. `.mean()`, as commonly written in PyTorch, weighs replicas equally
 /// although the last may have had fewer rows.
 ///
-/// **Gradients** of replicas are added in the order of the replicas, so a run is reproducible; a step equals the one on
-/// the whole batch up to the rounding of that sum (bit for bit the sum of the steps on the parts). They reach the
-/// parameters when the user's own backward() does, through ordinary autograd: accumulation, hooks, inputs that require
-/// grad, and Ddp around the same module work. Double backward and sharded modules (parameters that come and go) do not,
-/// and are errors.
+/// **Gradients** of replicas are added in replica order, so a run is reproducible; a step equals the one on the whole
+/// batch up to the rounding of that sum (bit for bit the sum of the steps on the parts). They reach the parameters
+/// through ordinary autograd in the user's own backward(): accumulation, hooks, inputs that require grad, and Ddp
+/// around the same module work. Double backward and sharded modules (whose parameters are gathered and freed) are
+/// errors.
 ///
-/// **Random numbers** (dropout): each replica draws from a stream of its own, keyed by one number of the CPU's default
-/// generator per call that draws at all, and by the replica. at::manual_seed() repeats a run; replicas differ from each
-/// other. On other devices each has its device's generator.
+/// **Random numbers** (dropout): each replica draws from its own stream, keyed by the replica and by one number that
+/// each call which draws at all takes from the CPU's default generator. at::manual_seed() makes a run reproducible;
+/// replicas differ from each other. On other devices each uses its device's generator.
 ///
 /// **State of the caller.** Replicas inherit grad mode, inference mode and autocast. Scopes of saved-tensor policies
-/// around a call (OffloadActivations, ...) do not reach into it; inside of the module they work, checkpointing too.
+/// around a call (OffloadActivations, ...) do not extend into it; inside of the module they work, and so does
+/// checkpointing.
 ///
-/// **Errors.** An exception in a replica ends the call after all have ended: an Error that names the replica, its rows,
-/// and every other one that failed (a backward on devices is one for all replicas, and names none). Nothing is left
-/// behind; the next call is a fresh one. One call or backward of a DataParallel at a time.
+/// **Errors.** An exception in a replica ends the call after all replicas have finished, with an Error that names the
+/// replica, its rows, and every other replica that failed (a backward on devices is one for all replicas, and names
+/// none). No state remains; the next call starts afresh. One call or backward of a DataParallel at a time.
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -75,7 +76,7 @@ class DataParallel {
   explicit DataParallel(const torch::nn::ModuleHolder<M>& holder, DataParallelOptions options = {})
       : DataParallel(holder.ptr(), std::move(options)) {}
 
-  /// module->forward(arguments...) on all replicas. Without default arguments: give them all, or use call().
+  /// module->forward(arguments...) on all replicas. Default arguments do not apply: pass all of them, or use call().
   template <class... Args>
   auto forward(const Args&... arguments) {
     return call([](M& module, auto&... parts) { return module.forward(parts...); }, arguments...);
@@ -85,8 +86,9 @@ class DataParallel {
     return forward(arguments...);
   }
 
-  /// function(M& replica, part of each argument...) on all replicas at once: another method than forward, or forward
-  /// and loss in one (the logits are then never gathered). `function` must be safe to call from several threads.
+  /// function(M& replica, part of each argument...) on all replicas at once: for a method other than forward, or for
+  /// forward and loss in one (the logits are then never gathered). `function` must be safe to call from several
+  /// threads.
   template <class Function, class... Args>
   auto call(const Function& function, const Args&... arguments) {
     using Output = std::decay_t<std::invoke_result_t<const Function&, M&, pieces::given_t<Args>&...>>;
@@ -117,12 +119,13 @@ class DataParallel {
     }
   }
 
-  /// The one whose parameters are trained.
+  /// The module whose parameters are trained.
   const std::shared_ptr<M>& module() const { return module_; }
-  M* operator->() const { return module_.get(); }    ///< its members, those of the first replica
-  int replicas() const { return replicas_.size(); }  ///< 1: only the module itself
-  int threads_per_replica() const { return replicas_.threads_per_replica(); }  ///< each team has so many
-  /// Replicas on other devices are copied again by the next call (parameters were written behind LibTorch's back).
+  M* operator->() const { return module_.get(); }                              ///< the members of module()
+  int replicas() const { return replicas_.size(); }                            ///< 1: only the module itself
+  int threads_per_replica() const { return replicas_.threads_per_replica(); }  ///< intra-op threads per team
+  /// Makes the next call copy the parameters to replicas on other devices again (they were written without LibTorch
+  /// noticing).
   void refresh() { replicas_.refresh(); }
 
  private:
@@ -130,7 +133,7 @@ class DataParallel {
   ReplicaSet replicas_;
 };
 
-/// DataParallel(module) finds M by itself.
+/// Deduction guides.
 template <class M>
 DataParallel(std::shared_ptr<M>, DataParallelOptions = {}) -> DataParallel<M>;
 template <class M>

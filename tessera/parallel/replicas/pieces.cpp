@@ -17,11 +17,12 @@ void Collected::found_rows(std::int64_t rows) {
     rows_ = rows;
     first_ = argument_;
   } else if (*rows_ != rows) {
-    throw InputError(
-        concat("DataParallel: argument ", first_, " has ", *rows_, " rows and ",
-               first_ == argument_ ? "another tensor in it" : concat("argument ", argument_), " has ", rows,
-               "; what is cut along dimension 0 must have as many everywhere. Wrap what every replica is to "
-               "get whole in tessera::whole(...)"));
+    throw InputError(concat("DataParallel: argument ", first_, " has ", *rows_, " rows and ",
+                            first_ == argument_ ? "another tensor in it" : concat("argument ", argument_), " has ",
+                            rows,
+                            "; all tensors that are cut along dimension 0 must have the same size there. Wrap an "
+                            "argument that every replica is to "
+                            "get whole in tessera::whole(...)"));
   }
 }
 

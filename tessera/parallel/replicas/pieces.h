@@ -1,12 +1,13 @@
 #pragma once
 /// \file
-/// Values made of tensors, taken apart and put together: arguments are cut into parts for replicas, results joined.
+/// Takes values made of tensors apart and puts them together: arguments are cut into parts for replicas, results are
+/// joined.
 ///
-/// Looked through: at::Tensor, std::optional, vector, array, pair, tuple, map (its values). Your own type T takes part
-/// with one of
-///   template <class F> void visit_tensors(T& value, F&& each);   // beside T: calls each(tensor) for all its tensors
+/// Understood types: at::Tensor, std::optional, vector, array, pair, tuple, map (its values). Your own type T takes
+/// part with one of
+///   template <class F> void visit_tensors(T& value, F&& each);   // in T's namespace: each(tensor) for all tensors
 ///   template <> struct tessera::parallel::RowsOf<T>              // arguments that are more than their tensors
-/// The first is for arguments and results; rows_of_batch.h is an example of the second.
+/// The first serves arguments and results; rows_of_batch.h is an example of the second.
 
 #include <ATen/core/Tensor.h>
 
@@ -31,10 +32,10 @@ struct RowsOf;
 
 namespace pieces {
 
-/// An argument that every replica gets whole.
+/// An argument that is passed whole to every replica.
 template <class T>
 struct Whole {
-  T value;  ///< looked through like any other
+  T value;  ///< traversed like any other
 };
 template <class T>
 Whole<T> whole(T value) {
@@ -59,7 +60,7 @@ concept HasTo = requires(T value, c10::Device device) {
 template <class T>
 concept HasVisit = requires(T& value) { visit_tensors(value, [](at::Tensor&) {}); };
 
-/// each(element) for the elements of a container; a type without any has none.
+/// each(element) for the elements of a container; types that are not containers have none.
 template <class T>
 struct Elements {
   static constexpr bool known = false, of_tensors = false;
@@ -83,7 +84,7 @@ struct Range {
 template <class T>
 struct Elements<std::vector<T>> : Range<T> {};
 template <>
-struct Elements<std::vector<bool>> {  // has no references to elements
+struct Elements<std::vector<bool>> {  // std::vector<bool> has no references to elements
   static constexpr bool known = false, of_tensors = false;
 };
 template <class T, std::size_t N>
@@ -142,32 +143,33 @@ void visit_all(T& value, const F& each) {
 template <class T>
 concept gatherable = detail::Elements<T>::of_tensors;
 
-/// What a function is given for an argument of type T.
+/// The type that a function receives for an argument of type T.
 template <class T>
 struct Given {
-  using type = T;  ///< as it is
+  using type = T;  ///< unchanged
 };
 template <class T>
 struct Given<Whole<T>> {
-  using type = T;  ///< what whole() was given
+  using type = T;  ///< the argument of whole()
 };
 template <std::size_t N>
 struct Given<char[N]> {
-  using type = const char*;  ///< a text literal
+  using type = const char*;  ///< a string literal
 };
 template <class T>
 using given_t = typename Given<T>::type;
 
-/// All arguments of a call, as far as they concern scattering.
+/// All arguments of a call, as far as scattering needs them.
 class Collected {
  public:
-  /// A tensor of an argument, and what becomes of it.
+  /// A tensor of an argument, and how it is distributed.
   struct Input {
-    at::Tensor tensor;   ///< as it was given
-    bool whole = false;  ///< every replica gets all of it; false: rows of it
+    at::Tensor tensor;   ///< as given
+    bool whole = false;  ///< every replica gets all of it; false: its part of the rows
   };
 
-  /// The tensors of one more argument. Throws InputError where its rows are not those of the arguments before.
+  /// Adds the tensors of one more argument. Throws InputError if it has another number of rows than the arguments
+  /// before.
   template <class T>
   void next_argument(const T& value) {
     ++argument_;
@@ -180,9 +182,9 @@ class Collected {
     }
   }
 
-  /// In the order of arguments.
+  /// In argument order.
   const std::vector<Input>& inputs() const { return inputs_; }
-  /// The rows of what is scattered; empty when nothing is.
+  /// Number of rows of the scattered tensors; empty when nothing is scattered.
   std::optional<std::int64_t> rows() const { return rows_; }
 
  private:
@@ -192,23 +194,23 @@ class Collected {
 
   std::vector<Input> inputs_;
   std::optional<std::int64_t> rows_;
-  int argument_ = 0, first_ = 0;  // numbers from 1: the present one; the one that set `rows_`
+  int argument_ = 0, first_ = 0;  // argument numbers from 1: the current one; the one that set `rows_`
 };
 
 /// One replica's part of the arguments: rows [first, first + count).
 class Part {
  public:
-  std::int64_t first = 0, count = 0;     ///< 0 and 0 where nothing is scattered
+  std::int64_t first = 0, count = 0;     ///< both 0 when nothing is scattered
   std::vector<at::Tensor> tensors = {};  ///< as Collected::inputs(), cut
-  c10::Device device{c10::kCPU};         ///< the replica's
+  c10::Device device{c10::kCPU};         ///< the replica's device
 
-  const at::Tensor& next() { return tensors.at(used_++); }  ///< `tensors` one by one; throws after the last
+  const at::Tensor& next() { return tensors.at(used_++); }  ///< the next of `tensors`; throws after the last
 
  private:
   std::size_t used_ = 0;
 };
 
-/// `value` with this part's tensors.
+/// A copy of `value` with this part's tensors.
 template <class T>
 given_t<T> given(const T& value, Part& part) {
   if constexpr (detail::is_whole<T>) {
@@ -228,7 +230,7 @@ given_t<T> given(const T& value, Part& part) {
   }
 }
 
-/// All tensors in `value`, in the order of visiting.
+/// All tensors in `value`, in visiting order.
 template <class T>
 std::vector<at::Tensor> tensors_of(const T& value) {
   std::vector<at::Tensor> result;
@@ -236,7 +238,7 @@ std::vector<at::Tensor> tensors_of(const T& value) {
   return result;
 }
 
-/// Puts `tensors` in the place of those that tensors_of() returns.
+/// Replaces the tensors that tensors_of() returns by `tensors`.
 template <class T>
 void set_tensors(T& value, std::vector<at::Tensor> tensors) {
   std::size_t next = 0;

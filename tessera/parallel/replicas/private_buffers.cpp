@@ -15,12 +15,12 @@
 
 namespace tessera::parallel {
 
-/// The buffers that one replica wrote: by the storage of the buffer, since views share it.
+/// The buffers that one replica wrote, keyed by the buffer's storage, since views share it.
 struct PrivateBuffers::Copies {
   struct Copy {
-    at::Tensor buffer;                                     ///< keeps the storage, and with it the map's key, alive
-    c10::Storage memory;                                   ///< as large
-    std::map<const c10::TensorImpl*, at::Tensor> tensors;  ///< one tensor for each buffer, so that versions count
+    at::Tensor buffer;                                     ///< keeps the storage alive, and so the map's key valid
+    c10::Storage memory;                                   ///< of the same size
+    std::map<const c10::TensorImpl*, at::Tensor> tensors;  ///< one tensor per buffer, so that version counters work
   };
   std::map<const c10::StorageImpl*, Copy> by_storage;
   std::vector<at::Tensor> buffers;
@@ -32,7 +32,7 @@ constexpr c10::DispatchKey buffer_key = c10::DispatchKey::TESTING_ONLY_GenericWr
 
 thread_local PrivateBuffers::Copies* current = nullptr;
 
-// key_set_ is protected: a derived class may form the pointer to it.
+// key_set_ is protected; only a derived class may form a pointer to it.
 struct KeySetOf : c10::TensorImpl {
   static c10::DispatchKeySet c10::TensorImpl::* member() { return &KeySetOf::key_set_; }
 };
@@ -65,7 +65,7 @@ PrivateBuffers::Copies::Copy& copy_of(PrivateBuffers::Copies& copies, const at::
       .first->second;
 }
 
-/// What the current replica has instead of `tensor`.
+/// The current replica's substitute for `tensor`.
 at::Tensor substitute(const at::Tensor& tensor, bool writes) {
   if (!has_key(tensor)) return tensor;
   PrivateBuffers::Copies& copies = *current;
@@ -80,7 +80,7 @@ at::Tensor substitute(const at::Tensor& tensor, bool writes) {
   return known;
 }
 
-/// Norms with running statistics write them when they train; their schemas do not say so.
+/// Norms with running statistics write them in training; their schemas do not declare it.
 bool updates_statistics(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> values) {
   const std::string_view name = op.operator_name().name;
   if (name.find("batch_norm") == std::string_view::npos && name.find("instance_norm") == std::string_view::npos)
@@ -120,7 +120,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, buffer_key), stack);
 }
 
-/// Once, for good: saved tensors of a graph may carry the key for longer than any scope.
+/// Registered once and never removed: saved tensors of a graph may carry the key for longer than any scope.
 void register_private_key() {
   static const c10::RegistrationHandleRAII* const registration =
       new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(

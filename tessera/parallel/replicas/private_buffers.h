@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Buffers of one module that several threads run at the same time: each thread writes into copies of its own.
+/// Buffers of one module that several threads run at the same time: each thread writes into its own copies.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,11 +9,12 @@
 
 namespace tessera::parallel {
 
-/// While it lives, `buffers` carry a dispatch key that LibTorch leaves to tests, so that operators that receive one of
-/// them (or a view made meanwhile) come to us: inside a Use, one that writes it writes a copy, which that Use sees from
-/// then on. Nobody writes the buffer itself. What an operator writes is known from its schema; batch and instance
-/// norms, whose schemas do not say that they update their statistics, are known by name. Strided CPU tensors that need
-/// no gradient; others are left as they are. Make and destroy it while no other thread uses the module.
+/// While this object exists, `buffers` carry a dispatch key that LibTorch reserves for tests, so that operators on them
+/// (or on views made meanwhile) are dispatched to our fallback: inside a Use, an operator that writes a buffer writes a
+/// copy instead, which that Use sees from then on. The buffer itself is never written. The schema shows what an
+/// operator writes; batch and instance norms, whose schemas do not declare that they update their statistics, are
+/// recognised by name. Covers strided CPU tensors without gradient; others are unchanged. Construct and destroy it
+/// while no other thread uses the module.
 class PrivateBuffers {
  public:
   explicit PrivateBuffers(const std::vector<at::Tensor>& buffers);
@@ -22,7 +23,8 @@ class PrivateBuffers {
   PrivateBuffers& operator=(const PrivateBuffers&) = delete;
 
   struct Copies;
-  /// While it lives, the calling thread writes to `copies`, which no other thread uses meanwhile. Destroy it there.
+  /// While it exists, the calling thread writes to `copies`, which no other thread uses meanwhile. Destroy it on that
+  /// thread.
   class Use {
    public:
     explicit Use(Copies& copies);
@@ -33,9 +35,9 @@ class PrivateBuffers {
    private:
     Copies* before_;
   };
-  /// A new set of copies, as yet none. Outlives its uses.
+  /// A new, empty set of copies. Must outlive its uses.
   std::shared_ptr<Copies> copies() const;
-  /// Makes the values of `copies` those of the buffers, after all uses.
+  /// Writes the values of `copies` into the buffers. Call after all uses.
   static void commit(const Copies& copies);
 
  private:

@@ -38,7 +38,7 @@ void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, stream_key), stack);
 }
 
-/// Once, for good: threads may still run operators while the process ends.
+/// Registered once and never removed: threads may still run operators while the process exits.
 void register_generator_key() {
   struct Registrations {
     Registrations() {

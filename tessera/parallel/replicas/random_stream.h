@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Random numbers of one thread. LibTorch has one default generator for all threads of the CPU: threads that draw from
-/// it at the same time get numbers that depend on who came first.
+/// Random numbers of one thread. LibTorch has one default generator for all CPU threads: threads that draw from it at
+/// the same time get numbers that depend on which comes first.
 
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
@@ -13,10 +13,10 @@
 
 namespace tessera::parallel {
 
-/// While it lives, operators of the calling thread on CPU tensors that draw and were given no generator draw from
-/// `generator`; before the first of them `first_use` is called, once. They are found by a dispatch key that LibTorch
-/// leaves to tests, for which only operators with an argument `generator` have a kernel: all others cost what they did.
-/// Nests; destroy on the same thread.
+/// While it exists, random operators of the calling thread on CPU tensors that were given no generator draw from
+/// `generator`; `first_use` is called once, before the first of them. They are intercepted by a dispatch key that
+/// LibTorch reserves for tests and for which only operators with an argument `generator` have a kernel, so all other
+/// operators cost nothing extra. Nests; destroy on the same thread.
 class RandomStream {
  public:
   explicit RandomStream(at::Generator generator, std::function<void()> first_use = {});
@@ -24,7 +24,7 @@ class RandomStream {
   RandomStream(const RandomStream&) = delete;
   RandomStream& operator=(const RandomStream&) = delete;
 
-  /// For operators and thread_generator().
+  /// The generator, for operators and thread_generator(); calls `first_use` on first use.
   const at::Generator& use();
 
  private:
@@ -34,10 +34,11 @@ class RandomStream {
   std::optional<c10::impl::IncludeDispatchKeyGuard> key_;
 };
 
-/// What operators of the calling thread draw from on `device`: the innermost stream, or the default generator.
+/// The generator that operators of the calling thread use on `device`: that of the innermost stream, or the default
+/// one.
 at::Generator thread_generator(c10::Device device);
 
-/// Stream `index` of `key`; different streams share no numbers in practice.
+/// Seed of stream `index` of `key`; different streams are independent in practice.
 std::uint64_t stream_seed(std::uint64_t key, std::uint64_t index);
 
 }  // namespace tessera::parallel

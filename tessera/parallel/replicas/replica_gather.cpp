@@ -41,7 +41,7 @@ void check_outputs(ReplicaCall& call) {
     if (call.replicas[r].outputs.size() != count)
       throw Error(concat("DataParallel: ", call.name(0), " returned ", count, " tensors and ",
                          call.name(static_cast<int>(r)), " ", call.replicas[r].outputs.size(),
-                         "; every replica must return as many"));
+                         "; every replica must return the same number"));
   call.outputs.assign(count, {});
   for (std::size_t k = 0; k < count; ++k) {
     const at::Tensor& first = call.replicas.front().outputs[k];
@@ -57,7 +57,7 @@ void check_outputs(ReplicaCall& call) {
                                 (first.dim() == 0 || other.sizes().slice(1) == first.sizes().slice(1))));
       if (!fits)
         throw Error(concat("DataParallel: output ", k + 1, " of the replicas cannot be joined along dimension 0: ",
-                           shapes(call, k), " (sizes but the first, and types, must be equal)"));
+                           shapes(call, k), " (all sizes except the first, and the types, must be equal)"));
       output.begins.push_back(begin);
       if (!other.defined()) continue;
       begin += output.scalar ? 1 : other.size(0);
@@ -77,7 +77,7 @@ at::Tensor join(const ReplicaCall& call, std::size_t output) {
   return parts.size() == 1 && !call.outputs[output].scalar ? parts.front() : at::cat(parts);
 }
 
-/// Whether nobody else has this memory, so that it may be added to in place.
+/// Whether this is the only owner of the memory, so that it may be added to in place.
 bool mine(const at::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.layout() == c10::Layout::Strided && tensor.storage().use_count() == 1 &&
          tensor.is_non_overlapping_and_dense();
@@ -96,7 +96,7 @@ void add_to(at::Tensor& sum, at::Tensor term) {
     sum = sum + term;
 }
 
-/// One gradient out of the replicas' ones, [replica].
+/// Combines the replicas' gradients, [replica], into one.
 at::Tensor combine(const ReplicaCall& call, std::size_t variable, std::vector<at::Tensor>& parts) {
   const auto& [tensor, scattered] = call.variables[variable];
   if (std::ranges::none_of(parts, [](const at::Tensor& part) { return part.defined(); })) return {};
@@ -116,11 +116,12 @@ at::Tensor combine(const ReplicaCall& call, std::size_t variable, std::vector<at
   return parts.size() == 1 ? parts.front() : at::cat(parts);
 }
 
-/// Where a backward begins and ends.
+/// Start and end of a backward.
 struct Ends {
   variable_list outputs, gradients, leaves;
 
-  /// Those of replica `number`, given the gradients of the gathered outputs; nothing where none reaches it.
+  /// Adds those of replica `number`, given the gradients of the gathered outputs; adds nothing where no gradient
+  /// reaches it.
   void add(const ReplicaCall& call, int number, const variable_list& gathered) {
     const ReplicaCall::Replica& replica = call.replicas[static_cast<std::size_t>(number)];
     const std::size_t before = outputs.size();
@@ -144,7 +145,7 @@ struct Ends {
   }
 };
 
-/// [variable] gradients of one replica; `found`: those of its leaves, or nothing.
+/// Gradients of one replica, [variable]; `found`: the gradients of its leaves, or empty.
 variable_list by_variable(const ReplicaCall& call, int number, std::span<at::Tensor> found) {
   variable_list result(call.variables.size());
   const auto& leaves = call.replicas[static_cast<std::size_t>(number)].leaves;
@@ -153,7 +154,7 @@ variable_list by_variable(const ReplicaCall& call, int number, std::span<at::Ten
   return result;
 }
 
-/// [replica][variable] gradients, each by its team.
+/// Gradients [replica][variable], each computed by its team.
 std::vector<variable_list> backward_of_teams(ReplicaCall& call, const variable_list& gathered, bool keep) {
   std::vector<variable_list> all(call.replicas.size());
   const PrivateBuffers buffers(call.buffers);  // activation checkpointing runs forward again
@@ -174,12 +175,12 @@ std::vector<variable_list> backward_of_teams(ReplicaCall& call, const variable_l
   return all;
 }
 
-/// The same on devices, in one run of the engine, which has a thread for each of them: this may be one of those
-/// threads, and a team that needed it would wait for ever.
+/// The same on devices, in one run of the engine, which has one thread per device: the calling thread may be one of
+/// those, and a team that needed it would wait forever.
 std::vector<variable_list> backward_of_devices(ReplicaCall& call, const variable_list& gathered, bool keep) {
   const PartOfBackward part;
   Ends ends;
-  std::vector<std::size_t> begins = {0};  // each replica's leaves begin there
+  std::vector<std::size_t> begins = {0};  // index of each replica's first leaf
   for (std::size_t r = 0; r < call.replicas.size(); ++r) {
     ends.add(call, static_cast<int>(r), gathered);
     begins.push_back(ends.leaves.size());
@@ -233,8 +234,9 @@ struct GatherFunction : torch::autograd::Function<GatherFunction> {
     std::vector<variable_list> found =
         on_devices(call) ? backward_of_devices(call, gathered, keep) : backward_of_teams(call, gathered, keep);
 
-    // Adding is shared out among the teams by variable: the order within one is that of the replicas, whoever does it.
-    variable_list result(call.variables.size() + 1);  // the call itself has none
+    // Adding is distributed over the teams by variable: within a variable the order is that of the replicas, whichever
+    // team adds.
+    variable_list result(call.variables.size() + 1);  // the call itself has no gradient
     std::vector<int> worker(call.variables.size());
     std::vector<std::int64_t> load(static_cast<std::size_t>(count), 0);
     for (std::size_t v = 0; v < worker.size(); ++v) {

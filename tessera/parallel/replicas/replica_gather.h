@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Joining what replicas return, and the one node of autograd that stands for all their graphs: its backward runs each
-/// replica's own on the replica's team and adds what they found in the order of the replicas.
+/// Joins the replicas' outputs, and defines the one autograd node that stands for all their graphs: its backward runs
+/// each replica's own on the replica's team and adds their gradients in replica order.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -17,15 +17,15 @@
 
 namespace tessera::parallel {
 
-/// One forward on all replicas, as far as gathering and backward need it.
+/// State of one forward on all replicas that gathering and backward need.
 struct ReplicaCall final : torch::CustomClassHolder {
   std::shared_ptr<ReplicaTeams> teams;
   std::vector<std::int64_t> rows;  ///< per replica that ran
   c10::Device output_device = c10::kCPU;
   std::function<std::string(int)> name;  ///< names a replica, for messages
-  std::vector<at::Tensor> buffers;       ///< those of a module that all replicas call
+  std::vector<at::Tensor> buffers;       ///< of a module that all replicas call
 
-  /// What gradients are wanted for: arguments, then parameters.
+  /// The tensors that need gradients: arguments, then parameters.
   struct Variable {
     at::Tensor tensor;
     bool scattered = false;  ///< gradients of the parts are joined; otherwise added
@@ -33,18 +33,18 @@ struct ReplicaCall final : torch::CustomClassHolder {
   std::vector<Variable> variables;
 
   struct Replica {
-    std::vector<at::Tensor> outputs;           ///< with the replica's graph behind them
+    std::vector<at::Tensor> outputs;           ///< with the replica's graph
     std::vector<ReplicaModules::Leaf> leaves;  ///< .parameter: index in variables
   };
   std::vector<Replica> replicas;
-  bool used_up = false;  ///< a backward ran that did not keep the graph
+  bool used_up = false;  ///< a backward that did not keep the graph has run
 
-  /// What gather() found of one output.
+  /// One output, as checked by gather().
   struct Output {
     bool defined = false;
-    bool scalar = false;  ///< without dimensions: the replica's number is its place
+    bool scalar = false;  ///< without dimensions: the replica's number is its index
     bool differentiable = false;
-    std::vector<std::int64_t> begins = {};  ///< per replica: the first of its rows in the joined tensor
+    std::vector<std::int64_t> begins = {};  ///< per replica: its first row in the joined tensor
   };
   std::vector<Output> outputs;
 };

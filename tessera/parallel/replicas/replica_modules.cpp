@@ -28,10 +28,10 @@ void require_same(const Named& first, const Named& other, const char* what) {
   for (const auto& item : first) {
     const at::Tensor* const found = other.find(item.key());
     const std::string name = concat(what, " '", item.key(), "'");
-    if (found == nullptr) throw InputError(concat("DataParallel: a replica has no ", name, " as the module has"));
+    if (found == nullptr) throw InputError(concat("DataParallel: a replica lacks ", name, " of the module"));
     if (item->sizes() != found->sizes() || item->scalar_type() != found->scalar_type())
       throw InputError(concat("DataParallel: ", name, " is ", shape_text(*item), " in the module and ",
-                              shape_text(*found), " in a replica; `make` must make the same architecture"));
+                              shape_text(*found), " in a replica; `make` must create the same architecture"));
   }
   if (first.size() != other.size())
     throw InputError(
@@ -51,7 +51,7 @@ std::shared_ptr<torch::nn::Module> clone_to(const torch::nn::Module& module, c10
   }
 }
 
-/// The values do not matter: neither memory nor random numbers are spent on them.
+/// Built without memory or random numbers, since the values do not matter.
 std::shared_ptr<torch::nn::Module> make_empty(const DataParallelOptions& options) {
   at::Generator generator = at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
   const at::Tensor state = generator.get_state();
@@ -66,7 +66,7 @@ std::shared_ptr<torch::nn::Module> make_empty(const DataParallelOptions& options
   return made;
 }
 
-/// Sub-modules in the order of registration, parents first: train() also sets what is below.
+/// Visits sub-modules in registration order, parents first, because train() also sets the descendants.
 void copy_modes(const torch::nn::Module& from, torch::nn::Module& to) {
   const auto sources = from.modules(/*include_self=*/false);
   const auto targets = to.modules(/*include_self=*/false);
@@ -80,7 +80,7 @@ void copy_modes(const torch::nn::Module& from, torch::nn::Module& to) {
 std::vector<c10::Device> replica_devices(const torch::nn::Module& module, const DataParallelOptions& options) {
   if (options.replicas < 0 || options.threads_per_replica < 0)
     throw InputError(concat("DataParallel: replicas is ", options.replicas, " and threads_per_replica ",
-                            options.threads_per_replica, "; both are numbers from 0 (choose) up"));
+                            options.threads_per_replica, "; both must be >= 0 (0: choose automatically)"));
   const auto tensors = module.parameters().empty() ? module.buffers() : module.parameters();
   c10::Device home = tensors.empty() ? c10::Device(c10::kCPU) : tensors.front().device();
   std::vector<c10::Device> devices = options.devices;
@@ -97,11 +97,11 @@ std::vector<c10::Device> replica_devices(const torch::nn::Module& module, const 
   }
   if (options.replicas > 0 && devices.size() != static_cast<std::size_t>(options.replicas))
     throw InputError(
-        concat("DataParallel: replicas is ", options.replicas, " and there are ", devices.size(), " devices"));
+        concat("DataParallel: replicas is ", options.replicas, " but there are ", devices.size(), " devices"));
   if (devices.size() > 1)
     for (std::size_t i = 0; i < devices.size(); ++i)
       if (!devices[i].is_cpu() && std::count(devices.begin(), devices.end(), devices[i]) > 1)
-        throw InputError(concat("DataParallel: device ", devices[i].str(), " stands twice in the list of devices"));
+        throw InputError(concat("DataParallel: device ", devices[i].str(), " appears twice in the list of devices"));
   for (const auto& item : module.named_parameters())
     if (item->device() != devices.front())
       throw InputError(concat("DataParallel: parameter '", item.key(), "' is on ", item->device().str(),
@@ -194,7 +194,7 @@ void ReplicaModules::synchronize(bool records_gradients) {
         target.copy_(*item, /*non_blocking=*/true);
     }
   }
-  stale_ = records_gradients;  // an optimizer may write behind the version counters
+  stale_ = records_gradients;  // an optimizer may write without changing the version counters
   copied_versions_ = now;
 }
 

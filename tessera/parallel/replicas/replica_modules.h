@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The modules that replicas call: one and the same for all (teams of the CPU), or one each (devices, or a factory).
+/// The modules that replicas call: one shared by all (teams on the CPU), or one each (devices, or a factory).
 
 #include <torch/nn/module.h>
 
@@ -13,12 +13,13 @@
 
 namespace tessera::parallel {
 
-/// The devices of all replicas, from the options: one per replica, the first the module's. Throws InputError.
+/// The devices of all replicas, from the options: one per replica, the module's first. Throws InputError.
 std::vector<c10::Device> replica_devices(const torch::nn::Module& module, const DataParallelOptions& options);
 
 class ReplicaModules {
  public:
-  /// Makes the others. Throws InputError when one differs from the first in names, shapes or dtypes, or cannot be made.
+  /// Creates the other replicas. Throws InputError when one differs from the first in names, shapes or dtypes, or
+  /// cannot be created.
   ReplicaModules(std::shared_ptr<torch::nn::Module> first, std::vector<c10::Device> devices,
                  const DataParallelOptions& options);
 
@@ -30,19 +31,21 @@ class ReplicaModules {
   /// All replicas call the first module.
   bool shared() const { return own_.empty(); }
 
-  /// A trained tensor of a replica, and which parameter of the first module its gradient belongs to.
+  /// A trained tensor of a replica, and the index of the first module's parameter that its gradient belongs to.
   struct Leaf {
     at::Tensor tensor;
     std::size_t parameter;
   };
   /// The first module's parameters that require grad, tied ones once.
   std::vector<at::Tensor> trained() const;
-  /// A replica's tensors that stand for `trained` (= trained()), each once; more where only the first module ties.
+  /// A replica's tensors that correspond to `trained` (= trained()), each once; more if only the first module ties
+  /// them.
   std::vector<Leaf> leaves(int replica, const std::vector<at::Tensor>& trained) const;
 
-  /// Before a call: replicas of their own get the first one's values, modes (train, eval) and requires_grad.
+  /// Before a call: copies the first module's values, modes (train, eval) and requires_grad to replicas with their own
+  /// modules.
   void synchronize(bool records_gradients);
-  /// The next call copies parameters.
+  /// Makes the next call copy the parameters.
   void refresh() { stale_ = true; }
 
  private:
@@ -50,7 +53,8 @@ class ReplicaModules {
 
   std::shared_ptr<torch::nn::Module> first_;
   std::vector<c10::Device> devices_;
-  std::vector<std::shared_ptr<torch::nn::Module>> own_;  // modules of replicas 1, 2, ...; empty: all call first_
+  std::vector<std::shared_ptr<torch::nn::Module>> own_;  // modules of replicas 1, 2, ...; empty: all replicas call
+                                                         // first_
   bool stale_ = true;
   std::vector<std::uint32_t> copied_versions_;
 };

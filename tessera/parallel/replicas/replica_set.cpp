@@ -21,8 +21,8 @@
 namespace tessera::parallel {
 namespace {
 
-/// The seed of one call, drawn when the first replica needs a random number, so that a call without any draws nothing.
-/// Whoever comes first, it is the same number.
+/// The seed of one call, drawn when a replica first needs a random number, so that a call without any draws nothing.
+/// The number does not depend on which replica comes first.
 class CallKey {
  public:
   CallKey() : source_(thread_generator(c10::Device(c10::kCPU))) {}
@@ -41,7 +41,7 @@ class CallKey {
   std::uint64_t key_ = 0;
 };
 
-/// A tensor that requires grad and is neither an argument nor a parameter would lose its gradient.
+/// Refuses a tensor that requires grad and is neither an argument nor a parameter, because its gradient would be lost.
 void require_known_leaves(const ReplicaCall::Replica& replica) {
   std::unordered_set<const c10::TensorImpl*> known;
   for (const auto& leaf : replica.leaves) known.insert(leaf.tensor.unsafeGetTensorImpl());
@@ -72,13 +72,13 @@ struct ReplicaSet::Impl {
 
   std::vector<at::Tensor> run(const pieces::Collected& inputs, const Body& body);
 
-  /// The part of replica `number`, and its leaves for what gradients are wanted for.
+  /// The part of replica `number`; appends its leaves that need gradients.
   pieces::Part part(const pieces::Collected& inputs, const ReplicaCall& call, int number, std::int64_t first,
                     std::vector<ReplicaModules::Leaf>& leaves) const;
 
   ReplicaModules modules;
   c10::Device output_device;
-  std::shared_ptr<ReplicaTeams> teams;  // none for one replica
+  std::shared_ptr<ReplicaTeams> teams;  // null for one replica
   bool leaves_checked = false;
 };
 
@@ -98,7 +98,7 @@ pieces::Part ReplicaSet::Impl::part(const pieces::Collected& inputs, const Repli
       mine = mine.to(modules.device(number));
     }
     if (wanted) {
-      // A view of somebody's tensor would not be a leaf.
+      // A view of the caller's tensor would not be a leaf.
       mine = mine.detach().requires_grad_();
       leaves.push_back({mine, variable++});
     }
@@ -108,7 +108,7 @@ pieces::Part ReplicaSet::Impl::part(const pieces::Collected& inputs, const Repli
 }
 
 std::vector<at::Tensor> ReplicaSet::Impl::run(const pieces::Collected& inputs, const Body& body) {
-  at::RecordFunction span(at::RecordScope::FUNCTION);  // in profiles, under PyTorch's name
+  at::RecordFunction span(at::RecordScope::FUNCTION);  // appears in profiles under PyTorch's name
   if (span.isActive()) span.before("DataParallel.forward");
   if (!teams) {
     pieces::Part all;
@@ -182,7 +182,7 @@ std::vector<at::Tensor> ReplicaSet::Impl::run(const pieces::Collected& inputs, c
 }
 
 ReplicaSet::ReplicaSet(std::shared_ptr<torch::nn::Module> module, DataParallelOptions options) {
-  if (!module) throw InputError("DataParallel: there is no module (nullptr)");
+  if (!module) throw InputError("DataParallel: the module is nullptr");
   impl_ = std::make_shared<Impl>(module, options);
 }
 ReplicaSet::~ReplicaSet() = default;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What DataParallel stands on: replicas of one module, run at the same time, with one node of autograd around them.
+/// The core of DataParallel: replicas of one module, run concurrently, behind one autograd node.
 
 #include <torch/nn/module.h>
 
@@ -16,28 +16,28 @@
 
 namespace tessera::parallel {
 
-/// How many replicas of a module, and where.
+/// Number of replicas of a module, and their devices.
 struct DataParallelOptions {
-  /// 0: one per device; on the CPU as many as LibTorch has intra-op threads (at::get_num_threads()). 1: the module
-  /// itself on the calling thread, as if it were called directly.
+  /// 0: one per device; on the CPU one per intra-op thread of LibTorch (at::get_num_threads()). 1: the module itself on
+  /// the calling thread, as if it were called directly.
   int replicas = 0;
-  /// Intra-op threads of each team, on the CPU. 0: the caller's shared out, at least 1.
+  /// Intra-op threads of each team, on the CPU. 0: the caller's threads divided among the teams, at least 1.
   int threads_per_replica = 0;
-  /// Where the replicas compute; the first holds the module. Empty: all on the module's device.
+  /// The replicas' devices; the first holds the module. Empty: all on the module's device.
   std::vector<c10::Device> devices = {};
-  /// Where outputs are gathered; empty: the first device.
+  /// The device that receives the outputs; empty: the first device.
   std::optional<c10::Device> output_device = {};
-  /// Makes another module like the first (its values do not matter). Called replicas - 1 times, at construction,
-  /// without memory for parameters. For modules that keep state of their own in forward, and for devices when there is
-  /// no clone().
+  /// Creates another module like the first (its values do not matter). Called replicas - 1 times, at construction,
+  /// without memory for parameters. For modules that keep their own state in forward, and for devices when the module
+  /// has no clone().
   std::function<std::shared_ptr<torch::nn::Module>()> make = {};
 };
 
-/// Rows per part: ceil(rows / parts) each, the last one fewer, empty ones left out; {0} for no rows.
+/// Rows per part: ceil(rows / parts) each, the last part with fewer, without empty parts; {0} for no rows.
 std::vector<std::int64_t> chunk_rows(std::int64_t rows, int parts);
 
-/// The mean over all rows, 0-dimensional, of means over the rows of each part: sum of per_replica[r] * rows[r] / rows.
-/// `per_replica` [R] is what a call with `rows` rows on `replicas` replicas returns. Throws Error when R does not fit.
+/// Mean over all rows, 0-dimensional, from the means over each part's rows: sum of per_replica[r] * rows[r] / rows.
+/// `per_replica` [R] is the result of a call with `rows` rows on `replicas` replicas. Throws Error when R does not fit.
 at::Tensor mean_over_rows(const at::Tensor& per_replica, std::int64_t rows, int replicas);
 
 /// Replicas of one module in one process.
@@ -48,8 +48,8 @@ class ReplicaSet {
   ~ReplicaSet();
   ReplicaSet(ReplicaSet&&) noexcept;
 
-  /// What a replica does: called on its team, with its number, module and part of the inputs; returns its output
-  /// tensors, which must be as many on every replica, defined or not on all of them alike.
+  /// One replica's work: called on its team with its number, module and part of the inputs; returns its output tensors,
+  /// which must be equally many, and defined or undefined alike, on every replica.
   using Body = std::function<std::vector<at::Tensor>(int replica, torch::nn::Module& module, pieces::Part& part)>;
   /// The outputs, gathered and differentiable.
   std::vector<at::Tensor> run(const pieces::Collected& inputs, const Body& body);

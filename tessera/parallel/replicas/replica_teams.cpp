@@ -50,7 +50,7 @@ void ReplicaTeams::run(int replicas, const std::function<void(int)>& work,
   std::vector<std::future<void>> running;
   for (int r = 0; r < replicas; ++r)
     running.push_back(teams_[static_cast<std::size_t>(r)]->start([this, r, &work] {
-      // What autocast keeps of a weight is part of a graph, and belongs to one replica's.
+      // Autocast would cache the cast of a weight with the graph of whichever replica made it.
       at::autocast::set_autocast_cache_enabled(false);
       const c10::OptionalDeviceGuard guard(device(r).is_cpu() ? std::nullopt : std::optional(device(r)));
       work(r);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Who works for the replicas: a team each, with a random stream each. Outlives the calls, and the ReplicaSet as long
+/// The replicas' workers: one team and one random stream each. Outlives the calls, and outlives the ReplicaSet as long
 /// as a graph needs it for its backward.
 
 #include <ATen/core/Generator.h>
@@ -24,9 +24,9 @@ class ReplicaTeams {
   int threads_per_replica() const { return teams_.front()->threads(); }
   const at::Generator& generator(int replica) const { return generators_[static_cast<std::size_t>(replica)]; }
 
-  /// work(replica) for the first `replicas` at once, on their teams, in the caller's state (ThreadTeam::start) and with
-  /// their device current. After all have ended: throws an Error that names every one that failed, as `name(replica)`
-  /// says ("replica 1 of 2"), the first one nested (InputError when all are).
+  /// Runs work(replica) for the first `replicas` replicas concurrently, on their teams, in the caller's state
+  /// (ThreadTeam::start) and with their device current. After all have finished: throws an Error that names every one
+  /// that failed by `name(replica)` ("replica 1 of 2"), with the first one nested (InputError when all are).
   void run(int replicas, const std::function<void(int)>& work, const std::function<std::string(int)>& name);
 
  private:

@@ -17,8 +17,8 @@ data::Batch RowsOf<data::Batch>::to(data::Batch rows, c10::Device device) {
 std::int64_t RowsOf<data::Batch>::rows(const data::Batch& batch) { return batch.ids.size(0); }
 
 data::Batch RowsOf<data::Batch>::slice(const data::Batch& batch, std::int64_t first, std::int64_t count) {
-  if (batch.images.defined())  // a batch does not say which row an image is of
-    throw InputError("DataParallel does not divide a batch with images: give each process its rows (DDP)");
+  if (batch.images.defined())  // a batch does not record which row an image belongs to
+    throw InputError("DataParallel cannot divide a batch with images: give each process its own rows (DDP)");
   const std::int64_t length = batch.ids.size(1);
   data::Batch part;
   part.ids = batch.ids.narrow(0, first, count);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// DataParallel cuts a data::Batch between rows:
+/// DataParallel cuts a data::Batch by rows:
 ///
 ///   tessera::DataParallel dp(model, {.replicas = 2});            // a models::CausalLm
 ///   auto losses = dp.call([&](models::CausalLm& m, const data::Batch& part) { return m.loss(part, scale); }, batch);
@@ -14,8 +14,8 @@ namespace tessera::parallel {
 template <>
 struct RowsOf<data::Batch> {
   static std::int64_t rows(const data::Batch& batch);
-  /// Views of the rows' tensors; all counts are those of the rows. A batch on a device is waited for: leave it on the
-  /// host, and each replica gets its rows only.
+  /// Views of the rows' tensors; all counts are those of the rows. A batch on a device forces a host synchronization:
+  /// leave it on the host, and each replica copies only its rows.
   static data::Batch slice(const data::Batch& batch, std::int64_t first, std::int64_t count);
   static data::Batch to(data::Batch rows, c10::Device device);
 };

@@ -13,13 +13,13 @@
 namespace tessera::parallel {
 
 ThreadTeam::ThreadTeam(const std::string& name, int intra_op_threads) : intra_op_threads_(intra_op_threads) {
-  TESSERA_CHECK(intra_op_threads > 0, "a team needs a thread");
-  // set_num_threads() is of the calling thread for OpenMP and MKL, but also what threads that never asked get: put
-  // back.
+  TESSERA_CHECK(intra_op_threads > 0, "a team needs at least one thread");
+  // set_num_threads() applies to the calling thread for OpenMP and MKL, but also becomes the default of threads that
+  // have not asked yet; restored below.
   const int here = at::get_num_threads();
   thread_ = comm::quiet_thread(name.c_str(), [this] { loop(); });
   start([this] {
-    at::get_num_threads();  // a thread takes over the process's number when it first asks: before it gets its own
+    at::get_num_threads();  // a thread adopts the process's number on its first query, so query before setting its own
     at::set_num_threads(intra_op_threads_);
   }).get();
   at::set_num_threads(here);
@@ -41,7 +41,7 @@ std::future<void> ThreadTeam::start(std::function<void()> work) {
       [work = std::move(work), state = at::ThreadLocalState(), floating_point, rounding = nn::rounding()] {
         std::fesetenv(&floating_point);
         const at::ThreadLocalStateGuard guard(state);
-        nn::set_rounding(rounding);  // the thread is the team's own
+        nn::set_rounding(rounding);  // the thread belongs to the team, so nothing is restored
         work();
       });
   std::future<void> done = task.get_future();

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A thread with an intra-op thread pool of its own: a "device" of the CPU.
+/// A thread with its own intra-op thread pool: a "device" on the CPU.
 
 #include <condition_variable>
 #include <functional>
@@ -11,20 +11,20 @@
 
 namespace tessera::parallel {
 
-/// Does one piece of work after the other on its own thread. LibTorch's operators run there with `intra_op_threads`
-/// threads of OpenMP and MKL, whatever the rest of the process has. Make teams on one thread; its own number of threads
-/// stays.
+/// Runs one task after another on its own thread. LibTorch's operators run there with `intra_op_threads` OpenMP and MKL
+/// threads, whatever the rest of the process uses. Create teams on one thread; that thread's own number of threads does
+/// not change.
 class ThreadTeam {
  public:
-  /// `name`: for top and debuggers, at most 15 characters.
+  /// `name`: shown in top and debuggers, at most 15 characters.
   ThreadTeam(const std::string& name, int intra_op_threads);
-  /// Waits for what was started.
+  /// Waits for started work.
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   /// Starts `work` in the caller's state: LibTorch's (grad mode, inference mode, autocast, profiler) and the
-  /// floating-point environment (denormals). The future throws what it throws.
+  /// floating-point environment (denormals). The future rethrows its exceptions.
   [[nodiscard]] std::future<void> start(std::function<void()> work);
   int threads() const { return intra_op_threads_; }
 

@@ -29,7 +29,7 @@ using parallel::FlatGroup;
 using parallel::GroupPlan;
 using parallel::NamedTensor;
 
-/// A module's buffers, one that is registered twice once.
+/// A module's buffers, each once.
 std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
   std::vector<NamedTensor> result;
   std::set<const void*> seen;
@@ -39,7 +39,7 @@ std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
   return result;
 }
 
-/// A BatchNorm's statistics stay: it computes in their type.
+/// BatchNorm statistics are not converted: a BatchNorm computes in their type.
 void convert_buffers(const torch::nn::Module& module, at::ScalarType dtype) {
   module.apply([&](const torch::nn::Module& each) {
     if (parallel::is_batch_norm(each)) return;
@@ -95,7 +95,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
   if (options_.buffer_dtype) convert_buffers(module_, *options_.buffer_dtype);
 }
 
-/// The parameters go first: they must not call an engine that is gone.
+/// The parameters are released first, since they must not call a destroyed engine.
 Sharded::Impl::~Impl() {
   listening_ = {};
   hooks_.clear();
@@ -104,7 +104,7 @@ Sharded::Impl::~Impl() {
   groups_.clear();
 }
 
-/// Everyone gets rank 0's values; hashes prove it where the values stay whole.
+/// Sends rank 0's values to all ranks; hashes verify equality where the values stay whole.
 void Sharded::Impl::share_values() {
   if (options_.sync_module_states)
     parallel::broadcast_tensors(context_.data_parallel, tensors_of(parameters_.parameters));
@@ -112,8 +112,8 @@ void Sharded::Impl::share_values() {
   broadcast_buffers();
 }
 
-/// Parameters that stay the module's own (all where nothing is sharded, frozen ones of ZeRO-1 and ZeRO-2, ignored
-/// ones): memory, values from the caller's `load`, rank 0's for everyone.
+/// Parameters that are not managed (all where nothing is sharded, frozen ones of ZeRO-1 and ZeRO-2, ignored ones):
+/// allocates memory, loads values with the caller's `load`, and broadcasts rank 0's.
 void Sharded::Impl::fill_unmanaged(bool sync) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> own, deferred_ones;
@@ -136,7 +136,7 @@ void Sharded::Impl::fill_unmanaged(bool sync) {
   if (sync && !own.empty()) parallel::broadcast_tensors(context_.data_parallel, own);
 }
 
-/// Buffers of a module that was constructed without memory are the host's.
+/// Buffers of a module that was constructed without memory are on the host.
 void Sharded::Impl::move_deferred_buffers() {
   const c10::Device device = context_.data_parallel.device();
   const bool deferred = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
@@ -157,15 +157,13 @@ void Sharded::Impl::make_reducer() {
   const bool alone = context_.data_parallel.size() == 1 && options_.logical_shards == 0;
   for (std::size_t i = 0; i < parameters_.parameters.size(); ++i) {
     if (!parameters_.parameters[i].tensor.requires_grad()) continue;
-    if (alone && !parameters_.shared_by_experts[i])
-      continue;  // nothing happens to its gradient: autograd's is the result
+    if (alone && !parameters_.shared_by_experts[i]) continue;  // its gradient is not reduced: autograd's is the result
     trained.push_back(parameters_.parameters[i]);
     if (!units.empty()) sizes.unit_of.push_back(units[i]);
     sizes.shared_by_experts.push_back(parameters_.shared_by_experts[i]);
   }
   if (trained.empty()) return;
-  // Half the bytes on the wire is a compression to the reducer. fp64 stays what it is, as where gradients are
-  // scattered.
+  // For the reducer, half the bytes on the wire is a compression. fp64 is not converted, as with scattered gradients.
   std::shared_ptr<parallel::Compression> compression = options_.compression;
   const bool any_fp64 = std::any_of(trained.begin(), trained.end(),
                                     [](const NamedTensor& p) { return p.tensor.scalar_type() == at::kDouble; });
@@ -193,7 +191,7 @@ parallel::GradientReducerOptions Sharded::Impl::reducer_options(
           .before = options_.before_reduction};
 }
 
-/// Hooks the gradients of all trained parameters, and the begin and end of every backward.
+/// Installs hooks on the gradients of all trained parameters and on the begin and end of every backward.
 void Sharded::Impl::listen() {
   const std::vector<at::Tensor> parameters = gradients_->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i)
@@ -253,7 +251,7 @@ void Sharded::Impl::make_groups() {
                                                                                  : layout::BackwardPrefetch::none,
           .prefetch_depth = options_.limit_all_gathers ? 1 : 3});
 
-  // In the order in which gradients will roughly be complete: the last unit first, the root and what lies everywhere
+  // In the approximate order in which gradients are completed: the last unit first; the root and units that stay whole
   // last.
   std::vector<FlatGroup*> trained;
   const auto add = [&](bool late) {
@@ -296,8 +294,8 @@ void Sharded::Impl::list_local_parts() {
   }
 }
 
-/// Parameters may be parts already (tensor parallelism): they say so themselves, and their local parts do from now on.
-/// Those that an earlier stage holds, too, are counted there.
+/// Parameters may already be parts (tensor parallelism): they carry this information, and their local parts get it
+/// here. Parameters that an earlier stage also holds are counted there.
 void Sharded::Impl::find_cuts() {
   std::map<std::string, const at::Tensor*> parameters;
   for (const NamedTensor& p : parameters_.parameters) {
@@ -314,11 +312,11 @@ void Sharded::Impl::find_cuts() {
   for (const std::string& name : options_.held_by_earlier_stage)
     if (!parameters.contains(name))
       throw InputError(concat("sharding: held_by_earlier_stage names '", name,
-                              "', which is no parameter of this stage; leave it out"));
+                              "', which is not a parameter of this stage; remove it"));
 }
 
 void Sharded::Impl::require_alive() const {
-  if (failed_) throw Error(concat("sharding: this rank failed before and has parted from the others: ", failure_));
+  if (failed_) throw Error(concat("sharding: this rank failed before and is out of step with the others: ", failure_));
 }
 
 void Sharded::Impl::fail(std::exception_ptr cause) {
@@ -328,7 +326,7 @@ void Sharded::Impl::fail(std::exception_ptr cause) {
   } catch (const std::exception& error) {
     failure_ = error.what();
   } catch (...) {
-    failure_ = "an exception that is no std::exception";
+    failure_ = "an exception that is not a std::exception";
   }
 }
 
@@ -349,32 +347,32 @@ void Sharded::Impl::execute(const layout::Residency::Actions& actions) {
 
 constexpr const char* stepped_in_scope =
     "sharding: an optimizer (or load_parameters) changed the shards while a tessera::unsharded scope holds whole "
-    "parameters, whose values are those from before; "
+    "parameters, whose values are now outdated; "
     "end the scope before optimizer.step()";
 
-/// An operator changes a local part: what is gathered is out of date from now on.
+/// Called when an operator changes a local part, which makes gathered parameters outdated.
 void Sharded::Impl::shards_written() {
   const std::lock_guard lock(mutex_);
   context_.shard_version.bump();
   if (!failed_ && residency_ && scopes_ == 0 && !residency_->in_backward()) execute(residency_->release_all());
 }
 
-/// An optimizer changed the shards: what is gathered is out of date. (Not during backward, which needs what forward
-/// used.) Our own optimizers write through raw pointers and count versions; somebody else's may not, so a reduction
-/// outside of no_sync() counts, too.
+/// Drops gathered parameters after an optimizer changed the shards. (Not during backward, which needs the values that
+/// forward used.) Our own optimizers write through raw pointers and count versions; others may not, so a reduction
+/// outside of no_sync() also counts as a change.
 void Sharded::Impl::expire_if_changed() {
   const std::uint32_t version = context_.shard_version.current_version();
   if ((version == seen_version_ && !may_have_stepped_) || residency_->in_backward()) return;
   if (scopes_ > 0 && version != seen_version_) throw Error(stepped_in_scope);
-  if (scopes_ > 0) return;  // the scope's values are what the user asked for
+  if (scopes_ > 0) return;  // the scope's values are those that the user asked for
   seen_version_ = version;
   may_have_stepped_ = false;
   execute(residency_->release_all());
 }
 
-/// data_dependent: every rank says which units it needs; what anyone needs all gather. One such exchange of a rank
-/// belongs to one of every other, whatever they are doing: a rank that is ahead, in backward say, serves one that is
-/// behind. Returns how many ranks have nothing left to ask for.
+/// data_dependent: every rank sends the units it needs, and all ranks gather a unit that any rank needs. Each exchange
+/// of a rank matches one of every other rank, whatever they are doing: a rank that is ahead, for example in backward,
+/// serves one that is behind. Returns the number of ranks that have no more requests.
 int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool done) {
   std::vector<std::int32_t> asked(plan_.units.size() + 1);  // ranks that want each unit; ranks that are done
   for (const std::size_t unit : wanted) asked[unit] = 1;
@@ -393,7 +391,7 @@ int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool d
   return asked.back();
 }
 
-/// Serves the others until nobody needs anything more in this step.
+/// Serves the other ranks until none of them needs anything more in this step.
 void Sharded::Impl::end_requests() {
   if (!options_.data_dependent) return;
   while (exchange_requests({}, true) < context_.shards.size()) {
@@ -415,7 +413,7 @@ void Sharded::Impl::enter(std::span<const std::size_t> units, bool writes, const
   if (writes && writable_ == 0)
     throw Error(concat(
         "sharding: operator ", op, " would change a whole parameter of unit '", plan_.units[units.front()].name,
-        "', which only a part of this rank holds; give optimizers sharded.parameters(), and change values inside "
+        "', of which this rank holds only a part; pass sharded.parameters() to optimizers, and change values inside "
         "tessera::unsharded(sharded, {.write_back = true})"));
   expire_if_changed();
   if (options_.data_dependent) {
@@ -433,7 +431,7 @@ void Sharded::Impl::leave(std::span<const std::size_t> units) noexcept {
   if (failed_) return;
   try {
     execute(actions);  // releases of present units: no collective
-  } catch (...) {      // noted by fail(); the next operator tells it
+  } catch (...) {      // recorded by fail(); the next operator throws it
   }
 }
 
@@ -460,7 +458,7 @@ void Sharded::Impl::backward_end() {
 void Sharded::Impl::after_reduction() {
   if (pauses_ == 0) {
     may_have_stepped_ = true;
-    // Raw readers, as torch::save is, shall not find values from before the optimizer's step.
+    // Raw readers, such as torch::save, must not see values from before the optimizer's step.
     if (residency_ && scopes_ == 0) execute(residency_->release_all());
   }
   check_frozen();
@@ -482,7 +480,7 @@ void Sharded::Impl::backward_failed() noexcept {
 void Sharded::Impl::pause(bool under_all_strategies) {
   if (options_.logical_shards > 0)
     throw InputError(concat("data parallelism: no_sync() with logical_shards = ", options_.logical_shards,
-                            ": in fixed order every micro-batch is reduced by itself; leave no_sync() out"));
+                            ": in fixed order every micro-batch is reduced separately; remove no_sync()"));
   ++pauses_;
   pauses_under_all_strategies_ += under_all_strategies;
 }
@@ -504,7 +502,7 @@ void Sharded::Impl::reduce() {
 void Sharded::Impl::zero_grad() {
   const std::lock_guard lock(mutex_);
   if (gradients_) gradients_->zero_grad();
-  if (plain())  // some, or all, may be nobody's business but autograd's
+  if (plain())  // some, or all, gradients may be managed only by autograd
     for (ShardedParameter& p : local_) p.local.mutable_grad().reset();
 }
 
@@ -513,7 +511,7 @@ void Sharded::Impl::hold(std::span<const std::size_t> units, bool writable) {
   require_alive();
   const c10::InferenceMode ordinary(false);
   expire_if_changed();
-  if (options_.data_dependent) execute(residency_->release_all());  // what is there may differ between ranks
+  if (options_.data_dependent) execute(residency_->release_all());  // the gathered units may differ between ranks
   execute(residency_->touch(units));
   writable_ += writable;
   ++scopes_;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The sharding engine behind tessera::Sharded: it executes what layout::Residency decides, when operators touch
+/// The sharding engine behind tessera::Sharded: it executes the decisions of layout::Residency when operators use
 /// managed parameters and when backward begins and ends. One mutex serialises everything; collectives start in the
 /// order of the events and run on the backend's own thread.
 ///
@@ -38,17 +38,19 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void backward_failed() noexcept override;
 
   void zero_grad();
-  /// Until resume(), backwards accumulate locally: under strategies that keep whole gradients (no_sync), or under all.
+  /// Until resume(), backward passes accumulate locally: under strategies that keep whole gradients (no_sync), or under
+  /// all.
   void pause(bool under_all_strategies = false);
   void resume(bool under_all_strategies = false);
   void reduce();
   double grad_norm();
   at::Tensor step_scalars(double max_norm);
   void scale_gradients(double factor);
-  /// `peers_can_read`: `held` are parts of the shards, read in place by peers; else copies are sent, a few at a time.
+  /// `peers_can_read`: `held` are parts of the shards, which peers read in place; otherwise copies are sent, a few at a
+  /// time.
   void deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep,
                bool peers_can_read) const;
-  /// Gathers and pins units until leave(); `writable`: operators may change the parameters meanwhile.
+  /// Gathers and pins units until release_held(); `writable`: operators may change the parameters meanwhile.
   void hold(std::span<const std::size_t> units, bool writable);
   void release_held(std::span<const std::size_t> units, bool write_back);
   std::vector<std::size_t> units_with(const std::vector<std::string>& names) const;
@@ -59,7 +61,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   ShardingMemory memory() const;
   [[noreturn]] void throw_not_finite(double norm);
 
-  /// Nothing is managed: the module's own parameters and gradients are what the user sees (DDP, or one rank).
+  /// Nothing is managed: the user sees the module's own parameters and gradients (DDP, or one rank).
   bool plain() const { return groups_.empty(); }
 
   torch::nn::Module& module_;
@@ -70,16 +72,16 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   parallel::WriteWatcher writes_{[this] { shards_written(); }};
   parallel::GroupingPlan plan_;
   std::vector<std::unique_ptr<parallel::FlatGroup>> groups_;
-  std::vector<ShardedParameter> local_;  ///< parts of trained parameters, in the order of registration
+  std::vector<ShardedParameter> local_;  ///< parts of trained parameters, in registration order
   std::vector<std::size_t> frozen_;      ///< indices into parameters_
-  comm::Group tensor_group_;   ///< the ranks of tp that hold the other parts of cut parameters; empty: none is cut
-  std::vector<bool> counted_;  ///< by local_: norms count this rank's values; others' are counted on another rank
+  comm::Group tensor_group_;   ///< the tp ranks that hold the other parts of cut parameters; empty: no parameter is cut
+  std::vector<bool> counted_;  ///< by local_: whether norms count this rank's values, rather than another rank's
   std::unique_ptr<parallel::GradientReducer> gradients_;  ///< null on one rank that shards nothing
   std::int64_t offloaded_bytes_ = 0;
 
  private:
   std::vector<optim::GradientPiece> gradient_pieces() const;
-  std::vector<comm::Group> norm_groups() const;  ///< over whose ranks, one after the other, squares are added up
+  std::vector<comm::Group> norm_groups() const;  ///< the groups over which squares are added, one after another
   void choose_groups();
   void share_values();
   void make_groups();
@@ -109,12 +111,12 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::mutex mutex_;
   std::optional<layout::Residency> residency_;  ///< empty: plain()
   std::uint32_t seen_version_ = 0;   ///< ShardingContext::shard_version when gathered parameters were last dropped
-  std::set<const void*> known_;      ///< the module's parameters when it was wrapped
-  std::vector<const void*> memory_;  ///< plain(): the parameters' addresses when their values were last compared
-  bool may_have_stepped_ = false;    ///< gradients were reduced since, so that an optimizer may have stepped
-  std::atomic<int> pauses_ = 0;      ///< guards that are alive
-  std::atomic<int> pauses_under_all_strategies_ = 0;  ///< those of them that are AccumulateLocally
-  int scopes_ = 0;                                    ///< unsharded scopes that are open
+  std::set<const void*> known_;      ///< the module's parameters at the time of wrapping
+  std::vector<const void*> memory_;  ///< plain(): the parameters' addresses at the last comparison of values
+  bool may_have_stepped_ = false;    ///< gradients were reduced since, so an optimizer may have stepped
+  std::atomic<int> pauses_ = 0;      ///< number of open guards
+  std::atomic<int> pauses_under_all_strategies_ = 0;  ///< of these, AccumulateLocally
+  int scopes_ = 0;                                    ///< number of open unsharded scopes
   int writable_ = 0;                                  ///< those in which parameters may be changed
   bool failed_ = false;                               ///< a collective of this engine failed: ranks are out of step
   std::string failure_;

@@ -1,4 +1,4 @@
-// What is asked of reduced gradients: their norm, their scale, where the first one came from that is not finite.
+// Operations on reduced gradients: their norm, their scale, and the origin of the first non-finite one.
 
 #include <tessera/parallel/sharding/engine.h>
 
@@ -60,7 +60,7 @@ void Sharded::Impl::scale_gradients(double factor) {
 void Sharded::Impl::throw_not_finite(double norm) {
   const std::string mine = gradients_ ? gradients_->first_not_finite() : "";
   const std::string place =
-      launch::read_text(comm::heartbeat().slot().place);  // in a mesh, where group ranks say little
+      launch::read_text(comm::heartbeat().slot().place);  // in a mesh, where group ranks mean little
   const std::string rank =
       place.empty() ? concat(context_.data_parallel.rank()) : concat(world().rank(), " (", place, ")");
   std::string found = mine.empty() ? "" : concat("on rank ", rank, " in '", mine, "'");

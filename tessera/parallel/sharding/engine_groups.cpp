@@ -1,4 +1,4 @@
-// The groups that the engine works with: ranks that divide parameters, and their replicas.
+// The groups of the engine: ranks that divide parameters, and their replicas.
 #include <tessera/parallel/sharding/engine.h>
 
 #include <tessera/base/error.h>
@@ -20,7 +20,7 @@ using parallel::NamedTensor;
 
 namespace {
 
-/// How many ranks of the group one host has. Collective.
+/// Number of the group's ranks on one host. Collective.
 int ranks_on_a_host(const comm::Group& group) {
   const std::int64_t host = world().rank() / world().local_size();
   const auto hosts = comm::all_gather_numbers(group, {host});
@@ -31,7 +31,8 @@ int ranks_on_a_host(const comm::Group& group) {
 
 void Sharded::Impl::choose_groups() {
   const comm::Group& all = context_.data_parallel;
-  int tensor = 1, shards = 1;  // parameters may be parts already (tensor parallelism), of so many ranks each
+  int tensor = 1, shards = 1;  // parameters may already be parts (tensor parallelism), each divided among this many
+                               // ranks
   for (const NamedTensor& p : parameters_.parameters)
     if (const parallel::TensorShard* const cut = parallel::cut_of(p.tensor)) tensor = cut->group().size();
   if (strategy_.shard_group == ShardGroup::all) shards = all.size();
@@ -39,7 +40,7 @@ void Sharded::Impl::choose_groups() {
   if (options_.shard_group_size > 0) shards = options_.shard_group_size;
   if (shards < 1 || all.size() % shards != 0)
     throw InputError(concat("sharding: the ", all.size(), " ranks of group '", all.name(),
-                            "' do not divide into shard groups of ", shards, " (shard_group_size); use a divisor"));
+                            "' cannot be divided into shard groups of ", shards, " (shard_group_size); use a divisor"));
   const auto alone = [&](const char* name) { return comm::Group(comm::make_local_backend(name, all.device())); };
   context_.shards = shards == all.size() ? all : shards == 1 ? alone("shard") : comm::Group();
   context_.replicas = shards == 1 && all.size() > 1 ? all : shards == all.size() ? alone("replica") : comm::Group();
@@ -47,9 +48,11 @@ void Sharded::Impl::choose_groups() {
   const int stages = options_.stages ? options_.stages.size() : 1;
   if (all.size() * tensor * stages != world().size())
     throw InputError(
-        "sharding: a hybrid strategy needs the group of all ranks, or all that hold the same stage and the same part "
+        "sharding: a hybrid strategy needs the group of all ranks, or of all ranks with the same stage and the same "
+        "part "
         "of tensor-parallel layers (other groups cannot be divided)");
-  // Other stages, parts and experts lie between the group's ranks, as the mesh has them: everyone tells its place.
+  // In the mesh, ranks of other stages, parts and experts are between the group's ranks, so every rank sends its
+  // position.
   const std::int64_t first = comm::all_gather_numbers(all, {world().rank()}).front().front();
   const auto places = comm::all_gather_numbers(world().group(), {first, all.rank()});
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<int>> shard_groups, replica_groups;
@@ -58,7 +61,8 @@ void Sharded::Impl::choose_groups() {
     shard_groups[{group, place / shards}].push_back(static_cast<int>(rank));
     replica_groups[{group, place % shards}].push_back(static_cast<int>(rank));
   }
-  // With ranks of cp in the group, or those that hold the same experts, the two lie along no single axis of the mesh.
+  // If the group includes cp ranks, or holds ranks with the same experts, shards and replicas follow no single mesh
+  // axis.
   const bool by_axis = all.name().find("cp") == std::string::npos && !all.name().starts_with("edp");
   const auto split = [&](const auto& groups, layout::Axis axis, const char* name) {
     std::vector<std::vector<int>> lists;

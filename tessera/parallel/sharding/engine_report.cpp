@@ -1,4 +1,4 @@
-// What the engine tells of itself: buckets, units, bytes, where a parameter lies.
+// The engine's reports about itself: buckets, units, bytes, and the location of a parameter.
 #include <tessera/parallel/sharding/engine.h>
 
 #include <ATen/ATen.h>
@@ -45,7 +45,7 @@ ShardingMemory Sharded::Impl::memory() const {
     result.shards += group->stays_whole() ? static_cast<std::int64_t>(group->whole().nbytes())
                                           : static_cast<std::int64_t>(group->shard().nbytes());
   const auto add_plain = [&](const NamedTensor& p) { result.shards += static_cast<std::int64_t>(p.tensor.nbytes()); };
-  // What lies in no group, as what is frozen where only gradients are divided, is whole on every rank.
+  // Parameters in no group, such as frozen ones where only gradients are divided, are whole on every rank.
   std::set<std::string> grouped;
   for (const auto& group : groups_)
     for (const FlatGroup::Member& m : group->members()) grouped.insert(m.name);
@@ -79,7 +79,7 @@ std::vector<std::size_t> Sharded::Impl::units_with(const std::vector<std::string
         units.insert(group->unit());
         found = true;
       }
-    for (const NamedTensor& p : parameters_.parameters) found = found || p.name == name;  // one that stays as it is
+    for (const NamedTensor& p : parameters_.parameters) found = found || p.name == name;  // an unmanaged parameter
     if (!found) {
       const auto near = nearest(name, known);
       throw InputError(concat("sharding: the module has no parameter '", name, "'",

@@ -19,7 +19,7 @@ bool is_same_memory(const at::Tensor& grad, const at::Tensor& place) {
 }
 
 at::Tensor FlatGradient::place_of(const at::Tensor& flat, const Member& member) const {
-  // Below autograd's view tracking: a tracked view would refuse the detach_() of Optimizer::zero_grad().
+  // Bypasses autograd's view tracking: a tracked view would refuse the detach_() of Optimizer::zero_grad().
   const at::AutoDispatchBelowADInplaceOrView untracked;
   return flat.as_strided(member.sizes, member.strides, flat.storage_offset() + member.offset);
 }
@@ -50,7 +50,7 @@ void FlatGradient::zero_in_buffer(const Member& member) {
   for (const at::Tensor& later_source : later_sources_) place_of(later_source, member).zero_();
 }
 
-/// Where nothing was reduced yet, or zero_grad() came since, results have undefined or old values.
+/// Results that have not been reduced yet, or not since zero_grad(), are undefined or outdated.
 void FlatGradient::zero_results_without_reduction() {
   for (const Member& m : members_)
     if (!m.reduced) m.result.zero_();

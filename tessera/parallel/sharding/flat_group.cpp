@@ -50,7 +50,7 @@ at::Tensor FlatGroup::own_slice(const at::Tensor& whole) const {
 at::Tensor FlatGroup::part_of(const at::Tensor& like_shard, std::size_t m) const {
   const Member& member = members_[m];
   const layout::Range part = layout::intersect({member.offset, member.offset + member.numel}, held_);
-  // Below autograd: a view that autograd tracks cannot be detached in place, as optimizers do with gradients.
+  // Below autograd: a tracked view cannot be detached in place, as optimizers do with gradients.
   const at::AutoDispatchBelowADInplaceOrView below;
   return like_shard.narrow(0, part.begin == part.end ? 0 : part.begin - held_.begin, part.end - part.begin);
 }
@@ -68,7 +68,7 @@ at::Tensor FlatGroup::gather_member(std::size_t m, const at::Tensor& part) const
   const layout::Range member{members_[m].offset, members_[m].offset + members_[m].numel};
   const auto options = part.options().requires_grad(false).device(context_.shards.device());
   const at::Tensor whole = at::empty({members_[m].numel}, options);
-  for (int rank = 0; rank < context_.shards.size(); ++rank) {  // in place: this is all the memory that it takes
+  for (int rank = 0; rank < context_.shards.size(); ++rank) {  // in place, so no further memory is needed
     const layout::Range held = layout::intersect(member, layout::shard_range(layout_, rank));
     if (held.begin == held.end) continue;
     const at::Tensor piece = whole.narrow(0, held.begin - member.begin, held.end - held.begin);
@@ -93,7 +93,7 @@ void FlatGroup::take_values() {
       *context_.materializer, unit_, layout_.padded, dtype_, device,
       concat(
           "the parameters of unit '", name_,
-          "' are sharded over ranks and not here now: an operator on them brings them back by itself, data_ptr() does "
+          "' are sharded over ranks and currently not in memory: operators gather them automatically, data_ptr() does "
           "not; read or save them inside tessera::unsharded(...), load with sharded.load_parameters()"));
   if (dtype_ != shard_dtype_) storage_->cast_inputs(true);
 
@@ -122,7 +122,7 @@ void FlatGroup::take_values() {
   if (stays_whole_) storage_->attach(whole_);
   parts_ = std::make_unique<LocalParts>(
       shard_, *context_.writes,
-      concat("this part of a parameter of unit '", name_, "' is gone: its sharding object was destroyed"));
+      concat("this part of a parameter of unit '", name_, "' no longer exists: its sharding object was destroyed"));
   for (Member& member : members_) {
     member.local = parts_->watched(member.local);
     member.local.unsafeGetTensorImpl()->set_version_counter(context_.shard_version);
@@ -140,7 +140,7 @@ FlatGroup::~FlatGroup() {
         ManagedStorage::abandon(member.parameter, at::full({}, std::numeric_limits<double>::quiet_NaN(),
                                                            at::TensorOptions(dtype_).device(shard_.device()))
                                                       .expand(member.sizes));
-  } catch (const std::exception&) {  // a process that ends after an error
+  } catch (const std::exception&) {  // a process that exits after an error
   }
 }
 
@@ -200,9 +200,10 @@ void FlatGroup::check_owned() const {
           "vector_to_parameters(), or an assignment); convert or move the module before it is sharded, load with "
           "sharded.load_parameters(), and change values inside tessera::unsharded(..., write_back)"));
     if (member.local.numel() > 0 && member.local.const_data_ptr() != member.memory)
-      throw Error(concat("sharding: the memory of this rank's part of '", member.name,
-                         "' was replaced (set_data() or vector_to_parameters() on sharded.parameters()), so that what "
-                         "an optimizer changes is no longer the module's; copy into the parts with copy_()"));
+      throw Error(
+          concat("sharding: the memory of this rank's part of '", member.name,
+                 "' was replaced (set_data() or vector_to_parameters() on sharded.parameters()), so an optimizer's "
+                 "changes would no longer reach the module; copy into the parts with copy_()"));
   }
 }
 

@@ -3,14 +3,15 @@
 /// parallel/sharding/: the sharding engine: parameters in flat buffers, gathered when they are used; gradients reduced
 /// to shards.
 ///
-/// One flat buffer of a unit: the places of its parameters, this rank's shard of them, and the whole buffer while it is
-/// gathered. Two forms:
+/// One flat buffer of a unit: the positions of its parameters, this rank's shard of them, and the whole buffer while it
+/// is gathered. Two forms:
 ///
-///   sharded                shard [padded / S] stays; whole [padded] comes from the pool, and goes back to it
+///   sharded                shard [padded / S] stays; whole [padded] is taken from the pool and returned to it
 ///   stays whole (ZeRO-1/2) whole [padded] stays; the shard is this rank's slice of it (with another compute
-///                          dtype: memory of its own)
+///                          dtype: separate memory)
 ///
-/// S = ranks of the shard group. All-gather writes the whole buffer in place; the module's parameters are views of it.
+/// S = ranks of the shard group. The all-gather writes the whole buffer in place; the module's parameters are views of
+/// it.
 
 #include <tessera/comm/group.h>
 #include <tessera/layout/flat.h>
@@ -30,7 +31,7 @@
 
 namespace tessera::parallel {
 
-/// What all flat groups of an engine share.
+/// State shared by all flat groups of an engine.
 struct ShardingContext {
   comm::Group data_parallel;    ///< all ranks: S x R
   comm::Group shards;           ///< the S ranks that hold the parts of one replica
@@ -40,10 +41,11 @@ struct ShardingContext {
   BufferPool pool;
   Materializer* materializer = nullptr;  ///< entered by every operator that reads whole parameters
   Materializer* writes = nullptr;        ///< entered by every operator on a local part
-  /// One version for all local parts: an optimizer that changes any of them in place is seen by one look.
+  /// One version counter for all local parts, so that an optimizer's in-place change of any of them is detected with
+  /// one check.
   c10::VariableVersion shard_version{0};
   std::optional<at::ScalarType> param_dtype = {};  ///< ShardingOptions::param_dtype
-  bool sync = false;                               ///< construction sends rank 0's values to all
+  bool sync = false;                               ///< construction broadcasts rank 0's values
   std::function<at::Tensor(at::IntArrayRef, at::TensorOptions)> allocate_shard = {};             ///< zero-filled
   std::function<bool(const std::string&, at::IntArrayRef, std::int64_t, at::Tensor)> load = {};  ///< ShardingOptions
 };
@@ -61,27 +63,28 @@ class FlatGroup {
     const void* memory = nullptr;        ///< address of `local`, for check_owned()
   };
 
-  /// Takes over the parameters: copies this rank's part (or loads it), makes them views of the managed storage.
-  /// Parameters hold their values, the same on all ranks, unless `load` provides them.
+  /// Takes over the parameters: copies (or loads) this rank's part and makes them views of the managed storage.
+  /// Parameters must hold their values, the same on all ranks, unless `load` provides them.
   FlatGroup(ShardingContext& context, const GroupPlan& plan, const ModuleParameters& module);
-  /// Parameters that the module still has become NaN, expanded without memory; restore() first to keep the values.
+  /// Parameters that still belong to the module become NaN, expanded without memory; call restore() first to keep the
+  /// values.
   ~FlatGroup();
   FlatGroup(const FlatGroup&) = delete;
   FlatGroup& operator=(const FlatGroup&) = delete;
 
   /// Starts the all-gather. Collective over the shard group.
   void start_gather();
-  /// Waits; the whole parameters can be read afterwards.
+  /// Waits for the gather; the whole parameters can be read afterwards.
   void finish_gather();
   /// Takes part in a gather whose result only other ranks need. Collective.
   void contribute();
-  /// Drops the whole parameters; where they stay, they cannot be read until the next gather.
+  /// Drops the whole parameters; where they stay whole, they cannot be read until the next gather.
   void drop();
-  /// Changes made to the whole buffer go into the shard. While present.
+  /// Writes changes of the whole buffer into the shard. Call while present.
   void write_back();
-  /// The parameters get ordinary memory with their values and leave the engine. While present.
+  /// Gives the parameters ordinary memory with their values and releases them from the engine. Call while present.
   void restore();
-  /// Throws Error naming a parameter, or a part of one, whose memory somebody replaced.
+  /// Throws Error that names a parameter, or a part of one, whose memory was replaced.
   void check_owned() const;
 
   const std::string& name() const { return name_; }
@@ -102,9 +105,10 @@ class FlatGroup {
 
   /// A plain view [n] of memory laid out like the shard: member `m`'s part of it.
   at::Tensor part_of(const at::Tensor& like_shard, std::size_t m) const;
-  /// [padded]: every rank's memory that is laid out like the shard, in its dtype. Collective over the shard group.
+  /// [padded]: gathers every rank's memory that is laid out like the shard, in its dtype. Collective over the shard
+  /// group.
   at::Tensor gather(const at::Tensor& like_shard) const;
-  /// The whole of member `m` (its sizes), of which every rank has its part. Collective.
+  /// Gathers the whole of member `m` (its sizes) from every rank's part. Collective.
   at::Tensor gather_member(std::size_t m, const at::Tensor& part) const;
 
  private:
@@ -120,10 +124,10 @@ class FlatGroup {
   layout::Range held_;
   std::vector<Member> members_;
   std::unique_ptr<ManagedStorage> storage_;
-  at::Tensor whole_;  ///< [padded] where it stays
+  at::Tensor whole_;  ///< [padded], where parameters stay whole
   at::Tensor shard_;
   std::unique_ptr<LocalParts> parts_;  ///< the local parts of the shard
-  at::Tensor gathering_;               ///< the buffer that a started gather fills
+  at::Tensor gathering_;               ///< the buffer of a gather in flight
   comm::Work work_;
 };
 

@@ -1,5 +1,5 @@
-// Whole parameters for the ranks that write them: every rank sends its pieces straight to the owners, nobody gathers
-// what it does not write. On one host a message is read where the shard lies.
+// Brings whole parameters to the ranks that write them: every rank sends its pieces directly to the owners, and no rank
+// gathers parameters that it does not write. On one host a message is read directly from the shard.
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -19,14 +19,14 @@ using parallel::FlatGroup;
 
 namespace {
 
-/// The trained members of the groups, by their place among the trained parameters.
+/// The trained members of the groups, by their index among the trained parameters.
 struct Managed {
   const FlatGroup* group;
   const FlatGroup::Member* member;
   std::size_t index;  // into named_parameters()
 };
 
-/// As Hugging Face's own writer orders them: wide elements first, then by name.
+/// In the order of Hugging Face's own writer: widest elements first, then by name.
 std::vector<std::size_t> in_writing_order(const std::vector<ShardedParameter>& parameters) {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -50,35 +50,35 @@ std::vector<Managed> managed_of(const FlatGroup& group, const std::map<const c10
   return managed;
 }
 
-/// Elements of a member that the r-th rank of the shard group holds, as a range of the flattened member.
+/// Elements of a member that rank r of the shard group holds, as a range of the flattened member.
 layout::Range piece_of(const FlatGroup& group, const FlatGroup::Member& member, int r) {
   const layout::Range common =
       layout::intersect({member.offset, member.offset + member.numel}, layout::shard_range(group.flat_layout(), r));
   return {common.begin - member.offset, common.end - member.offset};
 }
 
-/// Bytes of a message: it is still in the cache of the core that received it when it is copied on.
+/// Bytes of a message, chosen so that it is still in the receiving core's cache when it is copied on.
 constexpr std::int64_t message_bytes = std::int64_t{1} << 20;
 
 constexpr std::size_t copies_on_their_way = 4;
 
-/// piece [n] in messages: use(begin, count).
+/// Splits piece [n] into messages: use(begin, count).
 template <class Use>
 void in_messages(std::int64_t n, std::int64_t element_size, const Use& use) {
   const std::int64_t most = message_bytes / element_size;
   for (std::int64_t begin = 0; begin < n; begin += most) use(begin, std::min(most, n - begin));
 }
 
-/// This rank's pieces of what others own, to them, in delivery order.
+/// Sends this rank's pieces to their owners, in delivery order.
 class SendQueue {
  public:
   /// `pieces` in delivery order; `owners` within the shard group (outside of it: elsewhere in the job). At most
-  /// `most_messages` are on their way at a time: start() waits for the first of them.
+  /// `most_messages` are in flight at a time: start() waits for the first of them.
   SendQueue(const comm::Group& shards, const std::vector<at::Tensor>& pieces, const std::vector<int>& owners,
             std::size_t most_messages)
       : shards_(shards), pieces_(pieces), owners_(owners), most_messages_(most_messages) {}
 
-  /// Starts what precedes pieces[end]; what is read is not to change before finish().
+  /// Starts sending everything before pieces[end]; the memory must not change before finish().
   void start(std::size_t end) {
     for (; next_ < end; ++next_) {
       const int owner = owners_[next_];
@@ -148,7 +148,8 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
   for (const auto& group : groups_)
     if (group->trained())
       for (const Managed& m : managed_of(*group, places)) divided.emplace(m.index, m);
-  std::vector<std::size_t> order;  // what is delivered; `pieces` and `shard_owners` follow the divided ones
+  std::vector<std::size_t> order;  // parameters to deliver; `pieces` and `shard_owners` cover the divided ones, in the
+                                   // same order
   std::vector<at::Tensor> pieces;
   std::vector<int> shard_owners;
   for (const std::size_t i : in_writing_order(local_)) {
@@ -156,32 +157,32 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
     order.push_back(i);
     if (!divided.contains(i)) continue;
     pieces.push_back(held[i].detach().view({-1}));
-    shard_owners.push_back(owners[i] - (rank - own));  // the ranks of a shard group follow one another
+    shard_owners.push_back(owners[i] - (rank - own));  // the ranks of a shard group are consecutive
   }
-  // Shards are read where they lie: all messages are sent at once, so that nobody waits for a rank that is still busy
-  // with what it owns. Of other memory a message is a copy, so few are on their way. NCCL's messages between two ranks
-  // are done in the order in which both start them. In these cases each follows what precedes it in delivery order; as
-  // all ranks do, the first that is not done yet waits for nobody.
+  // Shards are read in place: all messages are sent at once, so that no rank waits for one that is still busy with its
+  // own parameters. For other memory a message is a copy, so few are in flight. NCCL processes messages between two
+  // ranks in the order in which both start them. In both cases each message follows all that precede it in delivery
+  // order; as all ranks do the same, the first unfinished one waits for nothing.
   const bool in_order = !peers_can_read || shards.capabilities().ordered_messages;
   SendQueue sends(shards, pieces, shard_owners,
                   peers_can_read ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
   if (!in_order) sends.start(pieces.size());
   at::Tensor message;
-  std::size_t next = 0;  // place in `pieces`
+  std::size_t next = 0;  // index in `pieces`
   for (const std::size_t i : order) {
     const auto found = divided.find(i);
-    if (found == divided.end()) {  // every rank has all of it
+    if (found == divided.end()) {  // every rank has the whole parameter
       if (owners[i] == rank) keep(i, 0, held[i].detach().view({-1}));
       continue;
     }
     const at::Tensor& mine = pieces[next++];
     if (in_order) sends.start(next);
     if (owners[i] != rank) continue;
-    if (found->second.member->numel == 0) {  // this rank of tp has none of it, and the others wait for that
+    if (found->second.member->numel == 0) {  // this tp rank has none of it, but the others expect the call
       keep(i, 0, mine);
       continue;
     }
-    for (int r = 0; r < shards.size(); ++r) {  // shards follow one another, so these pieces do, too
+    for (int r = 0; r < shards.size(); ++r) {  // shards are consecutive, so these pieces are, too
       const layout::Range piece = piece_of(*found->second.group, *found->second.member, r);
       if (r == own) {
         if (piece.end > piece.begin) keep(i, piece.begin, mine);

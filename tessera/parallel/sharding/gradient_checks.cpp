@@ -33,7 +33,7 @@ void check_gradient(const std::string& name, const at::Tensor& grad, at::ScalarT
 }
 
 bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check_finite) {
-  // Contiguous ones may differ in the strides of dimensions of size 1.
+  // Contiguous tensors may differ in the strides of dimensions of size 1.
   const bool alike =
       to.sizes() == from.sizes() && ((to.strides() == from.strides() && to.is_non_overlapping_and_dense()) ||
                                      (to.is_contiguous() && from.is_contiguous()));
@@ -41,7 +41,7 @@ bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check_finit
     float* const target = to.data_ptr<float>();
     const float* const source = from.const_data_ptr<float>();
     std::atomic<bool> finite = true;
-    constexpr std::int64_t grain = 1 << 16;  // as many threads as copy_() would take
+    constexpr std::int64_t grain = 1 << 16;  // as many threads as copy_() would use
     nn::parallel_for(0, from.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
       if (!kernels::copy_finite(target + begin, source + begin, end - begin))
         finite.store(false, std::memory_order_relaxed);

@@ -27,11 +27,10 @@ void GradientReducer::check_types() const {
     for (const FlatGradient::Member& member : flat.gradient->members()) {
       const at::ScalarType dtype = member.parameter.scalar_type();
       if (options_.reduction.fixed_order() && dtype != at::kFloat && dtype != at::kDouble)
-        throw InputError(
-            concat("data parallelism: parameter '", member.name, "' is ", c10::toString(dtype),
-                   ", and sums of such gradients would be rounded between micro-batches, differently for "
-                   "every number of ranks; with logical_shards the parameters are fp32 or fp64 (compute in "
-                   "bf16 under autocast)"));
+        throw InputError(concat("data parallelism: parameter '", member.name, "' is ", c10::toString(dtype),
+                                ", whose gradient sums would be rounded between micro-batches, differently for "
+                                "every number of ranks; with logical_shards use fp32 or fp64 parameters (compute in "
+                                "bf16 under autocast)"));
     }
 }
 
@@ -68,7 +67,7 @@ void GradientReducer::place(std::vector<std::unique_ptr<FlatGradient>> flats) {
   std::iota(order_.begin(), order_.end(), std::size_t{0});
 }
 
-/// Usually no gradients are kept, and the old memory is free before the new is taken.
+/// Usually no gradients are kept, and the old memory is freed before the new is allocated.
 void GradientReducer::rebuild() {
   std::vector<FlatGradient::Member> members;
   for (const NamedTensor& p : in_buckets_)
@@ -92,7 +91,7 @@ void GradientReducer::rebuild() {
 }
 
 void GradientReducer::begin(bool paused) {
-  if (touched_) return;  // our backward is running; this one is another thread's
+  if (touched_) return;  // our backward is already running; this one belongs to another thread
   const at::NoGradGuard no_grad;
   begun_by_ = std::this_thread::get_id();
   paused_ = paused;
@@ -108,8 +107,8 @@ void GradientReducer::begin(bool paused) {
     flat.started = false;
     pending_of_unit_[flat.gradient->unit()] += flat.pending;
   }
-  // The name is for the error that tells of a norm that is not finite. Once no gradient is in place it is that of a
-  // step which is over, whoever's zero_grad() ended it.
+  // The name is for the error about a non-finite norm. Once no gradients are in place, it refers to a finished step,
+  // whoever called zero_grad().
   if (!first_not_finite_.empty() && std::none_of(flats_.begin(), flats_.end(), [](const Flat& flat) {
         const auto& members = flat.gradient->members();
         return std::any_of(members.begin(), members.end(), [](const auto& m) { return m.given || m.reduced; });
@@ -117,7 +116,7 @@ void GradientReducer::begin(bool paused) {
     first_not_finite_.clear();
 }
 
-/// The first gradient of a backward tells which thread's backward is ours: gradients on the CPU arrive on the thread
+/// The first gradient of a backward identifies the thread of our backward: gradients on the CPU arrive on the thread
 /// that called backward, those of other devices on autograd's device threads.
 void GradientReducer::claim(const FlatGradient::Member& member) {
   const auto thread = std::this_thread::get_id();
@@ -142,7 +141,7 @@ void GradientReducer::on_gradient(std::size_t index) {
   if (flat.started)
     throw Error(concat("data parallelism: parameter '", member.name,
                        "' received a second gradient in one backward after the reduction of ", flat.gradient->name(),
-                       " had begun (re-entrant checkpointing of a layer that is used elsewhere, too)"));
+                       " had started (re-entrant checkpointing of a layer that is also used elsewhere)"));
   if (flat.gradient->needs_memory()) bound_memory();
   if (!flat.gradient->take_gradient(m, options_.check_finite) && first_not_finite_.empty())
     first_not_finite_ = member.name;
@@ -154,7 +153,8 @@ void GradientReducer::on_gradient(std::size_t index) {
   if (--pending_of_unit_[unit] == 0) complete_(unit);
 }
 
-/// The gradient that fills and one that is being reduced: more would need memory for little overlap.
+/// Limits the pool buffers to the gradient being filled and one being reduced: more would cost memory for little
+/// overlap.
 void GradientReducer::bound_memory() {
   while (reducing_.size() > 1) finish(reducing_.front());
 }
@@ -177,7 +177,7 @@ void GradientReducer::start(std::size_t f) {
   GradientMessage message = flat.gradient->prepare_reduction();
   if (options_.before) options_.before(message.flat);
   flat.reduction.start(options_.reduction, flat.gradient->groups(), std::move(message));
-  // In fixed order shards have waited already, since a sum travels from replica to replica.
+  // In fixed order the shards' reductions have already been waited for, since a sum passes from replica to replica.
   if (options_.wait_at_once || (options_.reduction.fixed_order() && buckets_.empty())) finish(f);
 }
 
@@ -213,7 +213,7 @@ void GradientReducer::reduce() {
   end();
 }
 
-/// By parameter, in the order of the flat gradients: how many of the ranks that reduce it used it.
+/// By parameter, in the order of the flat gradients: the number of ranks reducing it that used it.
 std::vector<std::int32_t> GradientReducer::sum_of_users() const {
   const comm::Tag tag("used parameters");
   std::vector<std::int32_t> ranks, expert_replicas;
@@ -233,7 +233,7 @@ std::vector<std::int32_t> GradientReducer::sum_of_users() const {
 }
 
 /// By parameter, in the order of the flat gradients: whether any rank used it, and whether any did not. Shards do not
-/// carry counters: one small sum for all of them.
+/// carry counters, so one small sum serves all of them.
 std::vector<std::pair<bool, bool>> GradientReducer::used_and_missed() const {
   std::vector<std::pair<bool, bool>> result;
   for (const WholeGradient* bucket : buckets_)
@@ -255,7 +255,7 @@ void GradientReducer::show_results() {
   if (flats_.empty()) return;
   const std::vector<std::pair<bool, bool>> users = used_and_missed();
   const bool missed = std::any_of(users.begin(), users.end(), [](const auto& user) { return user.second; });
-  if (missed && !options_.find_unused_parameters) throw_missing();  // on every rank: the numbers are the same
+  if (missed && !options_.find_unused_parameters) throw_missing();  // on every rank, since the numbers are the same
   auto user = users.begin();
   for (Flat& flat : flats_)
     for (std::size_t m = 0; m < flat.ready.size(); ++m) flat.gradient->show(m, (user++)->first);
@@ -317,8 +317,8 @@ void GradientReducer::fail() noexcept {
   for (Flat& flat : flats_) {
     flat.gradient->abort_backward();
     flat.reduction = {};
-    // The next backward must not write where a reduction is still under way. (A view that a failed backward half filled
-    // needs no cleaning: undefined gradients are copied over it.)
+    // The next backward must not write into memory that a reduction may still be using. (A view that a failed backward
+    // partly filled needs no cleaning: undefined gradients are copied over it.)
     rebuild_ = rebuild_ || (!buckets_.empty() && flat.started);
   }
   reducing_.clear();

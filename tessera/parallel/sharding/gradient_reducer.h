@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The gradient reducer of every strategy: flat gradients fill while backward runs and are reduced as soon as they are
-/// full, in one order on every rank. It decides when; flat_gradient.h has the memory, gradient_reduction.h the
-/// collectives.
+/// The gradient reducer of every strategy: flat gradients are filled while backward runs and are reduced as soon as
+/// they are full, in one order on every rank. It controls the timing; flat_gradient.h manages the memory,
+/// gradient_reduction.h the collectives.
 
 #include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/dispatch/module_units.h>
@@ -24,76 +24,77 @@ struct GradientReducerOptions {
   ReductionOptions reduction;
   bool find_unused_parameters = false;
   bool wait_at_once = false;         ///< no overlap with backward
-  bool reduce_at_end = false;        ///< all reductions when backward ends, of unused parameters, too
-  bool check_finite = true;          ///< remember the first gradient that is not finite
+  bool reduce_at_end = false;        ///< all reductions, including unused parameters, when backward ends
+  bool check_finite = true;          ///< record the first non-finite gradient
   comm::Group expert_replicas = {};  ///< GradientGroups::expert_replicas of the non-expert gradients; empty: none
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< GradientGroups::per_source of the experts' gradients
-  std::function<void(const at::Tensor& flat)> before = {};  ///< is given each flat gradient before its reduction
+  std::function<void(const at::Tensor& flat)> before = {};  ///< called with each flat gradient before its reduction
 };
 
-/// The life of one flat gradient in a backward:
+/// The states of one flat gradient in a backward:
 ///
-///   waiting --first gradient--> filling --all there--> full --its turn--> reducing --> reduced
+///   waiting --first gradient--> filling --all gradients--> full --its turn--> reducing --> reduced
 ///
-/// - Reductions start strictly in one order, so ranks agree: at first the order of the list, later the order in which
-///   rank 0's gradients became ready. Of those that take memory from a pool, at most two are alive beside the one that
-///   fills: the oldest reduction is waited for.
-/// - The end of backward starts those that lack gradients (with zeros in their place), waits for all, and shows the
-///   results. Parameters that no rank used keep their grad(): undefined if it was.
-/// - Paused backwards accumulate locally and reduce nothing.
+/// - Reductions start strictly in one order, so that ranks agree: at first the order of the list, later the order in
+///   which rank 0's gradients became ready. Of the gradients with memory from a pool, at most two are in use besides
+///   the one being filled: the oldest reduction is waited for.
+/// - The end of backward starts the ones that lack gradients (with zeros in their place), waits for all, and shows the
+///   results. Parameters that no rank used keep their grad(), even if it is undefined.
+/// - Paused backward passes accumulate locally and reduce nothing.
 /// - Fixed order (docs/strategies.md): every backward is a micro-batch, V = logical_shards of them make a step over all
-///   ranks, and micro-batch i = k * ranks + rank is the k-th backward of a rank: whatever the number of ranks, the sum
-///   is (((g_0 + g_1) + g_2) + ...), bit for bit. With expert replicas: ShardingOptions::SharedByExperts.
+///   ranks, and micro-batch i = k * ranks + rank is the k-th backward of a rank: for any number of ranks the sum is
+///   (((g_0 + g_1) + g_2) + ...), bit for bit. With expert replicas: ShardingOptions::SharedByExperts.
 ///
 /// A backward that gives no parameter a gradient reduces nothing (unless reduce_at_end). A failed one drops all
-/// gradients. One backward at a time; another model's may run in another thread when the parameters are on
-/// the CPU. The caller serialises all calls (the engine's mutex).
+/// gradients. One backward at a time; another model's may run in another thread when the parameters are on the CPU. The
+/// caller serialises all calls (the engine's mutex).
 class GradientReducer {
  public:
-  /// Flat gradients in the order of their first reduction; what they refer to outlives this. `complete(unit)` is called
-  /// when the last gradient of a unit is there. Throws InputError.
+  /// Flat gradients in the order of their first reduction; the objects they refer to must outlive this one.
+  /// `complete(unit)` is called when the last gradient of a unit is ready. Throws InputError.
   GradientReducer(comm::Group all, std::vector<std::unique_ptr<FlatGradient>> flats, GradientReducerOptions options,
                   std::function<void(std::size_t unit)> complete);
   /// Buckets of whole gradients: at first in the reverse order of `parameters` (trainable leaves on all.device(), the
-  /// same on every rank), after the first reduction laid out anew in the order in which rank 0's became ready.
+  /// same on every rank); after the first reduction rebuilt in the order in which rank 0's gradients became ready.
   GradientReducer(comm::Group all, std::vector<NamedTensor> parameters, BucketSizes sizes,
                   GradientReducerOptions options);
 
-  /// Every parameter, by index: on_gradient(index) is to be called when autograd has accumulated into it.
+  /// Every parameter, by index: call on_gradient(index) when autograd has accumulated into it.
   std::vector<at::Tensor> parameters() const;
 
-  /// A backward begins. `paused`: it accumulates locally, and end() reduces nothing.
+  /// Call when a backward begins. `paused`: it accumulates locally, and end() reduces nothing.
   void begin(bool paused);
   void on_gradient(std::size_t index);
-  /// A backward ends: reduces remaining gradients and shows the results. Collective. True when gradients were reduced.
+  /// Call when a backward ends: reduces the remaining gradients and shows the results. Collective. Returns true when
+  /// gradients were reduced.
   bool end();
-  /// Reduces and shows the gradients of paused backwards. Between backwards; collective.
+  /// Reduces and shows the gradients of paused backward passes. Call between backward passes; collective.
   void reduce();
-  /// The backward failed: forgets its gradients, and all earlier ones.
+  /// Call when the backward failed: drops its gradients and all earlier ones.
   void fail() noexcept;
-  /// Whether a backward is running that has given one of these parameters a gradient.
+  /// Whether a running backward has already given one of these parameters a gradient.
   bool touched() const { return touched_; }
-  /// Whether the backward that ends in this thread is that one, or none is.
+  /// Whether the backward that ends in this thread is that one, or there is no such backward.
   bool ends_here() const { return !touched_ || std::this_thread::get_id() == owner_; }
   void zero_grad();
-  /// Multiplies gradients of paused backwards that grad() does not show. Between backwards.
+  /// Multiplies the gradients of paused backward passes that grad() does not show. Call between backward passes.
   void scale_unreduced(double factor);
   /// Names of the parameters that are reduced together, in the order of the reductions.
   std::vector<std::vector<std::string>> buckets() const;
-  /// The order that was learnt, as indices of parameters(); empty: none yet.
+  /// The learnt order, as indices of parameters(); empty before the first backward.
   const std::vector<std::size_t>& learnt_order() const { return learnt_; }
-  /// Begins with an order that was learnt before (a checkpoint's), the same on every rank: before the first backward.
-  /// False, and nothing changes, for an order of other parameters.
+  /// Starts with an order that was learnt before (a checkpoint's), the same on every rank. Call before the first
+  /// backward. Returns false, without changes, for an order of other parameters.
   bool follow(const std::vector<std::size_t>& order);
   /// Bytes of gradient shards.
   std::int64_t shard_bytes() const;
-  /// Name of the first parameter of this rank with a gradient that is not finite, since the last zero_grad().
+  /// Name of this rank's first parameter with a non-finite gradient since the last zero_grad().
   const std::string& first_not_finite() const { return first_not_finite_; }
 
  private:
   struct Flat {
     std::unique_ptr<FlatGradient> gradient;
-    std::vector<bool> ready = {};  ///< by member: its gradient came in this backward
+    std::vector<bool> ready = {};  ///< by member: its gradient arrived in this backward
     std::size_t pending = 0;       ///< members that are not ready
     bool started = false;          ///< reduced, or being reduced, in this backward
     GradientReduction reduction = {};
@@ -119,23 +120,24 @@ class GradientReducer {
 
   comm::Group all_;
   GradientReducerOptions options_;
-  std::vector<NamedTensor> in_buckets_;  ///< the parameters, where nothing is sharded; else empty
+  std::vector<NamedTensor> in_buckets_;  ///< the parameters, if nothing is sharded; else empty
   BucketSizes sizes_;
   std::vector<std::vector<std::size_t>> assignment_;  ///< parameters per bucket
   std::function<void(std::size_t)> complete_;
   std::vector<Flat> flats_;
-  std::vector<WholeGradient*> buckets_;       ///< flats_, where nothing is sharded; else empty
+  std::vector<WholeGradient*> buckets_;       ///< flats_, if nothing is sharded; else empty
   std::vector<Place> places_;                 ///< by parameter
   std::vector<std::size_t> order_;            ///< order of reductions
-  std::vector<std::size_t> ready_order_;      ///< parameters, as their gradients came in this backward
-  std::vector<std::size_t> learnt_;           ///< parameters, as their gradients came in rank 0's first backward
-  std::vector<std::size_t> pending_of_unit_;  ///< by unit: gradients that did not come yet in this backward
-  std::size_t next_ = 0;                      ///< in order_: the one to start next
-  std::deque<std::size_t> reducing_;          ///< flats_ whose reduction is under way, oldest first
+  std::vector<std::size_t> ready_order_;      ///< parameters, in the order of their gradients in this backward
+  std::vector<std::size_t> learnt_;           ///< parameters, in the order of their gradients in rank 0's first
+                                              ///< backward
+  std::vector<std::size_t> pending_of_unit_;  ///< by unit: gradients still missing in this backward
+  std::size_t next_ = 0;                      ///< index in order_ of the next to start
+  std::deque<std::size_t> reducing_;          ///< flats_ with a reduction in flight, oldest first
   bool order_known_ = false;
   bool rebuild_ = false;  ///< the next backward begins with new buckets
   bool paused_ = false, touched_ = false;
-  std::thread::id begun_by_, owner_;  ///< threads: that of begin(), and that whose backward touched
+  std::thread::id begun_by_, owner_;  ///< threads: that of begin(), and that of the backward that touched
   std::string first_not_finite_;
 };
 

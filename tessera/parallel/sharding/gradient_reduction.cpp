@@ -7,7 +7,7 @@
 
 namespace tessera::parallel {
 
-/// With a factor of its own, a mean is a sum and the rest of the division.
+/// With a predivide factor, a mean is a sum, divided by the rest afterwards.
 comm::Reduction GradientReduction::wire_op() const {
   return options_.predivide_factor != 1 ? comm::Reduction::sum : options_.op;
 }
@@ -61,7 +61,7 @@ void GradientReduction::run(Stage stage) {
   const comm::Group& group = scatter ? groups_.shards : message_.scattered() ? groups_.replicas : groups_.all;
   const at::Tensor& input = scatter || !message_.scattered() ? message_.flat : message_.result;
   const at::Tensor& output = message_.scattered() ? message_.result : message_.flat;
-  // The first stage is compressed; the sums over replicas after a scatter are not.
+  // Only the first stage is compressed, not the sums over replicas after a scatter.
   const bool first = scatter ? group.size() > 1 : !message_.scattered() || groups_.shards.size() == 1;
   const bool compress = options_.compression && first;
   if (compress) {
@@ -76,8 +76,8 @@ void GradientReduction::run(Stage stage) {
   }
 }
 
-/// sum = ((sum + x_0) + x_1) + ... in the order of the ranks of `all`. Then the micro-batches of the next expert
-/// replica in the same way: gradients of experts are here (`later_sources`); other sums travel to that rank.
+/// sum = ((sum + x_0) + x_1) + ... in the rank order of `all`. Then the micro-batches of the next expert replica in the
+/// same way: gradients of experts are local (`later_sources`); other sums are sent to that rank.
 void GradientReduction::accumulate() {
   const at::Tensor& own = message_.scattered() ? message_.flat : message_.message;
   if (groups_.expert_replicas) {
@@ -94,7 +94,7 @@ void GradientReduction::accumulate() {
   }
 }
 
-/// Adds x_0, x_1, ... of the ranks of `all` to the sum. With replicas the sum of scattered gradients travels from one
+/// Adds x_0, x_1, ... of the ranks of `all` to the sum. With replicas the sum of scattered gradients passes from one
 /// shard group to the next, and each adds its own ranks' parts.
 comm::Work GradientReduction::add_to_sum(const at::Tensor& flat_or_message) {
   if (!message_.scattered()) return groups_.all.accumulate(message_.sum, flat_or_message);
@@ -114,7 +114,7 @@ void GradientReduction::finish() {
     const int over = options_.op == comm::Reduction::mean ? groups_.all.size() : 1;
     (message_.scattered() ? message_.result : message_.flat).mul_(options_.predivide_factor / over);
   }
-  message_ = {};  // lets the buffers go
+  message_ = {};  // releases the buffers
 }
 
 }  // namespace tessera::parallel

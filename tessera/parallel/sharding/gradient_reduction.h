@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The reduction of one flat gradient: a row of stages, chosen by the groups that the gradient belongs to.
+/// The reduction of one flat gradient: a sequence of stages, chosen by the groups that the gradient belongs to.
 ///
 ///   whole gradients    all_reduce over all ranks
 ///   shards             reduce_scatter over the shard group, then all_reduce over the shard's replicas (HSDP)
@@ -8,8 +8,8 @@
 ///   fixed order        accumulate: x_0, x_1, ... are added to the running sum in the order of the ranks; with expert
 ///                      replicas those of the first of these, then those of the second, ...
 ///
-/// What is done to the numbers for the wire's sake, and undone after it, is done here and nowhere else: the division
-/// before and the multiplication after (gradient_predivide_factor), compression, the mean.
+/// All changes to the numbers for the wire, and their reversal, are made here and nowhere else: the division before and
+/// the multiplication after (gradient_predivide_factor), compression, the mean.
 
 #include <tessera/comm/group.h>
 #include <tessera/nn/moe/source_gradients.h>
@@ -28,7 +28,7 @@ struct GradientGroups {
   comm::Group shards;                ///< the ranks that hold its parts; one rank: it stays whole
   comm::Group replicas;              ///< the ranks that hold the same part as this one (HSDP)
   comm::Group expert_replicas = {};  ///< ranks outside `all` that replicate these (non-expert) parameters; empty: none
-  /// Fixed order, experts only: their gradients, kept separately per source rank until they are added in rank order.
+  /// Fixed order, experts only: their gradients, kept separate per source rank until they are added in rank order.
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};
 };
 
@@ -41,9 +41,9 @@ struct ReductionOptions {
   bool fixed_order() const { return logical_shards > 0; }
 };
 
-/// One flat gradient to be reduced. Scattered: `flat` [S n] is this rank's, `result` [n] receives the reduced part. Not
-/// scattered: `flat` itself receives the result, and `message` is the memory of `flat` with counters behind it, which
-/// are reduced with it.
+/// One flat gradient to reduce. Scattered: `flat` [S n] is this rank's, `result` [n] receives the reduced part. Not
+/// scattered: `flat` itself receives the result, and `message` is the memory of `flat` followed by counters, which are
+/// reduced with it.
 struct GradientMessage {
   std::string key;  ///< key of error feedback: the same in every step and on every rank
   std::string tag;  ///< tag of the collectives
@@ -57,11 +57,11 @@ struct GradientMessage {
 
 class GradientReduction {
  public:
-  /// Starts the first stage. Collective, as everything here. `flat` is overwritten.
+  /// Starts the first stage. Collective, like every function here. `flat` is overwritten.
   void start(const ReductionOptions& options, const GradientGroups& groups, GradientMessage message);
-  /// Waits for the stage under way and starts the next one, if there is one.
+  /// Waits for the current stage and starts the next one, if any.
   void advance();
-  /// The result is there. Waits.
+  /// Waits until the result is complete.
   void finish();
 
  private:
@@ -76,9 +76,9 @@ class GradientReduction {
   ReductionOptions options_;
   GradientGroups groups_;
   GradientMessage message_;
-  std::vector<Stage> stages_;  ///< still to be started
-  comm::Work work_;            ///< the stage under way
-  comm::Work counters_;        ///< beside a compressed gradient, which travels without its counters
+  std::vector<Stage> stages_;  ///< not started yet
+  comm::Work work_;            ///< of the current stage
+  comm::Work counters_;        ///< for a compressed gradient, which is sent without its counters
   bool under_way_ = false;
 };
 

@@ -9,8 +9,8 @@
 namespace tessera::parallel {
 namespace {
 
-/// Operators of aten whose result depends on several elements at once; sorted. (abs is here because maximum norms begin
-/// with it.)
+/// Operators of aten whose result depends on several elements at once; sorted. (abs is included because maximum norms
+/// start with it.)
 // clang-format off
 constexpr std::string_view mixing_operators[] = {
     "_foreach_max", "_foreach_norm", "abs", "amax", "amin", "aminmax", "argmax", "argmin", "cat", "concat",
@@ -28,8 +28,8 @@ class Refusal final : public Materializer {
     name.remove_prefix(6);
     if (std::ranges::binary_search(mixing_operators, name))
       throw Error(concat("sharding: operator ", op,
-                         " was given this rank's part of a gradient; it mixes elements, and the other ranks hold the "
-                         "other parts, so that every rank would get another number. Clip with "
+                         " was given this rank's part of a gradient; it mixes elements, but the other ranks hold the "
+                         "other parts, so every rank would get a different number. Clip with "
                          "sharded.clip_grad_norm(), measure with sharded.grad_norm(); an optimizer that mixes elements "
                          "(LBFGS) needs whole gradients: use strategy 'ddp' for it, or sharded.gather_like()"));
   }

@@ -2,11 +2,12 @@
 /// \file
 /// Local parts of parameters and of gradients: ordinary memory, always present, whose operators are watched.
 ///
-/// - A part of a gradient, of which other ranks hold the rest: most optimizers treat every element by itself. An
-///   operator that mixes elements (a norm, a sum, LBFGS' dot products) would silently give every rank another number,
-///   and is refused. The result of an elementwise operator (grad.pow(2)) is an ordinary tensor, which nobody watches.
-/// - A part of a parameter: an operator that changes it, through data() too (which has a version counter of its own),
-///   makes the gathered parameters out of date.
+/// - A part of a gradient, of which other ranks hold the rest: most optimizers treat every element separately. An
+///   operator that mixes elements (a norm, a sum, LBFGS' dot products) would silently give every rank a different
+///   number, so it is refused. The result of an elementwise operator (grad.pow(2)) is an ordinary tensor and not
+///   watched.
+/// - A part of a parameter: an operator that changes it, also through data() (which has its own version counter), makes
+///   the gathered parameters outdated.
 
 #include <ATen/core/Tensor.h>
 
@@ -19,13 +20,13 @@ namespace tessera::parallel {
 
 class LocalParts {
  public:
-  /// `memory`: [n], contiguous, not managed. `watcher`, which outlives this, is entered by every operator on a part;
-  /// `gone`: the error text of a part that outlives this.
+  /// `memory`: [n], contiguous, not managed. `watcher`, which must outlive this object, is entered by every operator on
+  /// a part; `gone`: the error text for a part that outlives this object.
   LocalParts(const at::Tensor& memory, Materializer& watcher, std::string gone);
   LocalParts(const LocalParts&) = delete;
   LocalParts& operator=(const LocalParts&) = delete;
 
-  /// A watched tensor over the memory of `part`, an unwatched view [k] of it.
+  /// A watched tensor on the memory of `part`, an unwatched view [k] of `memory`.
   at::Tensor watched(const at::Tensor& part);
 
  private:

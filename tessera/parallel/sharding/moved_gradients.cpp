@@ -11,14 +11,14 @@ namespace {
 
 constexpr const char* where_they_are =
     "the gradients of a sharded module are not in its own parameters: each rank has its part of them in "
-    "sharded.parameters(); give those to optimizers, clip with sharded.clip_grad_norm(), and forget gradients with "
+    "sharded.parameters(); pass those to optimizers, clip with sharded.clip_grad_norm(), and reset gradients with "
     "zero_grad(), not zero_grad(false)";
 
 /// Refuses every use.
 class RefusalOfGradients final : public Materializer {
  public:
   void enter(std::span<const std::size_t>, bool, const char* op) override {
-    throw Error(concat("sharding: operator ", op, " was given a gradient that is elsewhere: ", where_they_are));
+    throw Error(concat("sharding: operator ", op, " was given a placeholder of a gradient: ", where_they_are));
   }
   void leave(std::span<const std::size_t>) noexcept override {}
 };

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Placeholders in grad() of a sharded module's own parameters after a backward: tensors without memory; using one is
-/// an error that says where the gradients are. Without them an optimizer, or a clipping function, that was given
+/// Placeholders in grad() of a sharded module's own parameters after a backward: tensors without memory whose use is an
+/// error that states where the gradients are. Without them an optimizer or a clipping function that was given
 /// module->parameters() would find no gradients and silently skip every parameter.
 
 #include <ATen/core/Tensor.h>
@@ -14,10 +14,10 @@
 
 namespace tessera::parallel {
 
-/// Not thread-safe: the engine's mutex.
+/// Not thread-safe: guarded by the engine's mutex.
 class MovedGradients {
  public:
-  /// `parameters` are managed; a placeholder has the sizes and strides of its parameter.
+  /// `parameters` must be managed; a placeholder has the sizes and strides of its parameter.
   explicit MovedGradients(std::vector<at::Tensor> parameters);
   /// Removes all placeholders.
   ~MovedGradients();
@@ -26,7 +26,7 @@ class MovedGradients {
 
   /// Puts the placeholder into grad() of parameter i.
   void put(std::size_t i);
-  /// Removes it. `none`: it was not put; `gone`: somebody else removed it, as the module's own zero_grad() does.
+  /// Removes it. `none`: it was not put; `gone`: it was removed elsewhere, for example by the module's own zero_grad().
   enum class Found { none, here, gone };
   Found take(std::size_t i);
 

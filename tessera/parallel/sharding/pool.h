@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// Buffers of the sharding engine: flat parameters and gradients come and go many times per step, and fresh pages cost
-/// more than the collective that fills them. All bytes are accounted.
+/// Buffers of the sharding engine: flat parameters and gradients are allocated and freed many times per step, and fresh
+/// pages cost more than the collective that fills them. All bytes are accounted for.
 ///
-/// Units differ in size, and yet two buffers shall serve them all: a request of at least a quarter of the largest
-/// announced size gets a buffer of that size, whose end is never touched unless somebody needs it. Smaller requests get
-/// buffers of their own size, and so does every request for which a larger one would exceed the bound: 1.05 times the
-/// most bytes ever in use at one time, or those of two of the largest buffers. A free buffer of up to four times the
-/// size, the root's for example, is reused. Unused buffers are freed to make room before anything is allocated.
+/// Units differ in size, but two buffers should serve them all: a request of at least a quarter of the largest
+/// announced size gets a buffer of that size, whose unused end is never touched. Smaller requests get buffers of their
+/// own size, and so does every request for which a larger one would exceed the bound: 1.05 times the most bytes ever in
+/// use at one time, or those of two of the largest buffers. A free buffer of up to four times the size, such as the
+/// root's, is reused. Unused buffers are freed to make room before anything is allocated.
 
 #include <ATen/core/Tensor.h>
 
@@ -23,21 +23,21 @@ namespace tessera::parallel {
 /// The purpose of a buffer; each has its own account. `shards`: results of reductions, as long as a shard.
 enum class BufferUse { whole_parameters, gradients, shards };
 
-/// Not thread-safe: the engine's mutex.
+/// Not thread-safe: guarded by the engine's mutex.
 class BufferPool {
  public:
-  /// Memory where `group`'s backend reads it in place (comm::empty_shared).
+  /// Allocates memory that `group`'s backend can read in place (comm::empty_shared).
   explicit BufferPool(comm::Group group) : group_(std::move(group)) {}
 
-  /// Buffers of this size will be taken repeatedly. (The root's is not announced: it is taken once a step, and buffers
-  /// of its size would be far too large for the others.)
+  /// Announces that buffers of this size will be taken repeatedly. (The root's is not announced: it is taken once per
+  /// step, and buffers of its size would be far too large for the others.)
   void announce(std::int64_t numel, at::ScalarType dtype, BufferUse use);
   /// [numel], values undefined.
   at::Tensor take(std::int64_t numel, at::ScalarType dtype, BufferUse use);
   /// Returns `buffer`, which came from take() with the same use, for reuse.
   void give(at::Tensor buffer, BufferUse use);
 
-  /// Bytes taken and not given back: now, and the most at one time.
+  /// Bytes taken and not given back: current and peak.
   std::int64_t in_use(BufferUse use) const { return shelf(use).now; }
   std::int64_t peak(BufferUse use) const { return shelf(use).peak; }
   std::int64_t unused() const;  ///< bytes kept for reuse

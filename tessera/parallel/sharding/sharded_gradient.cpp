@@ -56,7 +56,7 @@ void ShardedGradient::begin_backward() {
     m.hidden = moved == MovedGradients::Found::here;
     if (moved == MovedGradients::Found::gone) forget(m);  // the module's own zero_grad()
     at::Tensor& grad = m.shown.mutable_grad();
-    if (grad.defined() && !is_same_memory(grad, m.result)) {  // the user's own: the next ones are added to it
+    if (grad.defined() && !is_same_memory(grad, m.result)) {  // set by the user: the next ones are added to it
       prepare_sum();
       leave_sum();
       check_gradient(m.name, grad, m.result.scalar_type(), m.result.device(), m.result.sizes());
@@ -71,7 +71,7 @@ bool ShardedGradient::nothing_reduced() const {
   return std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.reduced; });
 }
 
-/// Whether a buffer taken now is the sum.
+/// Whether a buffer taken now would be the sum itself.
 bool ShardedGradient::fills_sum() const {
   return context_.shards.size() == 1 && !fixed_order_ && nothing_reduced() && reduce_dtype_ == group_.shard_dtype() &&
          group_.shard().device() == context_.shards.device();
@@ -99,7 +99,8 @@ void ShardedGradient::give_buffers() {
   later_sources_.clear();
 }
 
-/// What paused backwards left in the sum moves into a buffer, since the sum gets gradients of its own.
+/// Moves unreduced gradients of paused backward passes from the sum into a buffer, since the sum gets its own
+/// gradients.
 void ShardedGradient::leave_sum() {
   if (!buffer_.defined() || !buffer_.is_same(sum_)) return;
   buffer_ = context_.pool.take(group_.flat_layout().padded, reduce_dtype_, BufferUse::gradients);
@@ -112,7 +113,7 @@ bool ShardedGradient::take_gradient(std::size_t i, bool check_finite) {
   return add_to_buffer(members_[i], check_finite);
 }
 
-/// Memory for the sum, when it is first needed.
+/// Allocates the sum when it is first needed.
 void ShardedGradient::prepare_sum() {
   if (!sum_.defined()) {
     sum_ = comm::zeros_shared(context_.shards, {group_.flat_layout().shard_numel()},
@@ -120,7 +121,7 @@ void ShardedGradient::prepare_sum() {
     if (context_.shards.size() > 1)
       locals_ = std::make_unique<LocalParts>(
           sum_, refuse_mixing(),
-          "this gradient is gone: the backward that made it failed, or its sharding object was destroyed");
+          "this gradient no longer exists: the backward that computed it failed, or its sharding object was destroyed");
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const at::Tensor part = group_.part_of(sum_, i);
       members_[i].result = locals_ ? locals_->watched(part) : part;
@@ -135,7 +136,7 @@ void ShardedGradient::zero_padding() {
     buffer_.narrow(0, begin, end - begin).zero_();
     for (const at::Tensor& later_source : later_sources_) later_source.narrow(0, begin, end - begin).zero_();
   };
-  std::int64_t end = 0;  // behind the last member so far
+  std::int64_t end = 0;  // end of the last member so far
   for (const Member& m : members_) {
     zero(end, m.offset);
     end = m.offset + m.numel;
@@ -150,7 +151,7 @@ GradientMessage ShardedGradient::prepare_reduction() {
   for (const Member& m : members_)
     if (!m.given) zero_in_buffer(m);
   if (fixed_order_) zero_results_without_reduction();
-  // With nothing in the sum yet, the reduction writes there.
+  // While the sum is empty, the reduction writes directly into it.
   const bool straight =
       nothing_reduced() && buffer_.scalar_type() == sum_.scalar_type() && buffer_.device() == sum_.device();
   if (fixed_order_ || straight)
@@ -185,7 +186,7 @@ void ShardedGradient::finish_reduction() {
 
 void ShardedGradient::show(std::size_t i, bool used) {
   Member& m = members_[i];
-  if (!used && !m.reduced) return;  // keeps its grad(): undefined if it was
+  if (!used && !m.reduced) return;  // keeps its grad(), even if it is undefined
   m.reduced = true;
   m.hidden = false;
   at::Tensor& grad = m.shown.mutable_grad();
@@ -204,7 +205,7 @@ void ShardedGradient::abort_backward() noexcept {
   for (std::size_t i = 0; i < members_.size(); ++i) moved_->take(i);
   forget_gradients();
   if (groups_.per_source) groups_.per_source->clear();
-  // A reduction that is still under way keeps its memory alive by itself; ours is let go, not reused.
+  // A reduction in flight keeps its memory alive; ours is released, not reused.
   buffer_.reset();
   later_sources_.clear();
   result_.reset();
@@ -216,7 +217,7 @@ void ShardedGradient::abort_backward() noexcept {
 void ShardedGradient::zero_grad() {
   for (std::size_t i = 0; i < members_.size(); ++i) moved_->take(i);
   forget_gradients();
-  if (buffer_.defined()) give_buffers();  // what paused backwards left
+  if (buffer_.defined()) give_buffers();  // left by paused backward passes
 }
 
 void ShardedGradient::scale_unreduced(double factor) {

@@ -1,10 +1,11 @@
 #pragma once
 /// \file
-/// The flat gradient of ZeRO and FSDP. The buffer [padded] comes from the context's pool with the first gradient and
-/// goes back to it after the reduction, whose result [padded / S] is added to the sum: this rank's shard, owned here.
-/// Where nothing is reduced over shards (S = 1) the buffer's own memory is the result, and as long as nothing is in the
-/// sum, the sum itself is the buffer.
-/// Parts of the sum are grad() of the local parameters; grad() of the module's own parameters says that it has moved.
+/// The flat gradient of ZeRO and FSDP. The buffer [padded] is taken from the context's pool at the first gradient and
+/// returned after the reduction, whose result [padded / S] is added to the sum: this rank's shard, owned here. If
+/// nothing is reduced over shards (S = 1) the buffer's own memory is the result, and as long as the sum is empty, the
+/// sum itself is the buffer.
+/// Parts of the sum are grad() of the local parameters; grad() of the module's own parameters is a placeholder
+/// (MovedGradients).
 
 #include <tessera/parallel/sharding/flat_gradient.h>
 #include <tessera/parallel/sharding/flat_group.h>
@@ -20,8 +21,8 @@ namespace tessera::parallel {
 
 class ShardedGradient final : public FlatGradient {
  public:
-  /// `group` and `context` outlive this. `reduce_dtype`: the type that is reduced; empty: fp32 (fp64 stays what it is).
-  /// `first_index`: index of its first member among the reducer's parameters.
+  /// `group` and `context` must outlive this object. `reduce_dtype`: the type that is reduced; empty: fp32 (fp64 is
+  /// kept). `first_index`: index of its first member among the reducer's parameters.
   ShardedGradient(ShardingContext& context, const FlatGroup& group, std::optional<at::ScalarType> reduce_dtype,
                   bool fixed_order, std::size_t first_index);
 
@@ -49,9 +50,9 @@ class ShardedGradient final : public FlatGradient {
   ShardingContext& context_;
   const FlatGroup& group_;
   at::ScalarType reduce_dtype_;
-  at::Tensor result_ = {};  ///< [padded / S], of the reduction under way; may be the sum, or the buffer, itself
-  std::unique_ptr<LocalParts> locals_ = {};     ///< parts of the sum, where other ranks hold others
-  std::unique_ptr<MovedGradients> moved_ = {};  ///< grad() of the module's own parameters between backwards
+  at::Tensor result_ = {};  ///< [padded / S], of the current reduction; may be the sum or the buffer itself
+  std::unique_ptr<LocalParts> locals_ = {};     ///< parts of the sum, if other ranks hold other parts
+  std::unique_ptr<MovedGradients> moved_ = {};  ///< grad() of the module's own parameters between backward passes
 };
 
 }  // namespace tessera::parallel

@@ -8,11 +8,11 @@ namespace tessera::parallel {
 
 void throw_unused(const comm::Group& group, const std::vector<std::string>& names, const std::string& mine) {
   const std::vector<std::string> texts = comm::all_gather_text(group, mine);
-  std::vector<std::vector<std::string>> ranks(names.size());  // that lack parameter i
+  std::vector<std::vector<std::string>> ranks(names.size());  // by parameter: the ranks that lack its gradient
   for (std::size_t r = 0; r < texts.size(); ++r)
     for (const std::string& line : split(texts[r], '\n'))
       if (const auto i = parse_int(line)) ranks[static_cast<std::size_t>(*i)].push_back(std::to_string(r));
-  constexpr std::size_t most = 10;  // names in the message
+  constexpr std::size_t most = 10;  // maximum number of names in the message
   std::vector<std::string> named;
   std::size_t count = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -23,7 +23,7 @@ void throw_unused(const comm::Group& group, const std::vector<std::string>& name
   }
   if (count == 0)
     throw Error(
-        concat("data parallelism: backward gave no gradient to some parameters on ranks that hold them alike, "
+        concat("data parallelism: backward gave no gradient to some parameters on ranks that hold the same ones, "
                "outside of group '",
                group.name(), "'; their errors name them"));
   throw Error(concat("data parallelism: backward gave no gradient to ", count, " of ", names.size(),

@@ -9,8 +9,8 @@
 
 namespace tessera::parallel {
 
-/// Throws Error, the same on every rank, naming parameters and ranks. `mine`: the indices into `names` (the same list
-/// on every rank) that lack a gradient on this rank, one per line. Collective.
+/// Throws Error, the same on every rank, that names parameters and ranks. `mine`: the indices into `names` (the same
+/// list on every rank) of parameters without a gradient on this rank, one per line. Collective.
 [[noreturn]] void throw_unused(const comm::Group& group, const std::vector<std::string>& names,
                                const std::string& mine);
 

@@ -32,7 +32,7 @@ WholeGradient::WholeGradient(std::string name, GradientGroups groups, std::vecto
       groups_.all.size() == 1 && groups_.expert_replicas ? groups_.expert_replicas : groups_.all;
   buffer_ = comm::zeros_shared(widest, {with_counters}, options);
   sum_ = fixed_order_ ? comm::zeros_shared(widest, {with_counters}, options) : buffer_;
-  if (groups_.per_source)  // their counters stay 0: the first source's count for all
+  if (groups_.per_source)  // their counters stay 0: the first source's apply to all
     for (std::int64_t s = 1; s < groups_.per_source->sources(); ++s)
       later_sources_.push_back(comm::zeros_shared(widest, {with_counters}, options));
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -40,7 +40,7 @@ WholeGradient::WholeGradient(std::string name, GradientGroups groups, std::vecto
     m.offset = flat.segments[i].offset;
     m.numel = flat.segments[i].numel;
     segments_.push_back({m.sizes, m.offset, m.numel});
-    // Gradients have the parameters' order in memory where that is dense (channels-last weights), as autograd's have.
+    // Gradients have the parameters' memory order if that is dense (channels-last weights), like autograd's.
     if (!m.parameter.is_non_overlapping_and_dense())
       m.strides = buffer_.narrow(0, m.offset, m.numel).view(m.sizes).strides().vec();
     const at::Tensor place = place_of(sum_, m);
@@ -52,7 +52,8 @@ WholeGradient::WholeGradient(std::string name, GradientGroups groups, std::vecto
   }
 }
 
-/// The buffer has reduced gradients of the member, which this rank gives again: autograd adds to them in place.
+/// Whether the buffer holds reduced gradients of the member, which this rank contributes again: autograd adds to them
+/// in place.
 bool WholeGradient::holds_reduced(const Member& member) const { return !fixed_order_ && member.reduced && adds_up_; }
 
 void WholeGradient::begin_backward() {
@@ -60,9 +61,9 @@ void WholeGradient::begin_backward() {
     at::Tensor& grad = m.shown.mutable_grad();
     const bool mine = is_same_memory(grad, m.result);
     if (!fixed_order_) {
-      if (!mine) m.given = m.reduced = false;  // zero_grad(), or one of the user's own: prepare_reduction() takes it
-      if (adds_up_ || !m.reduced) continue;    // autograd may add to what is there
-    } else if (grad.defined() && !mine) {      // the user's own: as one process would, the next ones are added to it
+      if (!mine) m.given = m.reduced = false;  // zero_grad(), or set by the user: prepare_reduction() takes it
+      if (adds_up_ || !m.reduced) continue;    // autograd may add to the existing gradient
+    } else if (grad.defined() && !mine) {      // set by the user: as in one process, the next ones are added to it
       check_gradient(m.name, grad, m.result.scalar_type(), m.result.device(), m.result.sizes());
       m.result.copy_(grad);
     }
@@ -97,7 +98,7 @@ GradientMessage WholeGradient::prepare_reduction() {
   for (Member& m : members_) {
     if (m.given || holds_reduced(m)) continue;
     const at::Tensor& grad = m.parameter.grad();
-    if (!fixed_order_ && grad.defined() && !is_same_memory(grad, m.result)) {  // one that the user put there
+    if (!fixed_order_ && grad.defined() && !is_same_memory(grad, m.result)) {  // set by the user
       check_gradient(m.name, grad, m.dtype, m.device, m.sizes);
       m.result.copy_(grad);
       m.given = true;
@@ -113,7 +114,7 @@ GradientMessage WholeGradient::prepare_reduction() {
   buffer_.narrow(0, buffer_.numel() - count, count).copy_(at::tensor(counters));
   if (fixed_order_) sum_.narrow(0, sum_.numel() - count, count).zero_();
   const at::Tensor flat = buffer_.narrow(0, 0, buffer_.numel() - count);
-  // The key of compression is not the number: another first order than the learned one makes other buckets.
+  // The compression key is not the bucket's number, since buckets differ between the first order and the learnt one.
   return {.key = concat(members_.front().name, " and ", members_.size() - 1, " more, ", flat.numel(), " elements"),
           .tag = concat("gradients, ", name_),
           .flat = flat,

@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// The flat gradient where nothing is sharded (DDP): a bucket, whose buffer is allocated once. After a reduction grad()
-/// of each parameter is a view of
+/// The flat gradient of strategies that shard nothing (DDP): a bucket, whose buffer is allocated once. After a
+/// reduction grad() of each parameter is a view of
 ///
 ///   the buffer    into which autograd then accumulates, so that nothing is copied; sum_ is the buffer
 ///   the sum       in fixed order: a second buffer, to which each micro-batch's gradients are added
 ///
-/// Behind the gradients the buffer has two counters per member, reduced with them: ranks that used it, ranks that did
-/// not.
+/// After the gradients the buffer has two counters per member, reduced with them: the number of ranks that used it, and
+/// of ranks that did not.
 
 #include <tessera/parallel/sharding/flat_gradient.h>
 
@@ -20,8 +20,8 @@ namespace tessera::parallel {
 
 class WholeGradient final : public FlatGradient {
  public:
-  /// `members` are laid out in this order, their offsets set here; what `result` and grad() of one hold is copied into
-  /// the new memory. A parameter is `shown` itself.
+  /// `members` are laid out in this order, which sets their offsets; values of their `result` and grad() are copied
+  /// into the new memory. `shown` is the parameter itself.
   WholeGradient(std::string name, GradientGroups groups, std::vector<Member> members, comm::Reduction reduction,
                 bool fixed_order);
 
@@ -34,25 +34,25 @@ class WholeGradient final : public FlatGradient {
   void end_backward(bool was_reduced) override;
   void abort_backward() noexcept override;
   void zero_grad() override { forget_gradients(); }
-  void scale_unreduced(double) override {}  // all are in grad()
+  void scale_unreduced(double) override {}  // all gradients are in grad()
   std::int64_t shard_bytes() const override { return 0; }
 
-  /// After finish_reduction(): whether any rank gave something for member m, and whether any rank did not.
+  /// After finish_reduction(): whether any rank used member m, and whether any did not.
   std::pair<bool, bool> used_and_missed(std::size_t m) const;
-  /// Gives the members away, with `result` where grad() still shows it. Nothing may be called afterwards.
+  /// Releases the members, with `result` if grad() still shows it. No function may be called afterwards.
   std::vector<Member> release_members();
 
  private:
   bool holds_reduced(const Member& member) const;
 
-  /// Not in fixed order: what this rank gives contains what was reduced before, as every rank does for a mean, and one
-  /// for a sum.
+  /// Not in fixed order: whether this rank's contribution includes the gradients reduced before: true on every rank for
+  /// a mean, on one rank for a sum.
   const bool adds_up_;
   std::vector<float> counts_;  ///< [used..., missed...], numbers of ranks after the reduction
 };
 
-/// Buckets, one per list of indices into `members`; what these hold moves there. `groups.expert_replicas` is for lists
-/// of parameters that `shared` (by index; empty: none) names, `groups.per_source` for the others.
+/// Buckets, one per list of indices into `members`, whose gradients are moved into them. `groups.expert_replicas`
+/// applies to lists of parameters that `shared` (by index; empty: none) selects, `groups.per_source` to the others.
 std::vector<std::unique_ptr<WholeGradient>> whole_gradients(const GradientGroups& groups,
                                                             const std::vector<bool>& shared,
                                                             std::vector<FlatGradient::Member> members,

@@ -1,7 +1,7 @@
-// The head and its loss where the vocabulary is cut over ranks: no rank ever has all logits. Per chunk of tokens three
-// numbers a token travel: the greatest logit, the sum of the exponentials, the target's logit (Megatron-LM,
-// megatron/core/tensor_parallel/cross_entropy.py). With label smoothing a fourth, the sum of the logits over the whole
-// vocabulary, so that the result does not depend on the ranks.
+// The head and its loss with a vocabulary cut over ranks: no rank ever has all logits. Per chunk of tokens three
+// numbers per token are exchanged: the maximum logit, the sum of the exponentials, the target's logit (Megatron-LM,
+// megatron/core/tensor_parallel/cross_entropy.py). Label smoothing adds a fourth, the sum of the logits over the whole
+// vocabulary, so that the result does not depend on the number of ranks.
 
 #include <tessera/parallel/tensor/tensor_shard.h>
 
@@ -24,7 +24,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// out = a b, or out += a b; a and b are rounded to `half` first, if any.
+/// out = a b, or out += a b; a and b are first rounded to `half`, if set.
 void times(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, std::optional<at::ScalarType> half,
            bool accumulate) {
   if (half)
@@ -37,7 +37,7 @@ void times(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, std:
     at::mm_out(const_cast<at::Tensor&>(out), a, b);
 }
 
-/// What one rank has of the vocabulary.
+/// One rank's part of the vocabulary.
 struct Vocabulary : torch::CustomClassHolder {
   Vocabulary(comm::Group group_, std::int64_t begin_, std::int64_t end_, std::int64_t all_)
       : group(std::move(group_)), begin(begin_), end(end_), all(all_) {}
@@ -46,8 +46,8 @@ struct Vocabulary : torch::CustomClassHolder {
 };
 
 struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
-  /// hidden [n, C], targets int64 [n] of the whole vocabulary or ignored_label; bias whole, or undefined. Forms the
-  /// gradients, too; the bias's is whole on every rank.
+  /// hidden [n, C], targets int64 [n] of the whole vocabulary or ignored_label; bias whole, or undefined. Also computes
+  /// the gradients; the bias's is whole on every rank.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                             const std::optional<at::Tensor>& head_bias, const at::Tensor& targets, double scale,
                             const nn::LossOptions& form, bool hidden_gradient, bool weight_gradient, bool bias_gradient,
@@ -104,7 +104,7 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
       if (hidden_gradient) times(dx.narrow(0, first, rows), logits, weight, half, false);
       if (weight_gradient) times(dweight, logits.t(), part, half, first > 0);
     }
-    if (bias_gradient) vocabulary->group.all_reduce(dbias).wait();  // each rank has formed its words'
+    if (bias_gradient) vocabulary->group.all_reduce(dbias).wait();  // each rank has computed its own words' gradients
     ctx->saved_data["gradients"] =
         std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0}),
                                 dbias.defined() ? dbias : at::empty({0})};
@@ -113,8 +113,9 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto place = ctx->saved_data.find("gradients");
-    TESSERA_CHECK(place != ctx->saved_data.end(),
-                  "linear_cross_entropy went backward twice; its gradients are handed out once");
+    TESSERA_CHECK(
+        place != ctx->saved_data.end(),
+        "linear_cross_entropy: a second backward is not possible, since its gradients are released by the first");
     auto formed = place->second.toTensorVector();
     ctx->saved_data.erase(place);
     const double factor = gradients[0].item<double>();
@@ -135,9 +136,9 @@ at::Tensor TensorShard::linear_cross_entropy(const at::Tensor& hidden, const at:
                                              const at::Tensor& labels, double scale, const nn::LossOptions& options,
                                              const at::Tensor& bias) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
-  TESSERA_CHECK(part().dim == 0 && part().ranges.size() == 1, name_, ": a head is cut by rows of its vocabulary");
+  TESSERA_CHECK(part().dim == 0 && part().ranges.size() == 1, name_, ": a head must be cut by rows of its vocabulary");
   const at::Tensor whole = copy_to_tensor_parallel(hidden, group_, between()).x;  // [B, T, C]
-  forget_entered();                                                               // the head is the last
+  forget_entered();                                                               // the head is the last layer
   const std::int64_t b = labels.size(0), t = labels.size(1), c = whole.size(2);
   TESSERA_CHECK(whole.size(0) == b && whole.size(1) == t, "hidden states ", c10::str(whole.sizes()), " and labels ",
                 c10::str(labels.sizes()));

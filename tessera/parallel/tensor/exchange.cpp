@@ -18,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t tokens = 1;  ///< the dimension of [B, T, ...]
+constexpr std::int64_t tokens = 1;  ///< the token dimension of [B, T, ...]
 
 at::Tensor summed(const at::Tensor& x, const comm::Group& group) {
   at::Tensor sum = x.clone(at::MemoryFormat::Contiguous);
@@ -42,9 +42,10 @@ at::Tensor gathered_tokens(const at::Tensor& x, const comm::Group& group) {
 at::Tensor tokens_by_rank(const at::Tensor& x, const comm::Group& group) {
   const std::int64_t n = group.size();
   if (x.dim() < 2 || x.size(tokens) % n != 0)
-    throw InputError(concat("sequence parallelism: activations ", c10::str(x.sizes()), " over ", n,
-                            " ranks: they must be [B, T, ...] and T a multiple of the ranks; pad the sequence or leave "
-                            "sequence_parallel out"));
+    throw InputError(
+        concat("sequence parallelism: activations ", c10::str(x.sizes()), " over ", n,
+               " ranks: they must be [B, T, ...] with T a multiple of the number of ranks; pad the sequence or remove "
+               "sequence_parallel"));
   auto sizes = x.sizes().vec();
   sizes[tokens] /= n;
   sizes.insert(sizes.begin() + tokens, n);
@@ -54,7 +55,7 @@ at::Tensor tokens_by_rank(const at::Tensor& x, const comm::Group& group) {
 /// Memory for one rank's part of [n, ...].
 at::Tensor one_of(const at::Tensor& by_rank) { return at::empty(by_rank.sizes().slice(1), by_rank.options()); }
 
-/// The sum of all ranks' x for this rank's tokens.
+/// The sum of all ranks' x, restricted to this rank's tokens.
 at::Tensor summed_own_tokens(const at::Tensor& x, const comm::Group& group) {
   const at::Tensor by_rank = tokens_by_rank(x, group), own = one_of(by_rank);
   group.reduce_scatter(own, by_rank).wait();
@@ -63,12 +64,12 @@ at::Tensor summed_own_tokens(const at::Tensor& x, const comm::Group& group) {
 
 at::Tensor narrowed_tokens(const at::Tensor& x, const comm::Group& group) {
   const std::int64_t n = group.size();
-  if (x.dim() < 2 || x.size(tokens) % n != 0) (void)tokens_by_rank(x, group);  // says what is wrong
+  if (x.dim() < 2 || x.size(tokens) % n != 0) (void)tokens_by_rank(x, group);  // throws the error
   const std::int64_t own = x.size(tokens) / n;
   return x.narrow(tokens, group.rank() * own, own).contiguous();
 }
 
-/// What is done forward and what backward, each under its name in the comm table.
+/// The forward and backward steps, with their name in the comm table.
 struct Exchange : torch::CustomClassHolder {
   using Step = std::function<at::Tensor(const at::Tensor&)>;
   Exchange(const char* name_, Step forward_, Step backward_)
@@ -80,12 +81,12 @@ struct Exchange : torch::CustomClassHolder {
 struct Exchanged : torch::autograd::Function<Exchanged> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, c10::intrusive_ptr<Exchange> exchange) {
     const comm::Tag tag(exchange->name);
-    at::Tensor y = std::exchange(exchange->forward, nullptr)(x);  // once; what it holds is let go
+    at::Tensor y = std::exchange(exchange->forward, nullptr)(x);  // used once; releases what it captured
     ctx->saved_data["exchange"] = c10::IValue::make_capsule(std::move(exchange));
     return y.is_same(x) ? x.view_as(x) : y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    forget_entered();  // the pass is over
+    forget_entered();  // the pass has ended
     const auto held = ctx->saved_data["exchange"].toCapsule();
     const Exchange& exchange = static_cast<const Exchange&>(*held);
     const comm::Tag tag(exchange.name);
@@ -99,12 +100,12 @@ at::Tensor exchanged(const char* name, const at::Tensor& x, Exchange::Step forwa
 
 at::Tensor as_it_is(const at::Tensor& x) { return x; }
 
-/// A gradient that is on its way.
+/// A gradient whose sum is in flight.
 struct Underway : torch::CustomClassHolder {
   comm::Work work;
 };
 
-/// x as it is. Backward waits for the gradient that it is given.
+/// Identity. Backward waits for the gradient that it receives.
 struct Awaited : torch::autograd::Function<Awaited> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const c10::intrusive_ptr<Underway>& underway) {
     ctx->saved_data["underway"] = c10::IValue::make_capsule(underway);
@@ -117,12 +118,12 @@ struct Awaited : torch::autograd::Function<Awaited> {
   }
 };
 
-/// The last input that entered, and what it became: q, k and v are given the same tensor, one after the other.
+/// The last input that entered, and the result: q, k and v receive the same tensor, one after another.
 struct LastEntered {
   c10::weak_intrusive_ptr<c10::TensorImpl> x{c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
   std::int64_t version = 0;
   bool differentiated = false;
-  const std::string* group = nullptr;  ///< its name, which lives once for each group
+  const std::string* group = nullptr;  ///< its name, which is stored once per group
   Between between = Between::whole;
   Entered entered;
 };
@@ -142,8 +143,8 @@ Entered copy_to_tensor_parallel(const at::Tensor& x, const comm::Group& group, B
       last.version == x._version() && last.differentiated == differentiated && last.group == &group.name() &&
       last.between == between)
     return last.entered;
-  // Backward goes the other way: what is made last runs first. It starts the sum; nodes with the number in between
-  // have their turn; what is made first waits.
+  // Backward runs in reverse order: the last node made runs first and starts the sum; nodes numbered in between then
+  // run; the first node made waits.
   auto underway = c10::make_intrusive<Underway>();
   Entered entered;
   const at::Tensor given = differentiated ? Awaited::apply(x, underway) : x;
@@ -199,7 +200,7 @@ at::Tensor reduce_from_tensor_parallel_in_parts(const std::function<at::Tensor(c
   });
   const auto arrived = [&](const at::Tensor& sums) {
     for (comm::Work& work : works) work.wait();
-    // The same memory, and no view of it: somebody may change it in place (torch::nn::Linear adds its bias so).
+    // The same memory, but not a view: the caller may change it in place (torch::nn::Linear adds its bias this way).
     return between == Between::whole ? sums.variable_data() : at::cat(own, 0);
   };
   if (between == Between::whole) return exchanged("output of rows", y, arrived, as_it_is);
@@ -224,7 +225,7 @@ at::Tensor gather_parts(const at::Tensor& own, int dim, std::span<const Ranges> 
     widest = std::max(widest, extent(ranges));
     for (const auto& [begin, end] : ranges) all = std::max(all, end);
   }
-  // Equal messages: shorter parts are filled up.
+  // Messages must have equal size: shorter parts are padded.
   auto sizes = own.sizes().vec();
   sizes[static_cast<std::size_t>(dim)] = widest;
   at::Tensor message = own.detach().contiguous();
@@ -264,8 +265,7 @@ at::Tensor scatter_to_tensor_parallel(const at::Tensor& x, const comm::Group& gr
   const std::int64_t all = x.size(last), n = group.size();
   if (all % n != 0)
     throw InputError(concat("tensor parallelism: rowwise_split_input of ", all, " columns over ", n,
-                            " ranks, which do "
-                            "not divide them"));
+                            " ranks, which do not divide them"));
   std::vector<Ranges> parts;
   for (std::int64_t r = 0; r < n; ++r) parts.push_back({{r * all / n, (r + 1) * all / n}});
   const Ranges own = parts[static_cast<std::size_t>(group.rank())];
@@ -276,7 +276,7 @@ at::Tensor scatter_to_tensor_parallel(const at::Tensor& x, const comm::Group& gr
 
 namespace {
 
-/// Rows by rank, not always equally many.
+/// Row ranges by rank; sizes may differ.
 std::vector<Ranges> shares_of(std::int64_t rows, const comm::Group& group) {
   const std::int64_t n = group.size();
   std::vector<Ranges> shares;

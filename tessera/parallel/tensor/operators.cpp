@@ -1,4 +1,4 @@
-// Operators of LibTorch that are given a part of a parameter: somebody's own module calls them.
+// LibTorch operators on a part of a parameter, as called by a user's own module.
 
 #include <tessera/parallel/tensor/tensor_shard.h>
 
@@ -22,15 +22,15 @@ namespace {
 
 using torch::jit::Stack;
 
-/// Operators of aten, except the elementwise ones, that treat a part as they treat the whole, sorted: they copy,
-/// or set all elements alike. Whatever else reads the data of a part would give other numbers than the whole.
+/// Non-elementwise aten operators that treat a part like the whole, sorted: they copy, or set all elements alike. Any
+/// other operator that reads the data of a part would give different numbers than for the whole.
 // clang-format off
 constexpr std::string_view alike_operators[] = {
     "_to_copy", "clone", "contiguous", "copy", "copy_", "equal", "fill_", "resize_", "set_", "to", "zero_"};
 // clang-format on
 static_assert(std::ranges::is_sorted(alike_operators));
 
-/// Hangs on the transpose of a parameter, of which torch::nn::Linear forms a product.
+/// Metadata of a parameter's transpose, with which torch::nn::Linear computes a product.
 struct Transposed final : c10::BackendMeta {
   explicit Transposed(at::Tensor parameter_) : parameter(std::move(parameter_)) {}
   at::Tensor parameter;
@@ -40,7 +40,7 @@ c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, nn::cut_key);
 }
 
-/// What backward does with saved parts is right: the forward that saved them was ours.
+/// Operators on saved parts in backward are correct: the forward that saved them was ours.
 bool in_backward() {
   return torch::autograd::get_current_graph_task_id() != -1 && !at::GradMode::is_enabled() && !in_recomputation();
 }
@@ -58,14 +58,13 @@ std::string described(const at::Tensor& part) {
 
 [[noreturn]] void refuse(std::string_view op, const at::Tensor& part) {
   throw InputError(concat(
-      "tensor parallelism: operator ", op, " is given ", described(part),
-      ", or what was computed from it (its gradient, too): this rank holds a part, and the result would be another "
-      "than "
-      "of the whole. Linear maps (x W^T, x W) and embedding know what a part means; leave the parameter out of the "
-      "plan, use gather_tensor_parts() for its values, or Sharded::grad_norm and clip_grad_norm for norms"));
+      "tensor parallelism: operator ", op, " was given ", described(part),
+      ", or a value computed from it (such as its gradient): this rank holds only a part, so the result would differ "
+      "from that of the whole. Only linear maps (x W^T, x W) and embedding can use a part; remove the parameter from "
+      "the plan, use gather_tensor_parts() for its values, or Sharded::grad_norm and clip_grad_norm for norms"));
 }
 
-/// The first part among the arguments; undefined: none.
+/// The first part among the arguments, or undefined.
 at::Tensor part_among(at::ArrayRef<c10::IValue> values) {
   for (const c10::IValue& value : values) {
     if (value.isTensor() && is_part(value.toTensor())) return value.toTensor();
@@ -76,27 +75,26 @@ at::Tensor part_among(at::ArrayRef<c10::IValue> values) {
   return {};
 }
 
-/// What optimizers do with lists of tensors, one element by itself; norms and greatest values of them are something
-/// else.
+/// Whether an optimizer's operator on lists of tensors works element by element; norms and maxima do not.
 bool elementwise_on_lists(std::string_view name) {
   const auto has = [&](std::string_view word) { return name.find(word) != std::string_view::npos; };
   return (name.starts_with("_foreach_") && !has("norm") && !has("powsum") && name != "_foreach_max") ||
          name.starts_with("_fused_ada") || name.starts_with("_fused_sgd");
 }
 
-/// The first argument, where it is a list of tensors.
+/// The first argument, if it is a list of tensors.
 std::vector<at::Tensor> first_list(at::ArrayRef<c10::IValue> arguments) {
   return !arguments.empty() && arguments[0].isTensorList() ? arguments[0].toTensorVector() : std::vector<at::Tensor>();
 }
 
-/// Whether every tensor among the arguments is a part, or a single number.
+/// Whether every tensor among the arguments is a part or a single number.
 bool all_parts(at::ArrayRef<c10::IValue> arguments) {
   return std::ranges::all_of(arguments, [](const c10::IValue& value) {
     return !value.isTensor() || !value.toTensor().defined() || is_part(value.toTensor()) || value.toTensor().dim() == 0;
   });
 }
 
-/// A copy of a part is a part, and so is what is computed from one element by element.
+/// Marks a copy of a part, or an elementwise result of one, as a part.
 void pass_on(const c10::IValue& result, const at::Tensor& part) {
   if (!result.isTensor()) return;
   const at::Tensor& tensor = result.toTensor();
@@ -121,7 +119,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   const bool only_parts = all_parts(arguments);
   if (!elementwise && !std::ranges::binary_search(alike_operators, name) && part.defined()) {
     if (draws)
-      throw InputError(concat("tensor parallelism: ", full, " would draw other values into ", described(part),
+      throw InputError(concat("tensor parallelism: ", full, " would draw different values into ", described(part),
                               " than into the whole: initialise the module before TensorParallel cuts it"));
     refuse(full, part);
   }
@@ -130,7 +128,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     op.redispatchBoxed(below(keys), stack);
   }
   if (facts.writes != 0 || stack->empty() || !part.defined()) return;
-  // A bias makes only what is computed from parts alone a part, not what it is added to.
+  // For a bias, only results computed from parts alone are parts, not the tensor that it is added to.
   if (part.dim() > 1 || !elementwise || only_parts) pass_on(stack->back(), part);
   if (!stack->back().isTensorList()) return;
   const std::vector<at::Tensor> results = stack->back().toTensorVector();
@@ -138,22 +136,22 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     if (is_part(list[i])) pass_on(results[i], list[i]);
 }
 
-/// Whether `parameter` may stand for what was cut: the module's own, or a copy that nobody trains.
+/// Checks that `parameter` may be used as the cut one: the module's own, or a copy that is not trained.
 void check_use(const at::Tensor& parameter, const TensorShard& cut) {
   if (parameter.sizes() != at::IntArrayRef(cut.part().shape()))
     throw InputError(concat("tensor parallelism: ", cut.described(), " was replaced by ", c10::str(parameter.sizes()),
-                            " (torch::load(), set_data()), and this rank's part is ",
+                            " (torch::load(), set_data()), but this rank's part is ",
                             c10::str(at::IntArrayRef(cut.part().shape())),
-                            ": restore() the module before it is changed, and cut it again"));
+                            ": restore() the module before changing it, then cut it again"));
   if (parameter.is_leaf() && parameter.requires_grad() && at::GradMode::is_enabled() &&
       parameter.unsafeGetTensorImpl() != cut.parameter)
     throw InputError(concat("tensor parallelism: a copy of ", cut.described(),
-                            " is trained (clone() of the module, or of the parameter), and its gradients would not be "
-                            "put together: clone the module before it is cut, and cut the clone; without gradients "
+                            " is trained (clone() of the module, or of the parameter), but its gradients would not be "
+                            "combined: clone the module before it is cut, then cut the clone; without gradients "
                             "(evaluation, averages of weights) copies may be used"));
 }
 
-/// What a product with the second factor `w` means; nullptr where backward computes it.
+/// The cut that applies to a product with second factor `w`; nullptr if backward computes the product.
 const TensorShard* cut_of_factor(std::string_view op, const at::Tensor& x, const at::Tensor& w, at::Tensor& parameter,
                                  nn::WeightLayout& layout) {
   if (in_backward()) return nullptr;
@@ -181,7 +179,7 @@ at::Tensor linear(c10::DispatchKeySet keys, const at::Tensor& x, const at::Tenso
     const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
     return at::_ops::linear::redispatch(below(keys), x, weight, bias);
   }
-  // x W^T, and W is the transpose of the parameter itself where somebody transposed it.
+  // x W^T, where W is the transpose of the parameter itself if the caller transposed it.
   layout = layout == nn::WeightLayout::in_out ? nn::WeightLayout::out_in : nn::WeightLayout::in_out;
   return cut->linear(x, parameter, bias.value_or(at::Tensor()), layout);
 }
@@ -222,7 +220,7 @@ at::Tensor transposed(c10::DispatchKeySet keys, const at::Tensor& w, More... mor
 
 at::Tensor transposed_t(c10::DispatchKeySet keys, const at::Tensor& w) { return transposed<at::_ops::t>(keys, w); }
 at::Tensor transposed_int(c10::DispatchKeySet keys, const at::Tensor& w, std::int64_t a, std::int64_t b) {
-  if (w.dim() == 2 && (a - b) % 2 == 0) {  // the same dimension twice: as it was
+  if (w.dim() == 2 && (a - b) % 2 == 0) {  // the same dimension twice: no change
     const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
     return at::_ops::transpose_int::redispatch(below(keys), w, a, b);
   }
@@ -240,7 +238,7 @@ at::Tensor embedding(c10::DispatchKeySet keys, const at::Tensor& weight, const a
   if (scale_grad_by_freq || sparse)
     throw InputError(
         concat("tensor parallelism: an embedding with scale_grad_by_freq or sparse gradients cannot be cut (",
-               described(weight), "); leave it out of the plan"));
+               described(weight), "); remove it from the plan"));
   return cut->embedding(weight, ids, padding_idx.expect_int(), /*whole=*/false);
 }
 
@@ -278,7 +276,7 @@ struct Registrations {
 }  // namespace
 
 void register_cut_operators() {
-  // Never undone: threads may still run operators while the process ends.
+  // Never undone: threads may still run operators while the process exits.
   static const Registrations* const registrations = new Registrations;
   (void)registrations;
 }

@@ -18,12 +18,12 @@ namespace {
 
 using layout::TensorStyle;
 
-/// TensorImpl keeps its keys to itself and to what derives from it.
+/// Accesses TensorImpl's protected keys.
 struct Keys : c10::TensorImpl {
   static c10::DispatchKeySet& of(c10::TensorImpl& tensor) { return tensor.*(&Keys::key_set_); }
 };
 
-/// Makes `parameter` hold `value`, with the cut (or none) hanging on it. TensorImpl and hooks survive.
+/// Makes `parameter` hold `value`, with `cut` (or null) as its metadata. TensorImpl and hooks are kept.
 void set_value(const at::Tensor& parameter, const at::Tensor& value, const c10::intrusive_ptr<TensorShard>& cut,
                bool keyed) {
   const c10::InferenceMode normal(false);
@@ -80,7 +80,7 @@ at::Tensor TensorShard::sum_gradient(const at::Tensor& gradient) const {
     group_.all_reduce(sum).wait();
     return sum;
   }
-  // Heads that several ranks hold: everyone adds to the gradient of all heads, and keeps its own.
+  // Heads that several ranks hold: every rank contributes to the gradient of all heads, and keeps its own.
   at::Tensor all = at::zeros(part().whole, gradient.options());
   std::int64_t place = 0;
   for (const auto& [begin, end] : part().ranges) {
@@ -97,7 +97,7 @@ at::Tensor TensorShard::linear(const at::Tensor& x, const at::Tensor& weight, co
   const int outputs = layout == nn::WeightLayout::out_in ? 0 : 1;
   if (rule_.style != TensorStyle::embedding_rowwise && rule_.transposed != (outputs == 1))
     throw InputError(concat("tensor parallelism: ", described(), " is used as a matrix [",
-                            outputs == 1 ? "in, out" : "out, in", "], and its rule '", rule_.pattern, "' says ",
+                            outputs == 1 ? "in, out" : "out, in", "], but its rule '", rule_.pattern, "' specifies ",
                             rule_.transposed ? "transposed, [in, out]" : "[out, in]", ": set `transposed` in the rule ",
                             outputs == 1 ? "true" : "false"));
   if (part().dim == outputs) {
@@ -108,7 +108,7 @@ at::Tensor TensorShard::linear(const at::Tensor& x, const at::Tensor& weight, co
     const bool whole_bias = bias.defined() && bias.size(0) == all && all != weight.size(outputs);
     if (whole_bias && cut_on)
       throw InputError(concat("tensor parallelism: ", described(), " has ", weight.size(outputs), " of ", all,
-                              " outputs on this rank, and its bias is whole: give both the style ",
+                              " outputs on this rank, but its bias is whole: give both the style ",
                               style_name(rule_.style), " (a pattern that names the module does)"));
     const Entered entered = copy_to_tensor_parallel(x, group_, before);
     const at::Tensor own_bias = whole_bias ? at::Tensor() : bias;
@@ -120,11 +120,12 @@ at::Tensor TensorShard::linear(const at::Tensor& x, const at::Tensor& weight, co
   }
   const at::Tensor own = rule_.style == TensorStyle::rowwise_split_input ? scatter_to_tensor_parallel(x, group_) : x;
   if (own.size(-1) != weight.size(1 - outputs))
-    throw InputError(concat("tensor parallelism: ", described(), " has, as ", style_name(rule_.style), ", ",
-                            weight.size(1 - outputs), " of ", part().whole[static_cast<std::size_t>(1 - outputs)],
-                            " inputs on this rank and is given ", own.size(-1),
-                            ": what comes before it must be cut, too (colwise), or its style be rowwise_split_input"
-                            "; a module takes heads and tokens from its activations (view({b, q.size(1), -1, d}))"));
+    throw InputError(
+        concat("tensor parallelism: ", described(), " has, as ", style_name(rule_.style), ", ",
+               weight.size(1 - outputs), " of ", part().whole[static_cast<std::size_t>(1 - outputs)],
+               " inputs on this rank but was given ", own.size(-1),
+               ": the layer before it must be cut, too (colwise), or its style must be rowwise_split_input"
+               "; a module must infer heads and tokens from its activations (view({b, q.size(1), -1, d}))"));
   const bool in_parts = activations_->product_parts > 1 && at::GradMode::is_enabled() && own.dim() >= 3;
   const at::Tensor y =
       in_parts ? reduce_from_tensor_parallel_in_parts(
@@ -138,7 +139,7 @@ at::Tensor TensorShard::linear(const at::Tensor& x, const at::Tensor& weight, co
 
 namespace {
 
-/// What is recomputed during backward was first computed with gradients, whatever forward passes came between.
+/// Recomputation in backward repeats a pass with gradients, whatever forward passes have run since.
 bool in_graph_task() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 }  // namespace
@@ -147,20 +148,22 @@ Between TensorShard::between() const {
   return activations_->whole_now && !in_graph_task() ? Between::whole : activations_->between;
 }
 
-/// In sequence parallelism: x are the tokens that this pass' table handed out, not transposed or flattened since.
+/// With sequence parallelism: checks that x holds the tokens of this pass's embedding, not transposed or flattened
+/// since.
 void TensorShard::check_tokens(const at::Tensor& x, Between before) const {
   if (before != Between::own_tokens || in_graph_task()) return;
   const auto [rows, tokens] = activations_->tokens;
   if (rows < 0)
-    throw InputError(concat("sequence parallelism: ", described(),
-                            " comes before any table has handed out tokens: every rank would go on with all of them. "
-                            "Give the embedding the style embedding_rowwise, or, where there is none, leave "
-                            "sequence_parallel out for this module"));
+    throw InputError(
+        concat("sequence parallelism: ", described(),
+               " runs before any embedding has distributed the tokens, so every rank would compute all of them. "
+               "Give the embedding the style embedding_rowwise or, if there is no embedding, disable "
+               "sequence_parallel for this module"));
   if (x.dim() >= 2 && (rows == 1 || x.size(0) == rows || x.size(0) == 1) && x.size(1) == tokens) return;
-  throw InputError(concat("sequence parallelism: ", described(), " is given activations ", c10::str(x.sizes()),
-                          ", and this pass has tokens [", rows, ", ", tokens,
+  throw InputError(concat("sequence parallelism: ", described(), " was given activations ", c10::str(x.sizes()),
+                          ", but this pass has tokens [", rows, ", ", tokens,
                           ", ...] on each rank: activations must stay [B, T, ...] between layers "
-                          "(torch::nn::MultiheadAttention wants [T, B, ...]); leave sequence_parallel out for this "
+                          "(torch::nn::MultiheadAttention uses [T, B, ...]); disable sequence_parallel for this "
                           "module"));
 }
 
@@ -168,15 +171,15 @@ at::Tensor TensorShard::embedding(const at::Tensor& weight, const at::Tensor& id
                                   bool whole) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
   if (part().dim != 0 || part().ranges.size() != 1)
-    throw InputError(concat("tensor parallelism: ", described(), " is a table that is cut as ", style_name(rule_.style),
-                            ": give it the style embedding_rowwise"));
+    throw InputError(concat("tensor parallelism: ", described(), " is an embedding but cut as ",
+                            style_name(rule_.style), ": give it the style embedding_rowwise"));
   if (!whole) activations_->whole_now = !at::GradMode::is_enabled();
   const auto [begin, end] = part().ranges.front();
   const std::int64_t rows = part().whole[0];
   if (ids.numel() > 0) {
     const auto [least, most] = at::aminmax(ids);
     if (least.item<std::int64_t>() < 0 || most.item<std::int64_t>() >= rows)
-      throw InputError(concat("tensor parallelism: ", name_, " has ", rows, " rows; ids reach from ",
+      throw InputError(concat("tensor parallelism: ", name_, " has ", rows, " rows, but ids range from ",
                               least.item<std::int64_t>(), " to ", most.item<std::int64_t>()));
   }
   const at::Tensor elsewhere = ids.lt(begin).logical_or_(ids.ge(end));
@@ -185,7 +188,7 @@ at::Tensor TensorShard::embedding(const at::Tensor& weight, const at::Tensor& id
   const at::Tensor y =
       at::embedding(weight, own, pads ? padding_idx - begin : -1).masked_fill(elsewhere.unsqueeze(-1), 0);
   if (whole || between() == Between::whole) return reduce_from_tensor_parallel(y, group_, Between::whole);
-  // Positions [T] are a row that every sequence shares.
+  // Positions [T] are one row shared by every sequence.
   if (ids.dim() == 1) return reduce_from_tensor_parallel(y.unsqueeze(0), group_, between()).squeeze(0);
   const at::Tensor out = reduce_from_tensor_parallel(y, group_, between());
   // Positions [1, T] after tokens [B, T].
@@ -195,7 +198,7 @@ at::Tensor TensorShard::embedding(const at::Tensor& weight, const at::Tensor& id
   return out;
 }
 
-/// Without gradients nothing is kept for backward, so whole activations cost little, and rows of any length go
+/// Without gradients nothing is kept for backward, so whole activations cost little, and rows of any length work
 /// (generation).
 void TensorShard::begin_pass() const {
   activations_->whole_now = !at::GradMode::is_enabled();
@@ -260,10 +263,10 @@ void undo_cut(const at::Tensor& parameter, const TensorShard& cut) {
   const bool part = parameter.sizes() == at::IntArrayRef(cut.part().shape());
   if (!part && parameter.sizes() != at::IntArrayRef(cut.part().whole))
     throw InputError(concat("tensor parallelism: ", cut.described(), " cannot be made whole: it was replaced by ",
-                            c10::str(parameter.sizes()), ", which is neither the part ",
-                            c10::str(at::IntArrayRef(cut.part().shape())), " nor the whole ",
+                            c10::str(parameter.sizes()), ", which has neither the shape of the part ",
+                            c10::str(at::IntArrayRef(cut.part().shape())), " nor that of the whole ",
                             c10::str(at::IntArrayRef(cut.part().whole))));
-  // A part replaced on one rank is replaced on all: whether it is whole again does not differ between them.
+  // A part replaced on one rank is replaced on all: whether it is whole again does not differ between ranks.
   set_value(parameter, part ? cut.whole(parameter.detach()) : parameter.detach(), {}, false);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Small matrix products whose operands lie in the nearest caches. Included by loops.h inside the anonymous namespace
-/// of a table.
+/// Small matrix products with operands in the nearest caches. Included by loops.h inside the anonymous namespace of a
+/// table.
 
 /// Rows and vectors of a tile of sums that stays in registers: of 32 (AVX-512, NEON) or 16 (AVX2) vector registers, a
 /// row of B and an element of A need the rest.

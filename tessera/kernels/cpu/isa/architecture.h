@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// isa/: the vector type (simd_*.h) and the table of loops (table_*.cpp) of each instruction set. This header: which of
-/// them one processor architecture has. architecture_x86.cpp or architecture_arm64.cpp is built.
+/// isa/: the vector type (simd_*.h) and the table of loops (table_*.cpp) of each instruction set. This header: the sets
+/// of one processor architecture. Either architecture_x86.cpp or architecture_arm64.cpp is built.
 
 #include <tessera/kernels/cpu/dispatch.h>
 
@@ -12,7 +12,7 @@ struct IsaChoice {
   bool (*supported)();
   const Table* table;
 };
-/// Those that are compiled for this architecture, the slowest first; `baseline` is the first, and always supported.
+/// The sets compiled for this architecture, slowest first; `baseline` is the first, and always supported.
 std::span<const IsaChoice> isa_choices();
 
 }  // namespace tessera::kernels

@@ -6,7 +6,7 @@ namespace tessera::kernels {
 extern const Table table_baseline, table_neon;
 
 std::span<const IsaChoice> isa_choices() {
-  static constexpr auto always = [] { return true; };  // NEON is in every 64-bit ARM that runs Linux
+  static constexpr auto always = [] { return true; };  // every 64-bit ARM processor that runs Linux has NEON
   static constexpr IsaChoice choices[] = {{Isa::baseline, always, &table_baseline}, {Isa::neon, always, &table_neon}};
   return choices;
 }

@@ -11,7 +11,7 @@ struct F32 {
   }
   static F32 of(float x) { return {_mm256_set1_ps(x)}; }
   static F32 load(const float* p) { return {_mm256_loadu_ps(p)}; }
-  /// First n lanes, zeros after. (With n known to be `width` this compiles to the plain load; store likewise.)
+  /// First n lanes, zeros after. (If n is known to be `width`, this compiles to the plain load; likewise store.)
   static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm256_maskload_ps(p, first(n))}; }
   void store(float* p) const { _mm256_storeu_ps(p, v); }
   static F32 from_bf16(const void* p) {
@@ -48,7 +48,7 @@ inline F32 pow2(F32 n) {
   return {
       _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23))};
 }
-/// Lanes >= n become `other`.
+/// Sets lanes >= n to `other`.
 inline F32 keep(F32 a, int n, F32 other) {
   return n >= F32::width ? a : F32{_mm256_blendv_ps(other.v, a.v, _mm256_castsi256_ps(F32::first(n)))};
 }
@@ -63,7 +63,7 @@ inline float largest(F32 a) {
   return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
 
-/// -1, 0 or 1; a NaN stays one.
+/// -1, 0 or 1; a NaN stays NaN.
 inline F32 sign(F32 a) {
   const __m256 zero = _mm256_setzero_ps();
   const __m256 signs = _mm256_and_ps(a.v, _mm256_set1_ps(-0.0f));
@@ -90,16 +90,16 @@ inline U32 operator^(U32 a, U32 b) { return {_mm256_xor_si256(a.v, b.v)}; }
 inline U32 operator&(U32 a, U32 b) { return {_mm256_and_si256(a.v, b.v)}; }
 inline U32 bits_of(F32 a) { return {_mm256_castps_si256(a.v)}; }
 inline F32 of_bits(U32 a) { return {_mm256_castsi256_ps(a.v)}; }
-/// Lanes where `test` is a NaN: `test`; elsewhere `a`.
+/// `test` in lanes where it is a NaN; elsewhere `a`.
 inline F32 keep_nan(F32 a, F32 test) {
   return {_mm256_blendv_ps(a.v, test.v, _mm256_cmp_ps(test.v, test.v, _CMP_UNORD_Q))};
 }
 
-/// 16 numbers, which codes of four bits are looked up in.
+/// 16 numbers, as a look-up table for four-bit codes.
 struct Numbers16 {
   __m256 low, high;
   explicit Numbers16(const float* numbers) : low(_mm256_loadu_ps(numbers)), high(_mm256_loadu_ps(numbers + 8)) {}
-  /// y[i] = number of code i * scale for 16 codes, two in a byte, the first of them in the upper half.
+  /// y[i] = number of code i * scale for 16 codes, two per byte, the first in the upper half.
   void put(const std::uint8_t* codes, float scale, float* y) const {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)), four = _mm_set1_epi8(15);
     const __m128i each = _mm_unpacklo_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), four), _mm_and_si128(bytes, four));
@@ -107,7 +107,7 @@ struct Numbers16 {
     _mm256_storeu_ps(y, _mm256_mul_ps(found(_mm256_cvtepu8_epi32(each)), factor));
     _mm256_storeu_ps(y + 8, _mm256_mul_ps(found(_mm256_cvtepu8_epi32(_mm_srli_si128(each, 8))), factor));
   }
-  __m256 found(__m256i code) const {  // the fourth bit, moved to the sign, chooses the half
+  __m256 found(__m256i code) const {  // the fourth bit, moved to the sign, selects the half
     return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, code), _mm256_permutevar8x32_ps(high, code),
                             _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
   }
@@ -127,7 +127,7 @@ struct F64x8 {
     return _mm256_movemask_pd(
                _mm256_or_pd(_mm256_cmp_pd(low, zero, _CMP_NEQ_UQ), _mm256_cmp_pd(high, zero, _CMP_NEQ_UQ))) != 0;
   }
-  /// Halves are added until one is left.
+  /// Adds halves until one number is left.
   double sum() const {
     const __m256d a = _mm256_add_pd(low, high);
     const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
@@ -148,7 +148,7 @@ inline F64x8 operator|(F64x8 a, F64x8 b) {  ///< bitwise or: any() of either
   return {_mm256_or_pd(a.low, b.low), _mm256_or_pd(a.high, b.high)};
 }
 
-/// Bytes past the cache; `to` is aligned to Bytes, a multiple of 32.
+/// Stores bytes past the cache; `to` is aligned to Bytes, a multiple of 32.
 template <int Bytes>
 inline void stream_store(void* to, const void* from) {
   for (int i = 0; i < Bytes / 32; ++i)

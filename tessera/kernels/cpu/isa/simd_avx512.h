@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// The vector type of the AVX-512 loops: sixteen lanes. Included by table_avx512.cpp only, inside an anonymous
-/// namespace. The maskz_ forms with a full mask stand where the plain intrinsics of g++ 12 warn of uninitialised values
-/// (GCC bug 105593).
+/// namespace. The maskz_ forms with a full mask are used where the plain intrinsics of g++ 12 warn about uninitialised
+/// values (GCC bug 105593).
 
 struct F32 {
   static constexpr int width = 16;
@@ -11,7 +11,7 @@ struct F32 {
   static __mmask16 first(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1); }
   static F32 of(float x) { return {_mm512_set1_ps(x)}; }
   static F32 load(const float* p) { return {_mm512_loadu_ps(p)}; }
-  /// First n lanes, zeros after. (With n known to be `width` this compiles to the plain load; store likewise.)
+  /// First n lanes, zeros after. (If n is known to be `width`, this compiles to the plain load; likewise store.)
   static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm512_maskz_loadu_ps(first(n), p)}; }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   static F32 from_bf16(const void* p) {
@@ -52,7 +52,7 @@ inline F32 pow2(F32 n) {
   return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(
       0xffff, _mm512_add_epi32(_mm512_maskz_cvtps_epi32(0xffff, n.v), _mm512_set1_epi32(127)), 23))};
 }
-/// Lanes >= n become `other`.
+/// Sets lanes >= n to `other`.
 inline F32 keep(F32 a, int n, F32 other) {
   return n >= F32::width ? a : F32{_mm512_mask_blend_ps(F32::first(n), other.v, a.v)};
 }
@@ -71,7 +71,7 @@ inline float largest(F32 a) {
   return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
 
-/// -1, 0 or 1; a NaN stays one.
+/// -1, 0 or 1; a NaN stays NaN.
 inline F32 sign(F32 a) {
   const __m512i bits = _mm512_castps_si512(a.v), one = _mm512_castps_si512(_mm512_set1_ps(1));
   const __mmask16 not_zero = _mm512_cmp_ps_mask(a.v, _mm512_setzero_ps(), _CMP_NEQ_UQ);
@@ -100,16 +100,16 @@ inline U32 operator^(U32 a, U32 b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline U32 operator&(U32 a, U32 b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline U32 bits_of(F32 a) { return {_mm512_castps_si512(a.v)}; }
 inline F32 of_bits(U32 a) { return {_mm512_castsi512_ps(a.v)}; }
-/// Lanes where `test` is a NaN: `test`; elsewhere `a`.
+/// `test` in lanes where it is a NaN; elsewhere `a`.
 inline F32 keep_nan(F32 a, F32 test) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(test.v, test.v, _CMP_UNORD_Q), a.v, test.v)};
 }
 
-/// 16 numbers, which codes of four bits are looked up in.
+/// 16 numbers, as a look-up table for four-bit codes.
 struct Numbers16 {
   __m512 numbers;
   explicit Numbers16(const float* from) : numbers(_mm512_loadu_ps(from)) {}
-  /// y[i] = number of code i * scale for 16 codes, two in a byte, the first of them in the upper half.
+  /// y[i] = number of code i * scale for 16 codes, two per byte, the first in the upper half.
   void put(const std::uint8_t* codes, float scale, float* y) const {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)), four = _mm_set1_epi8(15);
     const __m128i each = _mm_unpacklo_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), four), _mm_and_si128(bytes, four));
@@ -126,7 +126,7 @@ struct F64x8 {
   static F64x8 load(const double* p) { return {_mm512_loadu_pd(p)}; }
   static F64x8 of_floats(const float* p) { return {_mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p))}; }
   bool any() const { return _mm512_cmp_pd_mask(v, _mm512_setzero_pd(), _CMP_NEQ_UQ) != 0; }  ///< not all zero
-  /// Halves are added until one is left.
+  /// Adds halves until one number is left.
   double sum() const {
     const __m256d a = _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, v, 0), _mm512_maskz_extractf64x4_pd(0xf, v, 1));
     const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
@@ -146,7 +146,7 @@ inline F64x8 operator+(F64x8 a, F64x8 b) { return {_mm512_add_pd(a.v, b.v)}; }
 inline F64x8 operator-(F64x8 a, F64x8 b) { return {_mm512_sub_pd(a.v, b.v)}; }
 inline F64x8 operator|(F64x8 a, F64x8 b) { return {_mm512_or_pd(a.v, b.v)}; }  ///< bitwise or: any() of either
 
-/// Bytes past the cache; `to` is aligned to Bytes, 32 or 64.
+/// Stores bytes past the cache; `to` is aligned to Bytes, 32 or 64.
 template <int Bytes>
 inline void stream_store(void* to, const void* from) {
   if constexpr (Bytes == 64)

@@ -40,12 +40,12 @@ inline F32 min(F32 a, F32 b) { return {a.v < b.v ? a.v : b.v}; }
 inline F32 round(F32 a) { return {__builtin_rintf(a.v)}; }
 /// 2^n for integral n in [-126, 127].
 inline F32 pow2(F32 n) { return {__builtin_bit_cast(float, (static_cast<int>(n.v) + 127) << 23)}; }
-/// Lanes >= n become `other`.
+/// Sets lanes >= n to `other`.
 inline F32 keep(F32 a, int n, F32 other) { return n > 0 ? a : other; }
 inline float sum(F32 a) { return a.v; }
 inline float largest(F32 a) { return a.v; }
 
-/// -1, 0 or 1; a NaN stays one.
+/// -1, 0 or 1; a NaN stays NaN.
 inline F32 sign(F32 a) { return {a.v > 0 ? 1.0f : a.v < 0 ? -1.0f : a.v == 0 ? 0.0f : a.v}; }
 
 /// As many unsigned integers as F32 has lanes.
@@ -64,14 +64,14 @@ inline U32 operator^(U32 a, U32 b) { return {a.v ^ b.v}; }
 inline U32 operator&(U32 a, U32 b) { return {a.v & b.v}; }
 inline U32 bits_of(F32 a) { return {__builtin_bit_cast(std::uint32_t, a.v)}; }
 inline F32 of_bits(U32 a) { return {__builtin_bit_cast(float, a.v)}; }
-/// Lanes where `test` is a NaN: `test`; elsewhere `a`.
+/// `test` in lanes where it is a NaN; elsewhere `a`.
 inline F32 keep_nan(F32 a, F32 test) { return test.v != test.v ? test : a; }
 
-/// 16 numbers, which codes of four bits are looked up in.
+/// 16 numbers, as a look-up table for four-bit codes.
 struct Numbers16 {
   const float* numbers;
   explicit Numbers16(const float* numbers) : numbers(numbers) {}
-  /// y[i] = number of code i * scale for 16 codes, two in a byte, the first of them in the upper half.
+  /// y[i] = number of code i * scale for 16 codes, two per byte, the first in the upper half.
   void put(const std::uint8_t* codes, float scale, float* y) const {
     for (int i = 0; i < 8; ++i) {
       y[2 * i] = numbers[codes[i] >> 4] * scale;
@@ -92,7 +92,7 @@ struct F64x8 {
     for (int i = 0; i < 8; ++i) found |= v[i] != 0;
     return found;
   }
-  /// Halves are added until one is left.
+  /// Adds halves until one number is left.
   double sum() const { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
   void add_square(const float* p) {
     for (int i = 0; i < 8; ++i) v[i] += static_cast<double>(p[i]) * p[i];
@@ -121,7 +121,7 @@ inline F64x8 operator|(const F64x8& a, const F64x8& b) {
   return out;
 }
 
-/// As F16C converts: exact, a NaN quiet.
+/// As F16C converts: exact; a NaN becomes quiet.
 inline F32 F32::from_fp16(const void* p) {
   std::uint16_t half;
   __builtin_memcpy(&half, p, sizeof half);
@@ -141,12 +141,12 @@ inline void F32::to_fp16(void* p) const {
   std::uint32_t half;
   if (magnitude > 0x7f800000u) {
     half = 0x7e00u | (magnitude >> 13 & 0x3ffu);
-  } else if (magnitude >= 0x47800000u) {  // >= 2^16, infinity included
+  } else if (magnitude >= 0x47800000u) {  // >= 2^16, including infinity
     half = 0x7c00u;
   } else if (magnitude < 0x38800000u) {  // < 2^-14: adding 0.5 leaves multiples of 2^-24, rounded, in the low bits
     half = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, magnitude) + 0.5f) - 0x3f000000u;
   } else {
-    half = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;  // may carry into infinity, rightly
+    half = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;  // may carry into infinity, as intended
   }
   const auto result = static_cast<std::uint16_t>(sign | half);
   __builtin_memcpy(p, &result, sizeof result);

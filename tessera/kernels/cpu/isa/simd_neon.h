@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// The vector type of the NEON loops: four lanes. Included by table_neon.cpp only, inside an anonymous namespace. max
-/// and min are comparisons and choices, as x86-64 has them (of a NaN and b: b), and not NEON's own, which keep the NaN.
+/// and min are comparisons and selections, as on x86-64 (of a NaN and b: b), rather than NEON's own, which keep the
+/// NaN.
 
 struct F32 {
   static constexpr int width = 4;
@@ -13,7 +14,7 @@ struct F32 {
   }
   static F32 of(float x) { return {vdupq_n_f32(x)}; }
   static F32 load(const float* p) { return {vld1q_f32(p)}; }
-  /// First n lanes, zeros after. (With n known to be `width` this compiles to the plain load; store likewise.)
+  /// First n lanes, zeros after. (If n is known to be `width`, this compiles to the plain load; likewise store.)
   static F32 load(const float* p, int n) {
     if (n >= width) return load(p);
     float lanes[width] = {};
@@ -59,9 +60,9 @@ inline F32 round(F32 a) { return {vrndnq_f32(a.v)}; }
 inline F32 pow2(F32 n) {
   return {vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(n.v), vdupq_n_s32(127)), 23))};
 }
-/// Lanes >= n become `other`.
+/// Sets lanes >= n to `other`.
 inline F32 keep(F32 a, int n, F32 other) { return n >= F32::width ? a : F32{vbslq_f32(F32::first(n), a.v, other.v)}; }
-/// Halves are combined until one is left.
+/// Combines halves until one number is left.
 inline float sum(F32 a) {
   const float32x2_t x = vadd_f32(vget_low_f32(a.v), vget_high_f32(a.v));
   return vget_lane_f32(x, 0) + vget_lane_f32(x, 1);
@@ -71,7 +72,7 @@ inline float largest(F32 a) {
   return vgetq_lane_f32(y.v, 0);
 }
 
-/// -1, 0 or 1; a NaN stays one.
+/// -1, 0 or 1; a NaN stays NaN.
 inline F32 sign(F32 a) {
   const uint32x4_t bits = vreinterpretq_u32_f32(a.v), one = vreinterpretq_u32_f32(vdupq_n_f32(1));
   const uint32x4_t unit = vbicq_u32(vorrq_u32(vandq_u32(bits, vdupq_n_u32(0x80000000u)), one), vceqzq_f32(a.v));
@@ -98,14 +99,14 @@ inline U32 operator^(U32 a, U32 b) { return {veorq_u32(a.v, b.v)}; }
 inline U32 operator&(U32 a, U32 b) { return {vandq_u32(a.v, b.v)}; }
 inline U32 bits_of(F32 a) { return {vreinterpretq_u32_f32(a.v)}; }
 inline F32 of_bits(U32 a) { return {vreinterpretq_f32_u32(a.v)}; }
-/// Lanes where `test` is a NaN: `test`; elsewhere `a`.
+/// `test` in lanes where it is a NaN; elsewhere `a`.
 inline F32 keep_nan(F32 a, F32 test) { return {vbslq_f32(vceqq_f32(test.v, test.v), a.v, test.v)}; }
 
-/// 16 numbers, which codes of four bits are looked up in.
+/// 16 numbers, as a look-up table for four-bit codes.
 struct Numbers16 {
   const float* numbers;
   explicit Numbers16(const float* numbers) : numbers(numbers) {}
-  /// y[i] = number of code i * scale for 16 codes, two in a byte, the first of them in the upper half.
+  /// y[i] = number of code i * scale for 16 codes, two per byte, the first in the upper half.
   void put(const std::uint8_t* codes, float scale, float* y) const {
     for (int i = 0; i < 8; i += 2) {
       const float32x4_t found = {numbers[codes[i] >> 4], numbers[codes[i] & 15], numbers[codes[i + 1] >> 4],
@@ -134,7 +135,7 @@ struct F64x8 {
         vandq_u64(vandq_u64(vceqzq_f64(v[0]), vceqzq_f64(v[1])), vandq_u64(vceqzq_f64(v[2]), vceqzq_f64(v[3])));
     return (vgetq_lane_u64(zeros, 0) & vgetq_lane_u64(zeros, 1)) == 0;
   }
-  /// Halves are added until one is left.
+  /// Adds halves until one number is left.
   double sum() const {
     const float64x2_t x = vaddq_f64(vaddq_f64(v[0], v[2]), vaddq_f64(v[1], v[3]));
     return vgetq_lane_f64(x, 0) + vgetq_lane_f64(x, 1);

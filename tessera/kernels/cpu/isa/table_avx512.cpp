@@ -6,7 +6,7 @@
 namespace tessera::kernels {
 namespace {
 #include <tessera/kernels/cpu/isa/simd_avx512.h>
-// The vector type comes first.
+// The vector type must be included first.
 
 #include <tessera/kernels/cpu/loops.h>
 }  // namespace

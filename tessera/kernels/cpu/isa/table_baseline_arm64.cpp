@@ -5,7 +5,7 @@ namespace tessera::kernels {
 namespace {
 #include <tessera/kernels/cpu/isa/simd_baseline.h>
 #include <tessera/kernels/cpu/isa/stream_plain.h>
-// The vector type comes first.
+// The vector type must be included first.
 
 #include <tessera/kernels/cpu/loops.h>
 }  // namespace

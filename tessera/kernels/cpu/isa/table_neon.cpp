@@ -7,7 +7,7 @@ namespace tessera::kernels {
 namespace {
 #include <tessera/kernels/cpu/isa/simd_neon.h>
 #include <tessera/kernels/cpu/isa/stream_plain.h>
-// The vector type comes first.
+// The vector type must be included first.
 
 #include <tessera/kernels/cpu/loops.h>
 }  // namespace
