@@ -70,7 +70,7 @@ TEST(Pieces, AVanishedFileIsStillNamed) {
   const auto reader = read_records(file, pieces_of(file, 5).at(2));
   const auto record = reader->next();
   std::filesystem::remove(file.path);
-  EXPECT_EQ(record->where().str(), file.path + ": line 1 behind byte 18");
+  EXPECT_EQ(record->where().str(), file.path + ": line 1 after byte 18");
 }
 
 RC_GTEST_PROP(Pieces, HoldEveryRecordOnceInOrder, ()) {

@@ -28,7 +28,7 @@ bool is_module_pattern(std::string_view text) { return text.find_first_of("*+?()
 
 bool is_meant_module(std::string_view module, const std::string& target) {
   if (!is_module_pattern(target)) return is_named_module(module, target);
-  return Pattern("the pattern of names of modules", target).fits(module);
+  return Pattern("the pattern of module names", target).fits(module);
 }
 
 bool is_in_named_module(std::string_view parameter, const std::vector<std::string>& targets) {
