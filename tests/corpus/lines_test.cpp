@@ -111,8 +111,8 @@ TEST(Lines, AFileThatIsShortenedMeanwhile) {
   SourceFile file = source_file(made.add("a.txt", "one\ntwo\n"));
   file.bytes = 100;
   EXPECT_EQ(records_of(file), (Lines{R"({"text":"one\n"})", R"({"text":"two\n"})",
-                                     file.path + ": ends at byte 8, but had 100 when it was found: somebody shortened "
-                                                 "it meanwhile"}));
+                                     file.path + ": ends at byte 8, but had 100 when it was opened: it was truncated "
+                                                 "meanwhile"}));
 }
 
 }  // namespace

@@ -349,13 +349,13 @@ TEST_F(ExamplesTest, AnotherTemplateHasOtherTokensInTheCache) {
 
 TEST_F(ExamplesTest, SeveralBadLinesAreListedAtOnceUpToTwenty) {
   EXPECT_EQ(complaint("{}}\n{\"text\": \"fine\"}\n{\"text\": 1}\n"),
-            "e.jsonl: 2 records that cannot be used:\n"
+            "e.jsonl: 2 unusable records:\n"
             "  e.jsonl:1:3: expected the end of the line after the value, found '}'\n"
             "  e.jsonl:3:10: expected a string, found an integer");
   std::string text;
   for (int i = 0; i < 25; ++i) text += "{\"text\": 1}\n";
   const std::string what = complaint(text);
-  EXPECT_TRUE(what.starts_with("e.jsonl: the first 20 records that cannot be used:\n  e.jsonl:1:10: ")) << what;
+  EXPECT_TRUE(what.starts_with("e.jsonl: the first 20 unusable records:\n  e.jsonl:1:10: ")) << what;
   EXPECT_TRUE(what.ends_with("\n  e.jsonl:20:10: expected a string, found an integer\n  ... and more")) << what;
 }
 
