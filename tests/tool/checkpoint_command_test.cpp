@@ -205,7 +205,7 @@ TEST_F(CheckpointCommand, MergePutsShardsTogether) {
 }
 
 TEST_F(CheckpointCommand, WeightsOfPyTorchThatAreRefused) {
-  expect_refused(convert(torch_files + "with_a_function.bin"), {"posixpath.join", "not read any further"});
+  expect_refused(convert(torch_files + "with_a_function.bin"), {"posixpath.join", "reading stops here"});
   expect_refused(convert(torch_files + "before_1.6.bin"), {"as PyTorch before 1.6 wrote"});
   expect_refused(convert(torch_files + "nested.bin", {"--group", "modle"}),
                  {"--group modle: no such group; the groups are model"});
