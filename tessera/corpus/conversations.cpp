@@ -94,7 +94,7 @@ std::size_t common_prompt(std::string_view a, std::string_view b) {
 }
 
 [[noreturn]] void has_no_prompt(const Value& record, const char* what) {
-  throw InputError(concat(record.where().str(), ": \"chosen\" and \"rejected\" do not begin with a common ", what,
+  throw InputError(concat(record.where().str(), ": \"chosen\" and \"rejected\" do not begin with the same ", what,
                           ", and there is no \"prompt\""));
 }
 

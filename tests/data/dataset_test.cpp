@@ -131,7 +131,7 @@ TEST_F(DatasetTest, IndexedFilesAreOneStream) {
 }
 
 TEST_F(DatasetTest, BadInputIsNamed) {
-  expect_complaint(from(""), "--train_file is not given");
+  expect_complaint(from(""), "--train_file is not set");
   expect_complaint(from(path_join(folder_.path(), "absent.txt")), "--train_file: no such file: ");
   expect_complaint(from(folder_.path()), folder_.path());  // holds nothing
   expect_complaint(from(write("t.odt", "x")), "t.odt");

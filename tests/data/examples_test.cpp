@@ -163,7 +163,7 @@ TEST_F(ExamplesTest, BadLinesAreNamed) {
   options_.vocab_size = 100;
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n"),
             "e.jsonl:1:1: a token has id 256, but the model's vocabulary has 100 entries: tokenizer and model do not "
-            "belong together");
+            "match");
 }
 
 TEST_F(ExamplesTest, BadConversationsAreNamed) {
@@ -234,9 +234,10 @@ TEST_F(ExamplesTest, RowsOfTokens) {
   EXPECT_EQ(row(read(masks), 0).labels, (Ids{-100, 6, -100}));
   options_.completion_only = false;
   EXPECT_EQ(row(read(masks), 0).labels, (Ids{5, 6, -100}));
-  EXPECT_EQ(complaint("{\"input_ids\": [5, 6], \"labels\": [5, 7]}\n"),
-            "e.jsonl:1:33: \"labels\" has 7 at 1, where the token is 6: a label is its token, or -100 where it is not "
-            "scored");
+  EXPECT_EQ(
+      complaint("{\"input_ids\": [5, 6], \"labels\": [5, 7]}\n"),
+      "e.jsonl:1:33: \"labels\" has 7 at 1, where the token is 6: a label must be its token, or -100 where it is not "
+      "scored");
   EXPECT_EQ(complaint("{\"input_ids\": [5, 6], \"labels\": [5]}\n"),
             "e.jsonl:1:33: \"labels\" has 1 items, but \"input_ids\" has 2: they need one item per token");
   EXPECT_NE(complaint("{\"input_ids\": [5], \"labels\": [5]}\n{\"input_ids\": [5]}\n").find("one kind"),

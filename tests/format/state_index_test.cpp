@@ -110,7 +110,7 @@ TEST(StateIndex, EveryRuleHasItsMessage) {
       {with("[4]", ""), "its pieces contain 0 of its 4 elements"},
       {with("[4]", concat(piece(0, 3), ",", piece(2, 4, "b.safetensors"))),
        "tensor 'w': elements [0, 3) of 'w' in a.safetensors and elements [2, 4) of 'w' in b.safetensors overlap"},
-      {with("[4]", concat(piece(0, 2), ",", piece(2, 4))), "'w' in a.safetensors is two pieces"},
+      {with("[4]", concat(piece(0, 2), ",", piece(2, 4))), "'w' in a.safetensors is listed as two pieces"},
       {R"({"format": "tessera-pieces-1", "metadata": {"total_size": 9}, "tensors": {"w": {"dtype": "F32", )"
        R"("shape": [2], "pieces": [)" +
            piece(0, 2) + "]}}}",

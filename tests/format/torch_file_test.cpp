@@ -160,7 +160,7 @@ TEST(Pickle, what_is_refused) {
   EXPECT_EQ(error("NNR."), "p: at byte 2 of the pickle: the callable is a None, not a name");
   EXPECT_EQ(error("h\x01."), "p: at byte 0 of the pickle: nothing is stored in the memo as 1");
   EXPECT_EQ(error(std::string_view("\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", 10)).substr(0, 60),
-            "p: at byte 0 of the pickle: 9223372036854775807 bytes are wa");
+            "p: at byte 0 of the pickle: 9223372036854775807 bytes are ne");
 }
 
 TEST(Dcp, a_folder_of_two_ranks) {

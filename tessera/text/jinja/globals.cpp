@@ -8,7 +8,7 @@
 namespace tessera::text::jinja {
 namespace {
 
-constexpr std::int64_t longest_range = 100'000;  // as the sandbox of Jinja
+constexpr std::int64_t longest_range = 100'000;  // as in Jinja's sandbox
 
 using Function = Value (*)(Machine& machine, const Given& given);
 
@@ -39,7 +39,7 @@ class Clock : public Callable {
   std::time_t now_;
 };
 
-/// joiner(", "): nothing at its first call, the text at the others.
+/// joiner(", "): empty on the first call, the text on later ones.
 class Joiner : public Callable {
  public:
   explicit Joiner(Value text) : text_(std::move(text)) {}
@@ -104,7 +104,7 @@ Value make_dict(Machine& machine, const Given& given) { return machine.dict(memb
 Value make_namespace(Machine& machine, const Given& given) {
   auto& made = machine.make<Namespace>();
   for (auto& [name, value] : members_of(machine, "namespace", given)) {
-    if (!name.is_string()) fail("the names of a namespace's attributes must be texts");
+    if (!name.is_string()) fail("the names of a namespace's attributes must be strings");
     made.set(machine, name.string(), value);
   }
   return Value::of(made);

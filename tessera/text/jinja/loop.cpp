@@ -76,7 +76,7 @@ std::optional<Value> Loop::attribute(Machine& machine, std::string_view name) {
 }
 
 Value Loop::cycle(const Given& given) const {
-  if (given.plain.empty()) fail("loop.cycle takes the values that take turns");
+  if (given.plain.empty()) fail("loop.cycle needs at least one value");
   return given.plain[static_cast<std::size_t>(index_) % given.plain.size()];
 }
 

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::uint32_t dotted_capital_i = 0x130, dot_above = 0x307;
 
-/// Copies `text`, except that change(its properties, code point, its bytes) writes those that have one of `flags`; no
-/// flags: those that have a lower case.
+/// Copies `text`, but calls change(properties, code point, bytes) to write the code points that have one of `flags` (if
+/// `flags` is 0: those that have a lower case).
 template <class Change>
 std::string_view rewrite(std::string_view text, std::string& storage, std::uint8_t flags, const Change& change) {
   const BertCharacters& characters = BertCharacters::get();
@@ -46,7 +46,7 @@ std::vector<BertCharacters::Character> flat_characters() {
   paint("bert_mark", Flags::mark);
   paint("bert_separator", Flags::separator);
   paint("bert_punctuation", Flags::punctuation);
-  for (const auto& [c, lower] : character_map("bert_lower"))  // one character but for the dotted i
+  for (const auto& [c, lower] : character_map("bert_lower"))  // one character each, except for the dotted i
     flat[c].lower = static_cast<std::int32_t>(lower[0]) - static_cast<std::int32_t>(c);
   return flat;
 }
