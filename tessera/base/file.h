@@ -36,8 +36,7 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& path
 class MappedFile {
  public:
   MappedFile() = default;
-  explicit MappedFile(const std::string& path);  ///< throws InputError unless the path is a regular file that can be
-                                                 ///< mapped
+  explicit MappedFile(const std::string& path);  ///< throws InputError if it is not a regular file or cannot be mapped
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

@@ -48,9 +48,7 @@ namespace {
 // below `limit`, otherwise a value >= `limit`. Only cells near the diagonal can be below it (Ukkonen 1985), and most
 // names of a table are far from one another.
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
-  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit)
-    return limit;  // at least this many
-                   // insertions
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;  // that many insertions
   std::vector<std::size_t> before_last(b.size() + 1, limit), last(b.size() + 1, limit), row(b.size() + 1, limit);
   for (std::size_t j = 0; j <= b.size() && j < limit; ++j) last[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {

@@ -29,17 +29,8 @@ struct SourcePos {
 /// so several threads may read a parsed value.
 class Value {
  public:
-  enum class Kind {
-    null,
-    boolean,
-    integer,
-    real,
-    string,
-    array,
-    object
-  };                                             ///< real: not an int64, or written as a
-                                                 ///< real
-  using Member = std::pair<std::string, Value>;  ///< name and value
+  enum class Kind { null, boolean, integer, real, string, array, object };  ///< real: not an int64, or written so
+  using Member = std::pair<std::string, Value>;                             ///< name and value
 
   Value() = default;
   static Value of(bool v);                                             ///< true or false
@@ -71,10 +62,7 @@ class Value {
 
   /// The member, or nullptr. Linear for few members, indexed when there are many (vocabularies).
   const Value* find(std::string_view key) const&;
-  bool contains(std::string_view key) const {
-    return position(key).has_value();
-  }  ///< whether the object has this
-     ///< member
+  bool contains(std::string_view key) const { return position(key).has_value(); }  ///< whether it has this member
   /// Returns the member; a missing one throws InputError with this object's position and the key.
   const Value& at(std::string_view key) const&;
 

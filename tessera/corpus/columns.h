@@ -36,8 +36,7 @@ struct ColumnOptions {
   /// --column_map: pairs (meaning, column), such as {"prompt", "question"}. If given, it alone decides.
   std::vector<std::pair<std::string, std::string>> map = {};
   bool pairs = false;              ///< records are pairs of answers
-  bool nulls_are_missing = false;  ///< treat null as missing inside messages and accompanying columns: records are rows
-                                   ///< of tables
+  bool nulls_are_missing = false;  ///< null means missing inside messages and accompanying columns (tables)
 };
 
 /// Parses "prompt=question,completion=answer". Throws InputError for malformed text and unknown meanings.

@@ -41,8 +41,7 @@ std::uint64_t permuted(std::uint64_t i, std::uint64_t n, std::uint64_t key) {
       right = moved;
     }
     i = left * base + right;
-  } while (i >= n);  // a cipher of [0, base^2), restricted by cycle walking to values below n, is a permutation of [0,
-      // n)
+  } while (i >= n);  // cycle walking keeps only values below n
   return i;
 }
 

@@ -51,8 +51,7 @@ class ExampleSource {
 
 struct ExampleOptions {
   std::string column_map = {};         ///< maps the file's field names to ours (corpus/columns.h)
-  std::string text_field = "text";     ///< any name other than "text" makes every record a text, whatever its other
-                                       ///< fields
+  std::string text_field = "text";     ///< any other name makes every record a text, whatever its other fields
   std::int64_t max_length = 0;         ///< tokens; longer examples are truncated
   std::int64_t max_prompt_length = 0;  ///< pairs: keep only this many last tokens of the prompt; 0: no separate limit
   std::int64_t vocab_size = 0;         ///< every id must be below

@@ -21,8 +21,7 @@ struct Objective {
 
   // masked_token
   double probability = 0.15;    ///< share of tokens to hide; special tokens are never hidden
-  std::int64_t mask_id = 0;     ///< replaces 8 of 10 hidden tokens; of the rest, half become a random token and half
-                                ///< stay
+  std::int64_t mask_id = 0;     ///< replaces 8 of 10 hidden tokens; half of the others become random tokens
   std::int64_t vocab_size = 0;  ///< range of random tokens
   std::vector<bool> special;    ///< by id: [CLS], [SEP], ...
   std::uint64_t seed = 0;       ///< seed of the random choices

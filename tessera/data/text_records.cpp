@@ -19,10 +19,8 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::uint64_t not_kept = std::uint64_t{1} << 20;  // bytes; tokenizing them takes less time than reading a
-                                                            // file
-constexpr std::uint64_t small_enough = std::uint64_t{64} << 20;  // bytes; tokenized by every process if the cache is
-                                                                 // not writable
+constexpr std::uint64_t not_kept = std::uint64_t{1} << 20;       // bytes; tokenizing them is faster than reading a file
+constexpr std::uint64_t small_enough = std::uint64_t{64} << 20;  // bytes; tokenized by every process without a cache
 
 std::uint64_t bytes_of(const std::vector<corpus::SourceFile>& sources) {
   std::uint64_t bytes = 0;

@@ -24,8 +24,7 @@ struct HttpRequest {
   std::string url;     ///< complete, percent-encoded, parameters sorted by name
   std::vector<std::pair<std::string, std::string>> headers;
   std::span<const std::byte> body = {};
-  std::uint64_t most_bytes = 0;  ///< limit on a successful response's body (on an error's: at least 64 KiB); a longer
-                                 ///< one is aborted
+  std::uint64_t most_bytes = 0;  ///< limit on a successful body (errors: at least 64 KiB); longer ones are aborted
 };
 
 /// The response.
@@ -42,8 +41,7 @@ struct HttpPlugin {
   /// Does not follow redirects. Throws only std::bad_alloc. Any number of threads; each keeps its connection.
   HttpAnswer (*perform)(const HttpRequest& request, const Access& access, const std::atomic<bool>* cancelled);
   std::string (*sha256)(std::span<const std::byte> bytes);  ///< 64 hexadecimal digits
-  std::string (*md5)(std::span<const std::byte> bytes);     ///< 32 hexadecimal digits; empty where the system forbids
-                                                            ///< MD5 (FIPS)
+  std::string (*md5)(std::span<const std::byte> bytes);     ///< 32 digits; empty where MD5 is forbidden (FIPS)
 };
 
 inline constexpr const char* http_plugin_entry = "tessera_http_plugin";

@@ -30,8 +30,7 @@ constexpr const char* chatml_source =
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 constexpr std::array<const char*, 3> reasoning_names = {"reasoning_content", "thinking", "reasoning"};
-constexpr std::string_view continued_mark = "CONTINUE_FINAL_MESSAGE_TAG ";  // transformers' own marker: never in the
-                                                                            // result
+constexpr std::string_view continued_mark = "CONTINUE_FINAL_MESSAGE_TAG ";  // transformers' own; never in the result
 constexpr std::size_t most_messages = 100'000;
 constexpr std::array<const char*, 4> object_writers = {"tojson", "items", "dictsort", "dict"};
 

@@ -42,8 +42,7 @@ class ChatTemplate {
   };
   struct Tokens {
     std::vector<std::pair<std::string, std::string>> named;  ///< "bos_token" and the like: variables of the template
-    std::vector<std::string> special;                        ///< special tokens, which are treated as text inside
-                                                             ///< messages
+    std::vector<std::string> special;                        ///< special tokens, treated as text in messages
   };
 
   /// for_tools: used for conversations with tools. Throws InputError naming the place in the template.

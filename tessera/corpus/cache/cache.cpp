@@ -97,10 +97,8 @@ CachedTokens cached_tokens(const std::string& root, const TokenRequest& given, c
         return {std::move(store), std::move(found->entry.tally), folder, !made};
       }
     } catch (const InputError& error) {
-      if (!path_exists(folder)) continue;  // removed meanwhile
-      for (const SourceFile& source : request.sources)
-        state_of(source.path);  // throws if the source, not the entry,
-                                // is at fault
+      if (!path_exists(folder)) continue;                                      // removed meanwhile
+      for (const SourceFile& source : request.sources) state_of(source.path);  // throws if the source is at fault
       put_aside(folder, error.what());
       continue;
     }

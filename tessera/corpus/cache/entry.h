@@ -35,8 +35,7 @@ inline constexpr const char* lock_file = "lock";
 inline constexpr const char* seen_file = "seen.json";
 
 /// Positions in `lock`. Positions from 0 are the item numbers of a build.
-inline constexpr std::uint64_t planning_place = std::uint64_t{1} << 62;  ///< exclusive: to create, join, publish or
-                                                                         ///< clear a build
+inline constexpr std::uint64_t planning_place = std::uint64_t{1} << 62;  ///< exclusive: join, publish or clear a build
 inline constexpr std::uint64_t presence_place = planning_place + 1;      ///< shared: building or reading the entry
 
 Value to_json(const Entry& entry);

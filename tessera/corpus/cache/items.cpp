@@ -14,8 +14,7 @@ namespace tessera::corpus {
 namespace {
 
 constexpr std::uint64_t least_bytes = std::uint64_t{1} << 20, most_items = 256;
-constexpr std::uint64_t most_kept = std::uint64_t{16} << 20;  // bytes that a shard may keep in memory until it is
-                                                              // finished
+constexpr std::uint64_t most_kept = std::uint64_t{16} << 20;  // bytes that a shard may keep in memory
 
 std::string numbered(std::size_t item) {
   std::ostringstream text;

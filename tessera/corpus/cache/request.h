@@ -36,8 +36,7 @@ using CacheProgress = std::function<void(std::uint64_t done, std::uint64_t of)>;
 
 struct TokenRequest {
   std::vector<SourceFile> sources;   ///< in order; at least one
-  bool examples = false;             ///< keep records separate, with a scored flag per token; otherwise the ids form
-                                     ///< one stream
+  bool examples = false;             ///< keep records separate, with scored flags; otherwise one stream of ids
   int width = 4;                     ///< bytes per token: 2 if all ids are below 65536
   std::string settings;              ///< everything besides the contents that ids and marks depend on: part of the key
   std::vector<std::string> columns;  ///< columns that encode() reads; empty: all

@@ -18,8 +18,7 @@ namespace {
 
 constexpr std::uint64_t glanced = 64 << 10;
 constexpr std::int64_t tick_ns = 20'000'000;  // kernels take file times from a clock that ticks every 1 to 10 ms
-constexpr std::int64_t coarse_ns = std::int64_t{2'000'000'000};  // file systems that store whole seconds, or even ones
-                                                                 // (FAT)
+constexpr std::int64_t coarse_ns = std::int64_t{2'000'000'000};  // file systems with a resolution of 1 or 2 s (FAT)
 
 std::int64_t nanoseconds(const struct timespec& time) {
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;

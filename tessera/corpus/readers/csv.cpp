@@ -165,8 +165,7 @@ class CsvReader : public RecordReader {
   std::shared_ptr<const std::string> name_;
   char separator_;
   std::vector<std::string> names_;
-  std::size_t at_ = 0, line_begin_ = 0;  ///< in the window; `line_begin_` is never before it, because rows are dropped
-                                         ///< as a whole
+  std::size_t at_ = 0, line_begin_ = 0;  ///< in the window; rows are dropped whole, so `line_begin_` is inside
   int line_ = 1;
   std::string complaint_;
 };

@@ -60,8 +60,7 @@ class RowWindow {
 };
 
 struct WindowOptions {
-  std::int64_t rows = 10'000;                         ///< rows per window (approximate when packed); fewer at the end
-                                                      ///< of an epoch
+  std::int64_t rows = 10'000;                         ///< per window (about, when packed); fewer at an epoch's end
   std::int64_t block_length = 0;                      ///< tokens of a block of text
   std::int64_t example_length = 0;                    ///< maximum tokens of an example, or of a packed row
   bool packing = false;                               ///< examples share rows

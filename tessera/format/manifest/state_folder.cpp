@@ -11,8 +11,7 @@
 namespace tessera::format {
 namespace {
 
-constexpr std::uint64_t longest_index = std::uint64_t{256} << 20;  // about a hundred bytes per piece: millions of
-                                                                   // pieces
+constexpr std::uint64_t longest_index = std::uint64_t{256} << 20;  // about 100 bytes per piece: millions of pieces
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";

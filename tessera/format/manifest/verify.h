@@ -25,10 +25,8 @@ struct Share {
 
 /// One deviation from what was written.
 struct Damage {
-  std::string file;  ///< name inside the folder; "manifest.json": the manifest itself
-  std::uint64_t begin = 0,
-                end =
-                    0;  ///< byte range in the file, whole chunks; [0, listed size) if it is missing or has another size
+  std::string file;                  ///< name inside the folder; "manifest.json": the manifest itself
+  std::uint64_t begin = 0, end = 0;  ///< bytes, whole chunks; [0, listed size) if it is missing or has another size
   std::vector<std::string>
       tensors;       ///< for a safetensors file, the tensors in [begin, end), including "the header"; {}: unknown
   std::string text;  ///< one line: "model.safetensors: bytes 4194304 to 8388608 are damaged (h.0.weight and 3 more)"
@@ -39,8 +37,7 @@ struct Verdict {
   std::vector<Damage> damages;   ///< in manifest order; adjacent chunks are one damage
   std::uint64_t bytes_read = 0;  ///< by this caller
   bool whole() const { return damages.empty(); }
-  std::string text() const;  ///< the damages' lines, joined by "; " (at most three, then the number of others); "" if
-                             ///< intact
+  std::string text() const;  ///< the damages' lines, joined by "; " (at most three, then a count); "" if intact
 };
 
 /// Called from the calling thread after each chunk, with the bytes of this share done and their total.

@@ -177,8 +177,7 @@ class DcpReader {
         fail("'", name, "': a box of ", product(box.sizes, name), " elements is listed with only ", box.length,
              " bytes");
       covered += product(box.sizes,
-                         name);  // each is at most `elements`, and a wrapped sum cannot equal it because boxes do not
-                                 // overlap
+                         name);  // cannot wrap to `elements`: boxes do not overlap
       tensor.boxes.push_back(std::move(box));
     }
     require_apart(tensor);

@@ -30,8 +30,7 @@ struct TorchTensor {
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;  ///< in elements, non-negative
   std::uint64_t begin = 0,
-                end = 0;    ///< byte range in the file, from the first element to the last one reachable through the
-                            ///< strides
+                end = 0;    ///< byte range in the file: all elements reachable through the strides
   std::size_t storage = 0;  ///< tensors with one storage share memory (tied weights)
   bool contiguous() const;  ///< row-major without gaps: [begin, end) is the tensor
 };

@@ -17,8 +17,7 @@ void MergeLearner::learn(std::int64_t vocab_size, std::int64_t min_frequency,
   while (static_cast<std::int64_t>(tokens_.size()) < vocab_size && !queue_.empty()) {
     Candidate best = queue_.top();
     queue_.pop();
-    if (const std::int64_t now = pair_counts_[best.pair]; now != best.count) {  // stale: reinsert with the current
-                                                                                // count
+    if (const std::int64_t now = pair_counts_[best.pair]; now != best.count) {  // stale: reinsert it
       best.count = now;
       if (now > 0) queue_.push(std::move(best));
       continue;
