@@ -32,7 +32,7 @@ class LinesOfRecords {
 
   /// nullopt at the end. Throws InputError with the place of a record that cannot be read or written.
   std::optional<std::string> next();
-  std::uint64_t bytes_read() const;  ///< of bytes()
+  std::uint64_t bytes_read() const;  ///< out of bytes()
   std::uint64_t bytes() const;       ///< total of all files
 
  private:

@@ -16,8 +16,8 @@
 /// tokenized separately, so that the border between them is where generation will begin. Longer examples are truncated
 /// at the end; those left without a scored token are dropped. Other fields of a record are ignored and reported once.
 ///
-/// (run_clm.py concatenates the texts of all lines and cuts blocks. To train on such blocks, make them with `tessera
-/// tokenize --append_eod` and train on the .bin.)
+/// (run_clm.py concatenates the texts of all lines and cuts blocks. To train on such blocks, make them with
+/// `tessera tokenize --append_eod` and train on the .bin.)
 
 #include <cstdint>
 #include <memory>

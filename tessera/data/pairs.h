@@ -8,8 +8,8 @@
 /// (corpus/columns.h lists the other forms that are converted to these.)
 ///
 /// A pair is one sample: a dataset of pairs has one row per pair, containing both examples (prompt and answer) as two
-/// consecutive documents; as_pairs() gives each example a row of its own, chosen and rejected adjacent. All of the
-/// answer's tokens are scored. They end like a completion or an assistant's turn (examples.h).
+/// consecutive documents; as_pairs() gives each example a row of its own, chosen and rejected adjacent. All tokens of
+/// an answer are scored. Answers end like a completion or an assistant's turn (examples.h).
 
 #include <tessera/corpus/cache/request.h>
 #include <tessera/data/examples.h>

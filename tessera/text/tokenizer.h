@@ -43,8 +43,8 @@ class Tokenizer {
   /// Largest id + 1, including added tokens: the minimum number of rows of an embedding.
   virtual std::int64_t vocab_size() const = 0;
 
-  /// The separator of documents: the id of <|endoftext|> or <|end_of_text|>, whichever the vocabulary has first; if it
-  /// has neither, end_of_turn().
+  /// The separator of documents: the id of <|endoftext|> or, if the vocabulary lacks it, of <|end_of_text|>; if it has
+  /// neither, end_of_turn().
   virtual std::optional<std::int32_t> end_of_text() const = 0;
 
   /// The end of an answer: the id of tokenizer_config.json's `eos_token` (a text, or an object with `content`), or

@@ -17,7 +17,7 @@ namespace tessera::corpus {
 struct EncodedRecord {
   std::vector<std::int32_t> ids;
   std::vector<bool> scored;                       ///< for examples: one per id
-  std::uint64_t text_bytes = 0, text_tokens = 0;  ///< of its texts, before truncation
+  std::uint64_t text_bytes = 0, text_tokens = 0;  ///< in its texts, before truncation
   bool cut = false;                               ///< it was truncated
   bool ill_formed = false;                        ///< it was not valid UTF-8
   std::string kind;                               ///< e.g. "messages"; all records of a request must have the same kind

@@ -18,7 +18,7 @@ namespace tessera::corpus {
 ///  - an array of objects;
 ///  - objects, one after another, with any line breaks (including one per line, as in .jsonl);
 ///  - one object with a member "data" or "rows" that is an array of objects: these (as `datasets` reads with
-///     field="data", and as in SQuAD); its other members are ignored.
+///    field="data", and as in SQuAD); its other members are ignored.
 class JsonValues {
  public:
   explicit JsonValues(Window window);

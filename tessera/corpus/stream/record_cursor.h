@@ -67,7 +67,7 @@ class RecordCursor {
   std::vector<FileState> states_;
   CursorOptions options_;
   CursorPosition at_;
-  std::vector<Piece> pieces_;  ///< of the open file; empty: no file is open
+  std::vector<Piece> pieces_;  ///< the open file's; empty: no file is open
   std::unique_ptr<LineStream> lines_;
   std::unique_ptr<RecordReader> records_;
   bool begins_ = true;

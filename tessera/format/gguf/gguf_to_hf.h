@@ -23,7 +23,8 @@ struct GgufToHfOptions {
   std::function<void(std::uint64_t done, std::uint64_t of)> progress;
 };
 
-/// The result of checking the whole file: once this exists, the conversion can only fail on I/O or values beyond f16.
+/// The result of checking the whole file, before anything is written: once this exists, the conversion can only fail on
+/// I/O or values beyond f16.
 struct GgufToHf {
   GgufModel model;
   std::vector<HfTensor> tensors;

@@ -47,7 +47,7 @@ class Words {
 ChunkSums put_together(std::vector<PieceSum> pieces) {
   std::sort(pieces.begin(), pieces.end(), [](const PieceSum& a, const PieceSum& b) {
     return std::tuple(a.begin, b.end, a.crc) <
-           std::tuple(b.begin, a.end, b.crc);  // of those with the same start the longest comes first
+           std::tuple(b.begin, a.end, b.crc);  // at the same start the longest comes first
   });
   ChunkSums result;
   const PieceSum* before = nullptr;

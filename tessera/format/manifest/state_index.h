@@ -35,7 +35,7 @@ struct StoredPiece {
 struct StoredTensor {
   std::string name;                 ///< the tensor's name, whatever the pieces' keys are
   DType dtype = DType::f32;         ///< the same for all pieces
-  std::vector<std::int64_t> shape;  ///< of the whole tensor; {}: a scalar
+  std::vector<std::int64_t> shape;  ///< shape of the whole tensor; {}: a scalar
   std::vector<StoredPiece> pieces;  ///< disjoint; together they cover the whole tensor
   bool operator==(const StoredTensor&) const = default;
 };

@@ -27,7 +27,7 @@ struct UnigramParts {
 
 class Unigram final : public WordModel {
  public:
-  /// Of equal pieces the last one counts.
+  /// If pieces are equal, the last one counts.
   explicit Unigram(const UnigramParts& parts);
 
   /// O(length x longest piece).

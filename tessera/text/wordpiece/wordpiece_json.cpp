@@ -150,7 +150,7 @@ std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std:
                                          const std::string& config_json, const std::string& config_path) {
   if (!is_utf8(vocabulary)) throw InputError(concat(path, ": a vocabulary must be UTF-8"));
   const Value config = config_json.empty() ? Value() : parse_json(config_json, config_path);
-  std::map<std::string, std::int64_t> ids;  // of equal lines the last one counts, as in transformers
+  std::map<std::string, std::int64_t> ids;  // if lines are equal, the last one counts, as in transformers
   std::int64_t lines = 0;
   while (!vocabulary.empty()) {
     const std::size_t end = std::min(vocabulary.find('\n'), vocabulary.size());
