@@ -146,13 +146,14 @@ ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& p
     add_special(special, tokenizer);
     return ChatTemplate::chatml(std::move(special));
   }
-  throw InputError(concat("the tokenizer '", place,
-                          "' comes with no chat template (chat_template.jinja, or "
-                          "chat_template in tokenizer_config.json), and has no tokens ",
-                          chat_begin, " and ", chat_end,
-                          " for ChatML, so that conversations (field \"messages\") cannot be written: use the "
-                          "tokenizer of a chat model, give a template (--chat_template FILE), or give the data as "
-                          "\"prompt\" and \"completion\""));
+  throw InputError(
+      concat("the tokenizer '", place,
+             "' comes with no chat template (chat_template.jinja, or "
+             "chat_template in tokenizer_config.json), and has no tokens ",
+             chat_begin, " and ", chat_end,
+             " for ChatML, so that conversations (field \"messages\") cannot be written: use the "
+             "tokenizer of a chat model, specify a template (--chat_template FILE), or provide the data as "
+             "\"prompt\" and \"completion\""));
 }
 
 }  // namespace tessera::text

@@ -103,7 +103,7 @@ TEST(Lines, LongerThanTheBufferAndThanTheLimit) {
   limited.next();
   for (int again = 0; again < 2; ++again)
     EXPECT_EQ(error_of([&] { limited.next(); }),
-              file.path + ": a record is longer than 1.0 MiB: is this file what its name says?");
+              file.path + ": a record is longer than 1.0 MiB: do its contents match its extension?");
 }
 
 TEST(Lines, AFileThatIsShortenedMeanwhile) {

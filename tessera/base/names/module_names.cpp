@@ -46,7 +46,7 @@ std::vector<std::string> parse_module_names(std::string_view setting, const std:
   for (const std::string& name : split(text, ',')) {
     names.push_back(trim(name));
     if (names.back().empty())
-      throw InputError(concat("--", setting, " '", text, "' has an empty name: give names separated by commas", hint));
+      throw InputError(concat("--", setting, " '", text, "' has an empty name: use names separated by commas", hint));
   }
   return names;
 }

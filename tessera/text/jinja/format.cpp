@@ -224,12 +224,12 @@ class BraceFormat {
     const std::int64_t number = name.empty() ? next_++ : take_number(name, at, -1);
     if (number >= 0 && at == name.size()) {
       if (static_cast<std::size_t>(number) >= given_.plain.size())
-        fail("a format names value ", number, ", which is not given");
+        fail("a format uses value ", number, ", which is not given");
       return given_.plain[static_cast<std::size_t>(number)];
     }
     for (const auto& [key, value] : given_.named)
       if (key == name) return value;
-    fail("a format names '", name, "', which is not given");
+    fail("a format uses '", name, "', which is not given");
   }
 
   Machine& machine_;

@@ -58,7 +58,7 @@ Value make_joiner(Machine& machine, const Given& given) {
 }
 
 Value range(Machine& machine, const Given& given) {
-  if (!given.named.empty()) fail("range takes no arguments by name");
+  if (!given.named.empty()) fail("range takes no named arguments");
   const Bound bound("range", given, {"start", "stop", "step"}, 1);
   const bool one = bound[1] == nullptr;
   const std::int64_t start = one ? 0 : bound.integer_of(0, 0), stop = bound.integer_of(one ? 0 : 1, 0),
