@@ -30,7 +30,7 @@ std::uint64_t bytes_of(const std::vector<corpus::SourceFile>& sources) {
 
 int width_of(const text::Tokenizer& tokenizer) { return tokenizer.vocab_size() <= 65536 ? 2 : 4; }
 
-/// The first record; nullopt if there is none or it cannot be read: the full read reports the error.
+/// The first record; nullopt if it is missing or cannot be read (the full read then reports the error).
 std::optional<Value> first_record(const std::vector<corpus::SourceFile>& sources) {
   try {
     for (const corpus::SourceFile& source : sources)

@@ -76,7 +76,7 @@ class ChatTemplate {
   /// model never generates, are not scored.
   std::vector<Piece> scored_pieces(const tessera::Value& messages, const ChatOptions& options = {}) const;
 
-  /// Which part of a completion is scored.
+  /// The scored part of a completion.
   enum class Completion { assistant, whole, without_last_blanks };
   /// The same if the first `prompt` messages are a prompt and the rest completes it. The prompt, including the
   /// template's beginning of the assistant's answer, is not scored. Of the rest, the parts scored by scored_pieces()
@@ -121,7 +121,7 @@ ChatTemplate::Source read_chat_template(const std::string& given);
 /// (load_tokenizer's argument) is a folder or a tokenizer.json in one, the folder's template: chat_template.jinja (and
 /// additional_chat_templates/tool_use.jinja), or `chat_template` in tokenizer_config.json (a text, or a list with
 /// names, of which "default" and "tool_use" are used); otherwise ChatML if the tokenizer has its markers. Throws
-/// InputError naming the file, or with the remedy if there is no template.
+/// InputError naming the file or, if no template is found, the remedy.
 ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& place, const std::string& given = "");
 
 /// Encodes the pieces of a conversation. A tokenizer that adds a blank before every text (SentencePiece) does so only

@@ -65,8 +65,8 @@ class Tokenizer {
   /// template for two texts; WordPiece tokenizers (BERT) have one.
   virtual Encoding encode_pair(std::string_view first, std::string_view second, std::int64_t most_ids = 0) const;
 
-  /// The id of the added token with this content or, if there is none, of the vocabulary's token with this spelling in
-  /// bytes ("<|im_end|>", " the"), even if encode() never produces it.
+  /// The id of the added token with this content or else of the vocabulary's token with this spelling in bytes
+  /// ("<|im_end|>", " the"), even if encode() never produces it.
   virtual std::optional<std::int32_t> token_id(std::string_view /*content*/) const { return std::nullopt; }
 
   /// True for an added token that is a marker rather than text (tokenizer.json's "special"), such as <|endoftext|>.

@@ -3,15 +3,15 @@
 /// base/system/: operating-system facilities around processes that are killed, limited or remote.
 ///
 /// Cleanup of files and folders left behind by killed processes. Their writer holds a kernel lock on them (flock),
-/// which is released however the process ends, also in a container with its own process numbers. Where locks work, an
-/// entry that nobody holds is abandoned.
+/// which the kernel releases however the process ends, even in a container with its own process numbers. If the file
+/// system supports locks, an entry that nobody holds is abandoned.
 
 #include <functional>
 #include <string>
 
 namespace tessera {
 
-/// Locks the file open at `fd` for this process until its last descriptor is closed. Where locks are not supported,
+/// Locks the file open at `fd` for this process until its last descriptor is closed. On a file system without locks,
 /// nothing is locked and nothing counts as abandoned.
 void hold_as_ours(int fd);
 

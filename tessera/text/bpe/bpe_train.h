@@ -25,7 +25,7 @@ struct BpeTrainOptions {
 /// the given order, the 256 bytes in the order of their spellings' code points, merges by rank. Deterministic: the most
 /// frequent pair wins; of equal ones, the one with the smaller ids (tokenizers, models/bpe/trainer.rs). Returns fewer
 /// merges if the text has no more. Throws InputError when vocab_size has no room for the bytes and special tokens, or
-/// there is no text.
+/// the texts are empty.
 BpeFile train_bpe(const std::vector<std::string>& texts, const BpeTrainOptions& options);
 
 }  // namespace tessera::text

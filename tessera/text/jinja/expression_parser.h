@@ -12,7 +12,7 @@
 
 namespace tessera::text::jinja {
 
-/// Which of the implicit names of a macro (available without a parameter) its body uses.
+/// The implicit names of a macro (available without a parameter) that its body uses.
 struct NamesUsed {
   bool caller = false, varargs = false, kwargs = false;
   void add(const NamesUsed& other) {

@@ -23,7 +23,7 @@ struct Spec {
 
 constexpr std::int64_t widest = 100'000;
 
-/// The number at `at`, or `otherwise` if there is none.
+/// The number at `at`; `otherwise` if `at` is not at a digit.
 std::int64_t take_number(std::string_view text, std::size_t& at, std::int64_t otherwise) {
   if (at >= text.size() || !is_digit(text[at])) return otherwise;
   std::int64_t value = 0;

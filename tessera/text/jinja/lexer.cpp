@@ -211,7 +211,7 @@ class Lexer {
     add(Token::Kind::name, begin, std::string(text_.substr(begin, at_ - begin)));
   }
 
-  /// Skips digits with single underscores between them from `at` on; returns their end (`at` if there are none).
+  /// Skips digits with single underscores between them from `at` on; returns their end (`at` without digits).
   std::size_t digits_end(std::size_t at, int base) const {
     while (at < text_.size()) {
       if (digit_value(text_[at], base) >= 0)
@@ -224,7 +224,7 @@ class Lexer {
     return at;
   }
 
-  /// The end of the exponent at `at`, or `at` if there is none.
+  /// The end of the exponent at `at`; `at` itself without an exponent.
   std::size_t exponent_end(std::size_t at) const {
     if (at >= text_.size() || (text_[at] != 'e' && text_[at] != 'E')) return at;
     std::size_t digits = at + 1;

@@ -28,7 +28,7 @@ std::size_t length(Machine& machine, const Value& value);
 /// The items that a loop iterates over: a string's characters, a dict's keys. Exhausts an iterator.
 Values items_of(Machine& machine, const Value& value);
 
-/// object[index]: a member or an item, otherwise an attribute; undefined if there is none.
+/// object[index]: a member or an item, otherwise an attribute; undefined if it has neither.
 Value item_of(Machine& machine, const Value& object, const Value& index);
 /// object.name: an attribute (method), otherwise a member.
 Value attribute_of(Machine& machine, const Value& object, std::string_view name);

@@ -106,7 +106,7 @@ Value extreme_filter(Machine& machine, const Value& input, const Given& given) {
     if (!best || (greatest ? less(machine, best->first, own) : less(machine, own, best->first)))
       best = Keyed(std::move(own), std::move(item));
   }
-  return best ? best->second : Value::undefined("there is no minimum or maximum: the sequence is empty");
+  return best ? best->second : Value::undefined("an empty sequence has no minimum or maximum");
 }
 
 Value unique_filter(Machine& machine, const Value& input, const Given& given) {
@@ -138,17 +138,17 @@ Value first_filter(Machine& machine, const Value& input, const Given& given) {
   if (input.is_sequence(Sequence::Kind::iterator)) {
     const Sequence& iterator = input.sequence();
     if (iterator.taken < iterator.items.size()) return iterator.items[iterator.taken++];
-    return Value::undefined("there is no first item: the sequence is empty");
+    return Value::undefined("an empty sequence has no first item");
   }
   const Values items = items_of(machine, input);
-  return items.empty() ? Value::undefined("there is no first item: the sequence is empty") : items.front();
+  return items.empty() ? Value::undefined("an empty sequence has no first item") : items.front();
 }
 
 Value last_filter(Machine& machine, const Value& input, const Given& given) {
   const Bound bound("last", given, {});
   if (input.is_sequence(Sequence::Kind::iterator)) fail("last takes a list, not a generator: add |list before it");
   const Values items = items_of(machine, input);
-  return items.empty() ? Value::undefined("there is no last item: the sequence is empty") : items.back();
+  return items.empty() ? Value::undefined("an empty sequence has no last item") : items.back();
 }
 
 Value reverse_filter(Machine& machine, const Value& input, const Given& given) {

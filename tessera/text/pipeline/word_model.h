@@ -16,7 +16,7 @@ class WordModel {
   virtual ~WordModel() = default;
 
   /// Appends the ids of a non-empty word of well-formed UTF-8. Equal words have equal ids. Throws InputError if the
-  /// word has characters that are not in the vocabulary and there is no unknown token.
+  /// word has characters that are not in the vocabulary and the model has no unknown token.
   virtual void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
 
   /// The end of the part of `word` that begins at `at`: the ids of a word are the concatenation of those of its parts.

@@ -9,8 +9,8 @@
 
 namespace tessera::text {
 
-/// `text` (well-formed UTF-8) without the code points for which removed(code) is true: `text` itself if there are none,
-/// otherwise a view of `storage`, which is overwritten.
+/// `text` (well-formed UTF-8) without the code points for which removed(code) is true. Returns `text` itself if nothing
+/// is removed, otherwise a view of `storage`, which is overwritten.
 template <class Removed>
 std::string_view without(std::string_view text, std::string& storage, const Removed& removed) {
   bool changed = false;

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint32_t dotted_capital_i = 0x130, dot_above = 0x307;
 
 /// Copies `text`, but calls change(properties, code point, bytes) to write the code points that have one of `flags` (if
-/// `flags` is 0: those that have a lower case).
+/// `flags` is 0: all code points with a lower case).
 template <class Change>
 std::string_view rewrite(std::string_view text, std::string& storage, std::uint8_t flags, const Change& change) {
   const BertCharacters& characters = BertCharacters::get();
