@@ -34,7 +34,7 @@ class Value {
 
   Value() = default;
   static Value of(bool v);                                             ///< true or false
-  static Value of(std::int64_t v);                                     ///< a number that is dumped without a point
+  static Value of(std::int64_t v);                                     ///< an integer, dumped without a decimal point
   static Value of(int v) { return of(static_cast<std::int64_t>(v)); }  ///< the same
   static Value of(double v);                                           ///< a real number, also when it has no fraction
   static Value of(std::string v);                                      ///< UTF-8 text

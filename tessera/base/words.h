@@ -42,13 +42,13 @@ concept Worded = std::is_enum_v<E> && sizeof(E) == 1 && requires(E value) {
 template <Worded E>
 const std::string& word_of(E value) {
   return words_of(value).words[static_cast<std::size_t>(value)];
-}  ///< the word that stands for it; `value` must be an enumerator
+}  ///< the enumerator's word; `value` must be an enumerator
 
 template <Worded E>
 std::optional<E> parse_word(std::string_view text) {
   const auto value = words_of(E{}).find(text);
   return value ? std::optional(static_cast<E>(*value)) : std::nullopt;
-}  ///< empty for an unknown word; synonyms and any case are read
+}  ///< nullopt for an unknown word; accepts synonyms and any case
 
 template <Worded E>
 std::ostream& operator<<(std::ostream& out, E value) {

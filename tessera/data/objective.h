@@ -16,7 +16,7 @@ struct Objective {
     next_token,    ///< labels[t] is predicted from the tokens before t
     masked_token,  ///< labels[t] is predicted at t from the whole row; -100 where no token is hidden
     row_class      ///< labels[0] is the row's class; the others are -100
-  };  ///< which positions are scored
+  };  ///< the scored positions
   Kind kind = Kind::next_token;  ///< how labels are made and read
 
   // masked_token

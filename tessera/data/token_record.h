@@ -23,7 +23,7 @@ struct TokenRecord {
 bool has_labels(const Value& record);
 
 /// `completion_only`: apply completion_mask. Throws InputError with the position if a list's length differs from that
-/// of input_ids, a label is neither its token nor -100, or a mask has a gap; LeftOut if there are no tokens.
+/// of input_ids, a label is neither its token nor -100, or a mask has a gap; LeftOut for an empty list of tokens.
 TokenRecord read_token_record(const Value& record, bool completion_only);
 
 }  // namespace tessera::data

@@ -16,7 +16,7 @@ namespace tessera::text {
 struct Conversation {
   enum class Style { two_separators, llama_2, plain };
   std::string_view version;     ///< its name
-  Style style;                  ///< what surrounds the turns
+  Style style;                  ///< format of the turns
   std::string_view system;      ///< text before the first question
   std::string_view begin, end;  ///< llama_2: before each question but the first; all: after an answer
   bool marks_images = false;    ///< puts <Image> and </Image> around each image

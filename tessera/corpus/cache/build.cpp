@@ -101,7 +101,7 @@ void write_and_rename(const std::string& path, const std::string& text) {
     throw Error(concat("cannot rename '", temporary, "' to '", path, "': ", std::strerror(errno)));
 }
 
-/// The work on one folder.
+/// A build in one folder: the states of its items and their summaries.
 class Build {
  public:
   Build(const std::string& folder, const TokenRequest& request, std::vector<Item> items, Plan plan, PlaceLocks* locks,

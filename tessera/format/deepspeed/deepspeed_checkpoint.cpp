@@ -36,7 +36,7 @@ using Groups = std::vector<std::vector<Parameter>>;           // like the optimi
 using Ties = std::map<std::string_view, std::string_view>;    // name -> the parameter whose memory it shares
 using Nodes = std::map<std::string_view, const PickleNode*>;  // by name
 
-// ---- the files ----
+// ---- files ----
 
 std::shared_ptr<StateFile> open_model(const Checkpoint& checkpoint, const Folder& folder, const OpenState& open,
                                       std::int64_t rank, const std::string& expected) {
@@ -331,7 +331,7 @@ void add_divided(const Checkpoint& checkpoint, const Groups& groups, Weights& we
   if (at != held) model.fail("the parameters take ", at, " elements of each rank, but the ranks contain ", held);
 }
 
-// ---- all of it ----
+// ---- the whole checkpoint ----
 
 /// 'param_shapes': one dict per group, in the order in which the optimizer flattened them (_get_zero_param_shapes).
 Groups read_groups(const Checkpoint& checkpoint, std::set<std::string_view>& names) {

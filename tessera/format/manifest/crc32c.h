@@ -52,7 +52,7 @@ class DigestBuilder {
 
 /// The digest of bytes in memory. Throws as DigestBuilder does.
 Digest digest_of(std::span<const std::byte> bytes, std::uint64_t chunk_bytes = kDigestChunk);
-/// Reads the file by mapping. Throws InputError when it is missing or unreadable.
+/// Maps the file to read it. Throws InputError when it is missing or unreadable.
 Digest digest_of_file(const std::string& path, std::uint64_t chunk_bytes = kDigestChunk);
 
 }  // namespace tessera::format

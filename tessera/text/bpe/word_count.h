@@ -9,7 +9,7 @@
 
 namespace tessera::text {
 
-using WordCounts = std::unordered_map<std::string_view, std::int64_t>;  ///< keys view the text
+using WordCounts = std::unordered_map<std::string_view, std::int64_t>;  ///< keys refer to the text
 
 /// Counts with up to `threads` threads. `text` must be well-formed UTF-8. `progress(bytes done)` may be called from any
 /// thread.

@@ -64,7 +64,7 @@ std::optional<std::string_view> Charsmap::replacement(std::string_view piece) co
 std::string_view Charsmap::apply(std::string_view text, std::string& storage) const {
   constexpr std::size_t most_bytes = 5;  // longer graphemes are not looked up as a whole
   bool changed = false;
-  std::size_t copied = 0;  // text before it is in storage
+  std::size_t copied = 0;  // everything before it is already in storage
   const auto replace = [&](std::size_t begin, std::size_t end, std::string_view by) {
     if (!changed) storage.clear();
     changed = true;

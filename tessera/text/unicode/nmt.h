@@ -14,7 +14,7 @@ namespace tessera::text {
 template <class Removed>
 std::string_view without(std::string_view text, std::string& storage, const Removed& removed) {
   bool changed = false;
-  std::size_t copied = 0;  // text before it is in storage
+  std::size_t copied = 0;  // everything before it is already in storage
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);
     if (removed(c.value)) {

@@ -166,7 +166,7 @@ std::string_view rewrite(std::string_view text, std::string& storage, bool compo
                          const Settled& settled) {
   const Tables& tables = Tables::get();
   std::vector<std::uint32_t> codes;
-  std::size_t copied = 0;  // text before it is in storage
+  std::size_t copied = 0;  // everything before it is already in storage
   std::size_t last = 0;    // start of the last settled code point (or of the text)
   bool changed = false;
   for (std::size_t at = 0; at < text.size();) {

@@ -15,7 +15,7 @@ template <class Change>
 std::string_view rewrite(std::string_view text, std::string& storage, std::uint8_t flags, const Change& change) {
   const BertCharacters& characters = BertCharacters::get();
   bool changed = false;
-  std::size_t copied = 0;  // text before it is in storage
+  std::size_t copied = 0;  // everything before it is already in storage
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);
     const BertCharacters::Character& character = characters.of(c.value);
