@@ -1,21 +1,21 @@
 #pragma once
 /// \file
-/// How many bytes the tensors of this process have asked for: what a plan can predict exactly. Resident memory is more:
-/// the program, what allocators keep for later, pages of peers.
+/// Bytes that this process's tensors have requested, which a plan can predict exactly. Resident memory is larger: it
+/// includes the program, the allocators' caches and pages of peers.
 
 #include <cstdint>
 
 namespace tessera {
 
-/// Bytes asked for and not given back, and the most that these have been.
+/// Bytes requested and not yet freed, and their peak.
 struct AllocatedMemory {
   std::int64_t now = 0, peak = 0;
 };
 
-/// An allocator gave a tensor so many bytes; negative: it got them back. Two atomic operations; any thread.
+/// Reports that an allocator gave a tensor `bytes` bytes; negative: freed them. Two atomic operations; any thread.
 void count_allocated(std::int64_t bytes);
 
-/// Since the process started. `peak` is the largest `now` that some call of count_allocated() left behind.
+/// Totals since the process started. `peak` is the largest `now` after any call of count_allocated().
 AllocatedMemory allocated_memory();
 
 }  // namespace tessera

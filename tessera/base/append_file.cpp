@@ -40,22 +40,22 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
   return *this;
 }
 
-/// Opens the file anew when another one, or none, is under its name.
+/// Reopens the file if its path refers to another file or to none.
 void AppendFile::follow() {
   if (leads_to(path_, fd_)) return;
   struct stat there{};
   const bool gone = ::stat(path_.c_str(), &there) != 0;
-  if (gone && errno != ENOENT && errno != ENOTDIR) return;  // a disk that fails is no folder that has gone
+  if (gone && errno != ENOENT && errno != ENOTDIR) return;  // a failing disk does not mean that the file is gone
   try {
     if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty()) make_folders(folder.string());
   } catch (const Error&) {
-    return;  // the write below goes where it can
+    return;  // keep writing to the old file
   }
   const int begun = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (begun < 0) return;
   ::close(std::exchange(fd_, begun));
-  log::warning(path_, " is not the file any more that this run writes: it, or its folder, was moved or removed. What ",
-               "follows goes into a new file there, what was written before is in the old one");
+  log::warning(path_, " was moved or removed, or its folder was: further records go ",
+               "to a new file at this path; earlier ones are in the old file");
 }
 
 void AppendFile::append(std::string_view record) {
@@ -67,12 +67,12 @@ void AppendFile::append(std::string_view record) {
     if (n < 0) {
       if (!std::exchange(told_, true))
         log::warning("cannot append to ", path_, ": ", write_error_text(errno),
-                     "; what belongs there is kept until it can be written");
+                     "; the records are kept in memory until they can be written");
       return;
     }
     waiting_.erase(0, static_cast<std::size_t>(n));
   }
-  if (std::exchange(told_, false)) log::info(path_, " can be written again, and lacks nothing");
+  if (std::exchange(told_, false)) log::info(path_, " is writable again; no record was lost");
 }
 
 }  // namespace tessera

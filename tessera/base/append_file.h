@@ -1,15 +1,15 @@
 #pragma once
 /// \file
-/// A file to which a running program appends what it could go on without: a line of metrics, an event. A full disk or a
-/// failing one must not end a training that computes well, so what cannot be written is kept and written before what
-/// comes next.
+/// A file to which a running program appends records that it can do without: a line of metrics, an event. A full or
+/// failing disk must not end a healthy training run, so records that cannot be written are kept and written before the
+/// next ones.
 
 #include <string>
 #include <string_view>
 
 namespace tessera {
 
-/// Every record is one write(2), so that readers see whole ones. One thread at a time.
+/// Each record is one write(2), so readers see only whole records. One thread at a time.
 class AppendFile {
  public:
   AppendFile() = default;
@@ -19,12 +19,12 @@ class AppendFile {
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;
 
-  /// Never fails: the first of several records that cannot be written is told in a warning, and so is the first that
-  /// can be again. When the file is no longer where it was (its folder was moved or removed), a new one is begun there,
-  /// with a warning: what goes into the old one would be lost, or where nobody looks for it.
+  /// Never fails. Logs a warning for the first of several records that cannot be written, and a message once writing
+  /// works again. If the file is no longer at its path (it or its folder was moved or removed), starts a new one there,
+  /// with a warning: records written to the old file would be lost or overlooked.
   void append(std::string_view record);
   const std::string& path() const { return path_; }  ///< as given to the constructor
-  /// Bytes that wait to be written.
+  /// Bytes not yet written.
   std::size_t waiting() const { return waiting_.size(); }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Reading forward through bytes that somebody else has written.
+/// Bounds-checked forward reading of bytes from an untrusted source.
 
 #include <tessera/base/error.h>
 
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// A place in bytes that never leaves them.
+/// A position within a span of bytes; never moves past its end.
 class ByteCursor {
  public:
   explicit ByteCursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -24,7 +24,7 @@ class ByteCursor {
     return bytes_.subspan(begin, end - begin);
   }
 
-  /// The next `count` bytes. Where fewer are left, complain() is called, which throws.
+  /// Returns the next `count` bytes. If fewer are left, calls complain(), which must throw.
   template <class Complain>
   std::span<const std::byte> take(std::uint64_t count, const Complain& complain) {
     if (count > left()) complain();
@@ -34,7 +34,7 @@ class ByteCursor {
     return part;
   }
 
-  /// The next bytes as they are in memory.
+  /// Reads a number in the host's byte order.
   template <class Number, class Complain>
   Number number(const Complain& complain) {
     Number value;

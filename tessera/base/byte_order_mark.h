@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The three bytes that editors on Windows begin UTF-8 files with, which are not part of the text.
+/// The UTF-8 byte order mark, which Windows editors write at the start of a file and which is not part of the text.
 
 #include <string_view>
 
@@ -8,7 +8,7 @@ namespace tessera {
 
 inline constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
-/// The text behind the mark; the whole text where there is none. Refers to the same bytes.
+/// Returns the text after the mark, or the whole text if it has none. Refers to the same bytes.
 inline std::string_view without_byte_order_mark(std::string_view text) {
   return text.substr(text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0);
 }

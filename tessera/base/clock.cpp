@@ -21,8 +21,8 @@ std::optional<double> seconds_since_start(pid_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   std::getline(stat, text, '\0');
-  // "pid (name) S ppid ...": a name may hold blanks and parentheses. Field 22 is the start time in clock ticks since
-  // boot; after the name the fields begin with the third.
+  // "pid (name) S ppid ...": a name may contain blanks and parentheses. Field 22 is the start time in clock ticks since
+  // boot; the first field after the name is the third.
   const auto end = text.rfind(')');
   if (end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(end + 1));

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// base/: what every layer stands on and nothing of tensors: errors, log, text helpers, files, strict
-/// JSON/YAML values that know their position. This header: error types and the exit codes they map to.
+/// base/: the foundation of every layer, independent of tensors: errors, log, text helpers, files, and strict JSON/YAML
+/// values that know their position. This header: error types and the exit codes they map to.
 ///
-/// An error says what was wrong, where (file:line or rank), the rule, the numbers, and the remedy.
+/// An error names what was wrong, where (file:line or rank), the rule, the numbers, and the remedy.
 /// Setup errors throw; libraries never call exit(). `main` turns an Error into its exit code.
 
 #include <tessera/base/text.h>
@@ -26,7 +26,7 @@ class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ExitCode code = ExitCode::failed)
       : std::runtime_error(message), code_(code) {}  ///< `message`: as the user reads it; `code`: what main() returns
-  ExitCode exit_code() const noexcept { return code_; }  ///< what the program is to exit with
+  ExitCode exit_code() const noexcept { return code_; }  ///< exit status for the program
 
  private:
   ExitCode code_;
@@ -44,8 +44,8 @@ namespace detail {
 
 }  // namespace tessera
 
-/// The one macro: an invariant of ours. Throws tessera::Error naming the condition, file:line and the parts
-/// that follow, e.g. TESSERA_CHECK(a == b, "sizes differ: ", a, " and ", b). Never compiled out.
+/// The only macro: checks an internal invariant. Throws tessera::Error with the condition, file:line and the further
+/// arguments, e.g. TESSERA_CHECK(a == b, "sizes differ: ", a, " and ", b). Never compiled out.
 #define TESSERA_CHECK(condition, ...)                                                                  \
   do {                                                                                                 \
     if (!(condition)) [[unlikely]]                                                                     \

@@ -102,7 +102,7 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes) {
       throw InputError(concat("'", path, "' has ", info.st_size, " bytes; at most ", max_bytes, " are accepted here"));
     bytes.reserve(static_cast<std::size_t>(info.st_size));
   }
-  std::vector<char> buffer(1 << 20);  // the size may change under us, and pipes have none: read to the end
+  std::vector<char> buffer(1 << 20);  // the size may change meanwhile, and pipes have none: read to the end
   for (;;) {
     const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
@@ -129,7 +129,7 @@ void write_file_atomically(const std::string& path, const std::function<void(int
   Descriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (fd.get() < 0) throw Error(concat("cannot create '", temporary, "': ", reason()));
   hold_as_ours(fd.get());
-  const Descriptor held(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));  // until it has its name
+  const Descriptor held(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));  // keeps the lock until the file is renamed
   try {
     produce(fd.get());
     if (::fsync(fd.get()) != 0) throw Error(concat("cannot sync '", temporary, "': ", reason()));
@@ -178,7 +178,7 @@ namespace {
 
 constexpr std::string_view random_part = "XXXXXX";
 
-/// "PREFIX.held.5f3a9c0b-": of this boot of this host. Locks of some shared file systems hold on one host only.
+/// "PREFIX.held.5f3a9c0b-": specific to this boot of this host, because locks of some shared file systems are per host.
 std::string name_on_this_host(const std::string& prefix) {
   std::string boot;
   try {
@@ -199,7 +199,7 @@ void remove_abandoned_once(const std::string& base, const std::string& prefix) {
   remove_abandoned(base, [&](const std::string& name) {
     if (!name.starts_with(begin) || name.size() < begin.size() + random_part.size() + 2) return false;
     const auto pid = parse_int(name.substr(begin.size(), name.size() - begin.size() - random_part.size() - 1));
-    // A lock does not tell all: another file system may be mounted over the folder.
+    // A free lock is not proof: another file system may be mounted over the folder.
     return pid && *pid > 0 && ::kill(static_cast<pid_t>(*pid), 0) != 0 && errno == ESRCH;
   });
 }
@@ -215,7 +215,7 @@ TemporaryFolder::TemporaryFolder(const std::string& prefix) {
     if (::mkdtemp(pattern.data()) == nullptr) {
       const int error = errno;
       const std::string what = concat("cannot create a temporary folder '", pattern, "': ", write_error_text(error));
-      // A full disk may have room again; a folder that is missing or closed is what the user has said.
+      // A full disk may get room again; a missing or unwritable folder is an input error.
       const bool said = error == ENOENT || error == ENOTDIR || error == EACCES || error == EROFS;
       if (said) throw InputError(concat(what, "; set TMPDIR to an existing folder that can be written"));
       throw Error(what);
@@ -223,8 +223,9 @@ TemporaryFolder::TemporaryFolder(const std::string& prefix) {
     path_ = pattern;
     fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd_ >= 0) hold_as_ours(fd_);
-    if (fd_ >= 0 && leads_to(path_, fd_)) return;  // else somebody has taken it for an abandoned one
-    if (tries == 10) throw Error(concat("cannot keep a temporary folder: '", path_, "' is removed or closed at once"));
+    if (fd_ >= 0 && leads_to(path_, fd_)) return;  // otherwise another process has removed it as abandoned
+    if (tries == 10)
+      throw Error(concat("cannot keep a temporary folder: '", path_, "' is removed immediately or cannot be opened"));
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
 }

@@ -13,8 +13,8 @@
 
 namespace tessera {
 
-bool path_exists(const std::string& path);   ///< also a folder; false as well when it may not be looked at
-bool is_directory(const std::string& path);  ///< follows symbolic links; false when there is none
+bool path_exists(const std::string& path);   ///< also true for a folder; false if it may not be inspected
+bool is_directory(const std::string& path);  ///< follows symbolic links; false if it does not exist
 std::string path_join(std::string_view folder, std::string_view name);  ///< "a/b"; `name` alone if it begins with /
 std::string absolute_path(const std::string& path);  ///< from the current folder, without "." and ".."; need not exist
 /// The names in a folder, sorted, without "." and "..".
@@ -24,8 +24,8 @@ void remove_tree(const std::string& path);   ///< rm -rf; a missing path is fine
 
 /// Whole file. Throws InputError when missing, unreadable or larger than max_bytes.
 std::string read_file(const std::string& path, std::uint64_t max_bytes = std::uint64_t{8} << 30);
-/// Writes path.tmp.PID, fsyncs file and folder, renames: readers see the old bytes or the new ones. What a process that
-/// is killed meanwhile leaves, remove_abandoned() tells from what others write (abandoned.h).
+/// Writes path.tmp.PID, fsyncs file and folder, and renames, so readers see either the old bytes or the new ones. If
+/// the process is killed meanwhile, remove_abandoned() recognizes the leftover temporary file (abandoned.h).
 void write_file_atomically(const std::string& path, std::string_view bytes);
 /// As above, but `produce` writes through the given file descriptor (large files without a copy in memory).
 void write_file_atomically(const std::string& path, const std::function<void(int fd)>& produce);
@@ -36,12 +36,12 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& path
 class MappedFile {
  public:
   MappedFile() = default;
-  explicit MappedFile(const std::string& path);  ///< throws InputError unless a regular file can be mapped there
+  explicit MappedFile(const std::string& path);  ///< throws InputError if it is not a regular file or cannot be mapped
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
-  std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }  ///< live as long as the mapping
-  const std::string& path() const noexcept { return path_; }                    ///< as it was given
+  std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }  ///< valid as long as the mapping
+  const std::string& path() const noexcept { return path_; }                    ///< as passed to the constructor
 
  private:
   std::string path_;
@@ -49,20 +49,20 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// mkdtemp under TMPDIR; removed with its contents on destruction. The first of a process with a prefix removes those
-/// that processes which were killed have left (abandoned.h).
+/// mkdtemp under TMPDIR; removed with its contents on destruction. The first one that a process creates with a given
+/// prefix also removes folders left behind by killed processes (abandoned.h).
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const std::string& prefix = "tessera");  ///< PREFIX.held.xxxxxx; throws Error when it fails,
-                                                                    ///< InputError when TMPDIR is no folder to write to
+  explicit TemporaryFolder(const std::string& prefix = "tessera");  ///< PREFIX.held.xxxxxx; throws Error on failure,
+                                                                    ///< InputError when TMPDIR is not a writable folder
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const noexcept { return path_; }  ///< without a slash at its end
+  const std::string& path() const noexcept { return path_; }  ///< without a trailing slash
 
  private:
   std::string path_;
-  int fd_ = -1;  ///< holds it
+  int fd_ = -1;  ///< holds the lock
 };
 
 }  // namespace tessera

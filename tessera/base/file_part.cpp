@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Line feeds among the first `bytes` bytes; nullopt when the file has not as many, or cannot be read.
+/// Line feeds among the first `bytes` bytes; nullopt if the file is shorter or cannot be read.
 std::optional<std::int64_t> lines_before(const std::string& path, std::uint64_t bytes) {
   std::ifstream file(path, std::ios::binary);
   std::vector<char> buffer(1 << 20);
@@ -29,7 +29,7 @@ std::optional<std::int64_t> lines_before(const std::string& path, std::uint64_t 
 std::string FilePart::place(int line, int column) const {
   const std::string& path = *this;
   if (const auto before = lines_before(path, begin_)) return concat(path, ":", *before + line, ":", column);
-  return concat(path, ": line ", line, " behind byte ", begin_);
+  return concat(path, ": line ", line, " after byte ", begin_);
 }
 
 }  // namespace tessera

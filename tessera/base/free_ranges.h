@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Which parts of a long space (a file, a heap) are free: ranges that are taken first fit and merge when they come
-/// back.
+/// The free parts of a linear space (a file, a heap): ranges that are allocated first fit and coalesced when freed.
 
 #include <cstdint>
 #include <map>
@@ -9,15 +8,15 @@
 
 namespace tessera {
 
-/// Offsets and sizes in one unit of the caller's choice, >= 0. Not thread-safe.
+/// Offsets and sizes in any one unit of the caller's choice, >= 0. Not thread-safe.
 class FreeRanges {
  public:
-  /// [begin, begin + size) is free from now on; it must not overlap what is free already. size 0: nothing.
+  /// Frees [begin, begin + size), which must not overlap a free range. A `size` of 0 has no effect.
   void give(std::int64_t begin, std::int64_t size);
-  /// The begin of `size` > 0 free units, the lowest that fit, which are free no longer; nothing when no range is long
-  /// enough.
+  /// Allocates `size` > 0 units from the lowest range that is long enough and returns their offset; nullopt if there is
+  /// no such range.
   std::optional<std::int64_t> take(std::int64_t size);
-  /// The ranges: begin -> size; never two that touch.
+  /// The free ranges, begin -> size; adjacent ones are always merged.
   const std::map<std::int64_t, std::int64_t>& ranges() const { return ranges_; }
 
  private:

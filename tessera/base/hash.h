@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// FNV-1a of `bytes`, 64 bits (Fowler, Noll, Vo); continues from `hash`, so that pieces may be given one by one.
+/// FNV-1a of `bytes`, 64 bits (Fowler, Noll, Vo). Pass a previous result as `hash` to hash data piece by piece.
 constexpr std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash = 0xcbf29ce484222325u) {
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;

@@ -17,7 +17,7 @@ class Parser : JsonScanner {
  public:
   Parser(std::string_view text, std::shared_ptr<const std::string> file, int line, int column, const char* what)
       : JsonScanner(text, std::move(file), line, what) {
-    line_begin_ -= static_cast<std::size_t>(column - 1);  // wraps, and so does the difference that becomes a column
+    line_begin_ -= static_cast<std::size_t>(column - 1);  // wraps around, as does the difference that becomes a column
   }
 
   Value parse() {
@@ -170,7 +170,7 @@ class Writer {
   }
 
  private:
-  /// A real stays a real when it is read back: 1.0, not 1.
+  /// A real remains a real when read back: 1.0, not 1.
   void write_real(double value) {
     if (!std::isfinite(value)) {
       out_ += "null";

@@ -60,7 +60,7 @@ class LenientParser : JsonScanner {
  private:
   bool at(std::string_view what) const { return text_.substr(at_, what.size()) == what; }
 
-  /// Blanks and comments.
+  /// Skips blanks and comments.
   void skip() {
     for (;;) {
       skip_blanks();
@@ -95,7 +95,7 @@ class LenientParser : JsonScanner {
     return value;
   }
 
-  /// A root without braces begins with a key.
+  /// Whether the text begins with a key, i.e. the root has no braces.
   bool begins_with_key() {
     if (at_end() || is_punctuation(text_[at_])) return false;
     const auto [at, line, line_begin] = std::tuple(at_, line_, line_begin_);
@@ -122,14 +122,14 @@ class LenientParser : JsonScanner {
     return parse_unquoted();
   }
 
-  /// The place of the bracket that has just been read.
+  /// The position of the bracket just read.
   SourcePos before() const {
     SourcePos place = here();
     --place.column;
     return place;
   }
 
-  /// A comma, or the end of a line, after a value; `line` is where the value ended.
+  /// Consumes a comma or a line end after a value; `line` is where the value ended.
   bool separated(int line) {
     skip();
     if (!take(',')) return line_ != line;
@@ -138,8 +138,8 @@ class LenientParser : JsonScanner {
   }
 
   [[noreturn]] static void never_ends(const SourcePos& begin, const char* what) {
-    throw InputError(concat(begin.str(), ": ", what,
-                            " that begins here never ends (text without quotes goes on to the end of its line)"));
+    throw InputError(
+        concat(begin.str(), ": ", what, " that begins here never ends (unquoted text extends to the end of its line)"));
   }
 
   Value parse_items(int depth) {
@@ -155,7 +155,7 @@ class LenientParser : JsonScanner {
     }
   }
 
-  /// `braced`: up to the closing brace; else up to the end of the text.
+  /// `braced`: up to the closing brace; otherwise up to the end of the text.
   Value parse_members(int depth, bool braced) {
     const SourcePos begin = before();
     std::vector<Value::Member> members;
@@ -186,7 +186,7 @@ class LenientParser : JsonScanner {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
-  /// Whether a value without quotes may end before text_[i], if it is a number or a word of JSON.
+  /// Whether an unquoted number, true, false or null may end before text_[i].
   bool ends_word(std::size_t i) const {
     const char c = text_[i];
     return c == ',' || c == '}' || c == ']' || c == '#' ||
@@ -207,7 +207,8 @@ class LenientParser : JsonScanner {
     at_ = end;
     const bool ends_here = end < text_.size() && (text_[end] == ',' || text_[end] == '}' || text_[end] == ']');
     if (ends_here && (word == "True" || word == "False" || word == "None" || to_lower(word) == "nan"))
-      throw InputError(concat(where.str(), ": ", word, " is Python's; JSON has numbers, true, false and null"));
+      throw InputError(
+          concat(where.str(), ": ", word, " is Python syntax; JSON accepts numbers, true, false and null"));
     if (word == "true") return Value::of(true);
     if (word == "false") return Value::of(false);
     if (word == "null") return {};

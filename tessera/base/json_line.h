@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// JSON that stands in a longer file.
+/// JSON embedded in a longer file.
 
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// As parse_json, but positions count from `file`:`line`:`column`, so that they tell where in the file a value stands.
+/// Like parse_json, but positions count from `file`:`line`:`column`, so they refer to the enclosing file.
 Value parse_json_line(std::string_view text, std::shared_ptr<const std::string> file, int line, int column = 1);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What the readers of JSON share.
+// The common part of the JSON readers.
 
 #include <tessera/base/json_scanner.h>
 
@@ -29,7 +29,7 @@ void JsonScanner::require_utf8() {
 void JsonScanner::fail(const std::string& what) const {
   std::string found = concat("the end of the ", what_);
   if (at_ < text_.size()) {
-    std::size_t end = at_ + 1;  // a whole character of UTF-8
+    std::size_t end = at_ + 1;  // a whole UTF-8 character
     while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
     const auto byte = static_cast<unsigned char>(text_[at_]);
     found = byte < 0x20 ? concat("control character ", static_cast<int>(byte))

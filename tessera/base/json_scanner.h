@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the readers of JSON (strict: json.cpp, lenient: json_lenient.cpp) share: the place in the text, complaints that
-/// name it, and the grammar of strings and numbers.
+/// The common part of the JSON readers (strict: json.cpp, lenient: json_lenient.cpp): the position in the text, error
+/// messages that name it, and the grammar of strings and numbers.
 
 #include <tessera/base/key_place.h>
 #include <tessera/base/value.h>
@@ -17,7 +17,7 @@ class JsonScanner {
  protected:
   static constexpr int max_depth = 256;
 
-  /// `what` the text is: a file, or a line of one. `line`: the number of its first.
+  /// `what`: the kind of text for messages, a file or one line of a file. `line`: number of its first line.
   JsonScanner(std::string_view text, std::shared_ptr<const std::string> file, int line, const char* what)
       : text_(text), file_(std::move(file)), what_(what), line_(line) {}
 
@@ -27,7 +27,7 @@ class JsonScanner {
   SourcePos here() const { return {file_, line_, static_cast<int>(at_ - line_begin_) + 1}; }
   /// "FILE:LINE:COLUMN: WHAT, found 'x'".
   [[noreturn]] void fail(const std::string& what) const;
-  /// Throws InputError when a member has an earlier one's name, with both places.
+  /// Throws InputError if two members have the same name; the message has both positions.
   static void require_unique(const Value& object);
 
   bool at_end() const { return at_ >= text_.size(); }
@@ -41,12 +41,12 @@ class JsonScanner {
     ++line_;
     line_begin_ = at_;
   }
-  /// Blanks, tabs, ends of lines.
+  /// Skips blanks, tabs and line ends.
   void skip_blanks();
 
-  /// Reads a string that begins and ends here with `quote`, and returns its value.
+  /// Reads a string that starts here and is delimited by `quote`; returns its value.
   std::string parse_string(char quote = '"');
-  /// RFC 8259's numbers; integers that do not fit int64 become real.
+  /// Parses a number by RFC 8259; integers that do not fit int64 become real.
   Value parse_number();
 
   std::string_view text_;

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// Every function passes what it is named after, and returns false where that does not stand.
+/// Each function skips the construct that it is named after and returns false if the text does not have it.
 class JsonSkimmer {
  public:
   explicit JsonSkimmer(std::string_view text) : text_(text) {}
@@ -94,7 +94,7 @@ class JsonSkimmer {
     return low >= 0xDC00 && low <= 0xDFFF;
   }
 
-  /// The number; -1: none.
+  /// The number; -1: malformed.
   int hex4() {
     int number = 0;
     for (int i = 0; i < 4; ++i) {

@@ -20,7 +20,7 @@ Level initial_level() {
   return Level::info;
 }
 
-// State of this process's log: who speaks and how loudly. Atomics, because any thread may write a line.
+// State of this process's log: its rank and the level. Atomics, because any thread may write a line.
 std::atomic<int> current_rank{-1};
 std::atomic<Level> threshold{initial_level()};
 
@@ -48,7 +48,7 @@ void write(Level level, const std::string& text) {
   while (!rest.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // nowhere left to complain
+    if (written <= 0) return;  // nowhere left to report the failure
     rest.remove_prefix(static_cast<std::size_t>(written));
   }
 }

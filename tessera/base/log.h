@@ -16,10 +16,10 @@ void set_rank(int rank, int world_size);
 void set_level(Level level);
 void write(Level level, const std::string& text);  ///< one line, unless it is dropped
 
-/// While it lives, lines below `level` are dropped: for what every rank does alike and one of them reports.
+/// While it exists, lines below `level` are dropped. For work that every rank does alike and only one reports.
 class Quiet {
  public:
-  explicit Quiet(Level level);  ///< for the whole process, all threads; a stricter level that holds already stays
+  explicit Quiet(Level level);  ///< for the whole process, all threads; a stricter level already in effect remains
   ~Quiet();
   Quiet(const Quiet&) = delete;
   Quiet& operator=(const Quiet&) = delete;

@@ -40,20 +40,21 @@ bool is_object_key(std::string_view key) {
 }
 
 ObjectUrl parse_object_url(std::string_view text) {
-  if (!is_object_url(text)) throw InputError(concat("'", text, "' is no URL of an object: expected s3://BUCKET/KEY"));
+  if (!is_object_url(text)) throw InputError(concat("'", text, "' is not an object URL: expected s3://BUCKET/KEY"));
   std::string_view rest = text.substr(object_scheme.size());
   while (rest.ends_with('/')) rest.remove_suffix(1);
   const std::size_t slash = rest.find('/');
   ObjectUrl url{std::string(rest.substr(0, slash)),
                 slash == std::string_view::npos ? std::string() : std::string(rest.substr(slash + 1))};
   if (!is_bucket(url.bucket))
-    throw InputError(concat(text, ": '", url.bucket,
-                            "' is no bucket's name, which has 3 to 63 letters, digits, '.', '-' or '_' and begins and "
-                            "ends with a letter or digit"));
+    throw InputError(
+        concat(text, ": '", url.bucket,
+               "' is not a bucket name: it must have 3 to 63 letters, digits, '.', '-' or '_', and begin and "
+               "end with a letter or digit"));
   if (!url.key.empty() && !is_object_key(url.key))
     throw InputError(concat(text,
-                            ": behind the bucket stand at most 1024 bytes of UTF-8 without control characters, "
-                            "and between two '/' neither nothing nor '.' nor '..'"));
+                            ": a key is at most 1024 bytes of UTF-8 without control characters, "
+                            "and no component between two '/' may be empty, '.' or '..'"));
   return url;
 }
 

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// "1 row", "2 rows"; `many`: a plural that is not one with an s ("processes").
+/// "1 row", "2 rows"; `many`: an irregular plural ("processes").
 inline std::string plural(std::int64_t count, const std::string& thing, const std::string& many = "") {
   return concat(count, " ", count == 1 ? thing : many.empty() ? thing + "s" : many);
 }

@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// What processor this is, for people.
+/// The processor's name, for display.
 
 #include <string>
 
 namespace tessera {
 
-/// "Intel(R) Xeon(R) Platinum 8481C": the first one of /proc/cpuinfo; its architecture where the kernel tells no name
-/// (64-bit ARM), "unknown" where it tells neither.
+/// "Intel(R) Xeon(R) Platinum 8481C": the first model name in /proc/cpuinfo; the architecture if the kernel reports no
+/// name (64-bit ARM); "unknown" if it reports neither.
 std::string processor_name();
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ bool on_terminal(int stream) {
 int terminal_columns(int stream) {
   winsize size{};
   if (::ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  // Behind the launcher's pipe it is the terminal of the session.
+  // If the stream is the launcher's pipe, ask the session's terminal.
   const int terminal = ::open("/dev/tty", O_RDONLY | O_CLOEXEC | O_NOCTTY);
   const bool known = terminal >= 0 && ::ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   if (terminal >= 0) ::close(terminal);

@@ -44,11 +44,11 @@ std::string to_lower(std::string_view text) {
 
 namespace {
 
-// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. At least `limit` when it is
-// not below that. Only cells near the diagonal can be below it (Ukkonen 1985): most names of a table are far from one
-// another.
+// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. Returns the distance if it is
+// below `limit`, otherwise a value >= `limit`. Only cells near the diagonal can be below it (Ukkonen 1985), and most
+// names of a table are far from one another.
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
-  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;  // so many insertions
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;  // that many insertions
   std::vector<std::size_t> before_last(b.size() + 1, limit), last(b.size() + 1, limit), row(b.size() + 1, limit);
   for (std::size_t j = 0; j <= b.size() && j < limit; ++j) last[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -61,9 +61,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t li
         row[j] = std::min(row[j], before_last[j - 2] + 1);
       least = std::min(least, row[j]);
     }
-    if (end < b.size()) row[end + 1] = limit;  // the next row looks there
+    if (end < b.size()) row[end + 1] = limit;  // read by the next row
     if (least >= limit && i + 1 < a.size()) {
-      // a swap reaches back two rows: give up when the next one has nothing to begin with either
+      // a swap reaches back two rows: give up if the next row cannot start from the previous one either
       const auto begin = last.begin() + static_cast<std::ptrdiff_t>(first - 1);
       const auto stop = last.begin() + static_cast<std::ptrdiff_t>(end + 1);
       if (*std::min_element(begin, stop) >= limit) return limit;
@@ -78,7 +78,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t li
 
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {
   std::optional<std::string> best;
-  std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;  // farther is no typo
+  std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;  // farther is not a typo
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate, best_distance);
     if (distance < best_distance) {

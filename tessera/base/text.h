@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// The arguments streamed one after another: concat("rank ", 3, " of ", 4).
+/// Streams the arguments one after another: concat("rank ", 3, " of ", 4).
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   if constexpr (sizeof...(parts) == 0) {

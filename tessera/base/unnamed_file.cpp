@@ -19,7 +19,7 @@ int open_unnamed_file(const std::string& folder, const std::string& purpose) {
   const int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0)
     throw InputError(concat(purpose, " to a file in '", place, "': ", std::strerror(errno),
-                            "; name an existing folder that can be written, on a disk with enough room"));
+                            "; specify an existing, writable folder on a disk with enough space"));
   unlink(path.c_str());
   return file;
 }

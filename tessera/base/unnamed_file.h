@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Disk space without a name: it goes back when the last descriptor, or mapping, of it is closed, however the process
-/// ends.
+/// Unnamed disk space: freed when its last descriptor or mapping is closed, however the process ends.
 
 #include <string>
 

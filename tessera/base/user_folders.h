@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where a user's programs keep what they can make again.
+/// The folder for a user's regenerable data.
 
 #include <optional>
 #include <string>

@@ -18,7 +18,7 @@ struct ValueIndex {
     for (std::uint32_t i = 0; i < members.size(); ++i) add(members, i);
   }
 
-  /// The slot that holds `key`, or the free one where it belongs.
+  /// The slot that holds `key`, or the free one where it is to be inserted.
   std::uint32_t& slot(const std::vector<Value::Member>& members, std::string_view key) {
     std::size_t at = std::hash<std::string_view>()(key) & (slots.size() - 1);
     while (slots[at] != 0 && members[slots[at] - 1].first != key) at = (at + 1) & (slots.size() - 1);
@@ -27,13 +27,13 @@ struct ValueIndex {
 
   void add(const std::vector<Value::Member>& members, std::uint32_t i) {
     if (std::uint32_t& here = slot(members, members[i].first); here == 0)
-      here = i + 1;  // else a duplicate: the first counts
+      here = i + 1;  // otherwise a duplicate: the first counts
   }
 };
 
 namespace {
 
-constexpr std::size_t index_from = 16;  // members; below, a linear look is faster
+constexpr std::size_t index_from = 16;  // members; below this, a linear search is faster
 
 const char* kind_name(Value::Kind kind) {
   switch (kind) {
@@ -117,7 +117,7 @@ bool Value::as_bool() const {
 
 std::int64_t Value::as_int() const {
   if (kind_ == Kind::integer) return integer_;
-  constexpr double exact = 9007199254740992.0;  // 2^53: beyond it a double no longer names one integer
+  constexpr double exact = 9007199254740992.0;  // 2^53: beyond it a double does not identify one integer
   if (kind_ == Kind::real && std::abs(real_) <= exact && std::trunc(real_) == real_)
     return static_cast<std::int64_t>(real_);
   wrong_kind(*this, "an integer");

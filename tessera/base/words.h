@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Enumerations that people write as words (settings, names of strategies). Each has one table of its words, from which
-/// it is read, printed, listed in help texts and put into error messages:
+/// Enumerations that people write as words (settings, names of strategies). Each has one table of words, used to parse
+/// and print it and to list it in help texts and error messages:
 ///
 ///   enum class NanPolicy : unsigned char { stop, skip };
 ///   const WordTable& words_of(NanPolicy);  // {"stop", "skip"}
@@ -20,35 +20,35 @@
 
 namespace tessera {
 
-/// Another system's word for one of ours.
+/// Another system's name for one of our words.
 struct Synonym {
-  std::string_view theirs, ours;  ///< `theirs` in lower case; `ours` is in the table of words
+  std::string_view theirs, ours;  ///< `theirs` in lower case; `ours` is in the word table
 };
 
-/// The words of one enumeration: words[i] is what people write for the enumerator of value i.
+/// The words of one enumeration: words[i] is the word for the enumerator with value i.
 struct WordTable {
   std::vector<std::string> words;      ///< by value, in lower case; messages and help list them
-  std::vector<Synonym> synonyms = {};  ///< read like words, never printed
+  std::vector<Synonym> synonyms = {};  ///< accepted as input, never printed
 
-  /// The value of a word or synonym, in any case (accelerate writes FULL_SHARD, Hugging Face full_shard).
+  /// The value of a word or synonym, case-insensitive (accelerate writes FULL_SHARD, Hugging Face full_shard).
   std::optional<unsigned char> find(std::string_view text) const;
 };
 
 template <class E>
 concept Worded = std::is_enum_v<E> && sizeof(E) == 1 && requires(E value) {
   { words_of(value) } -> std::same_as<const WordTable&>;
-};  ///< an enumeration of one byte, its values 0, 1, 2 ..., for which words_of() has the table
+};  ///< a one-byte enumeration with values 0, 1, 2 ... and a table words_of()
 
 template <Worded E>
 const std::string& word_of(E value) {
   return words_of(value).words[static_cast<std::size_t>(value)];
-}  ///< the word that stands for it; `value` must be an enumerator
+}  ///< the enumerator's word; `value` must be an enumerator
 
 template <Worded E>
 std::optional<E> parse_word(std::string_view text) {
   const auto value = words_of(E{}).find(text);
   return value ? std::optional(static_cast<E>(*value)) : std::nullopt;
-}  ///< empty for an unknown word; synonyms and any case are read
+}  ///< nullopt for an unknown word; accepts synonyms and any case
 
 template <Worded E>
 std::ostream& operator<<(std::ostream& out, E value) {

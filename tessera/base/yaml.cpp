@@ -22,8 +22,8 @@ namespace {
 
 constexpr int max_depth = 256;
 
-/// YAML 1.2 core schema for plain scalars, decimal numbers only: "010" and "0o10" would mean different numbers to
-/// different readers, so they are refused.
+/// YAML 1.2 core schema for plain scalars, decimal numbers only: YAML readers interpret "010" and "0o10" differently,
+/// so they are refused.
 Value resolve_plain(const std::string& text, const SourcePos& where) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return {};
   if (text == "true" || text == "True" || text == "TRUE") return Value::of(true);
@@ -107,7 +107,7 @@ class Builder final : public YAML::EventHandler {
 
   SourcePos at(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
 
-  /// A quote that is not closed takes the lines after it into its text, up to the next quote.
+  /// An unclosed quote swallows the following lines, up to the next quote.
   void refuse_keys_inside(const YAML::Mark& mark) const {
     std::size_t i = 0;
     for (int line = 0; line < mark.line && i < text_.size(); ++line)
@@ -123,7 +123,7 @@ class Builder final : public YAML::EventHandler {
         ++i;  // '' is a quote inside
       } else if (text_[i] == '\n' && begins_with_key(text_.substr(i + 1))) {
         throw InputError(concat(at(mark).str(), ": this quote ", quote,
-                                " is not closed in its line, so the lines after it become part of the text; close it"));
+                                " is not closed on its line, so the lines after it become part of the text; close it"));
       }
     }
   }
@@ -197,7 +197,7 @@ class Builder final : public YAML::EventHandler {
   Value root_;
   std::vector<Open> stack_;
   std::map<YAML::anchor_t, Anchored> anchors_;
-  std::size_t made_ = 0;  ///< values so far, those that aliases repeat included
+  std::size_t made_ = 0;  ///< values so far, aliases expanded
 };
 
 }  // namespace
@@ -211,13 +211,13 @@ Value parse_yaml(std::string_view text, const std::string& name, std::vector<std
     Builder builder(file, text, repeated);
     if (!parser.HandleNextDocument(builder)) return {};
     Builder second(file, text, repeated);
-    if (parser.HandleNextDocument(second)) throw InputError(concat(name, ": holds more than one YAML document"));
+    if (parser.HandleNextDocument(second)) throw InputError(concat(name, ": contains more than one YAML document"));
     return builder.take();
   } catch (const YAML::Exception& e) {
     const SourcePos where =
         e.mark.is_null() ? SourcePos{file, 0, 0} : SourcePos{file, e.mark.line + 1, e.mark.column + 1};
-    throw InputError(concat(where.str(), ": ", e.msg,
-                            "; look at the indentation (blanks, no tabs), brackets and quotes up to here"));
+    throw InputError(
+        concat(where.str(), ": ", e.msg, "; check the indentation (blanks, no tabs), brackets and quotes up to here"));
   }
 }
 

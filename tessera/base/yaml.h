@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// YAML as its lenient readers take it (value.h has the strict one).
+/// YAML with the behaviour of lenient readers (value.h has the strict one).
 
 #include <tessera/base/value.h>
 
@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-/// As parse_yaml of value.h. With `repeated`, a key may stand twice: the last one counts, and "FILE:LINE: the key ...
-/// appears twice" is appended to it; and the members of "<<: *anchor" are those of the mapping, where it has not its
-/// own.
+/// Like parse_yaml of value.h. With `repeated`, duplicate keys are accepted: the last one counts, and "FILE:LINE: the
+/// key ... appears twice" is appended to `repeated`. Members merged by "<<: *anchor" are then supported too; the
+/// mapping's own members take precedence.
 Value parse_yaml(std::string_view text, const std::string& name, std::vector<std::string>* repeated);
 
 }  // namespace tessera

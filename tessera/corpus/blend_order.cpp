@@ -11,7 +11,7 @@
 namespace tessera::corpus {
 namespace {
 
-/// Shares of the period by largest remainder, each at least 1.
+/// Shares of the period by the largest-remainder method, each at least 1.
 std::vector<std::int64_t> shares_of(std::span<const double> weights, std::int64_t period) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::int64_t> shares;
@@ -19,12 +19,12 @@ std::vector<std::int64_t> shares_of(std::span<const double> weights, std::int64_
   for (std::size_t p = 0; p < weights.size(); ++p) {
     const double exact = weights[p] / sum * static_cast<double>(period);
     shares.push_back(std::max<std::int64_t>(static_cast<std::int64_t>(exact), 1));
-    rests.emplace_back(static_cast<double>(shares.back()) - exact, p);  // the most negative lost the most
+    rests.emplace_back(static_cast<double>(shares.back()) - exact, p);  // the most negative lost the most by rounding
   }
   std::sort(rests.begin(), rests.end());
   std::int64_t left = period - std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
   for (std::size_t i = 0; left > 0; ++i, --left) ++shares[rests[i % rests.size()].second];
-  while (left < 0) {  // many parts of less than one sample each: the largest give
+  while (left < 0) {  // many parts with less than one sample each: reduce the largest
     --*std::max_element(shares.begin(), shares.end());
     ++left;
   }
@@ -41,8 +41,9 @@ BlendOrder::BlendOrder(std::span<const double> weights) {
       throw InputError(concat("a blend with the weight ", weight, "; weights must be above 0"));
   share_ = shares_of(weights, period);
 
-  // Sample number n of a part is due in the middle of the stretch that is its share of the period; what is due first
-  // comes first. (Megatron-LM takes the part that lags most instead, and looks at all parts for each sample.)
+  // The period is divided into equal intervals per sample of a part, and each sample is due in the middle of its
+  // interval; samples are ordered by due time. (Megatron-LM instead takes the part that lags most, and examines all
+  // parts for each sample.)
   const auto due = [&](std::size_t p, std::int64_t taken) {
     return (static_cast<double>(taken) + 0.5) * static_cast<double>(period) / static_cast<double>(share_[p]);
   };

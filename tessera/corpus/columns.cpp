@@ -12,14 +12,14 @@
 
 namespace tessera::corpus {
 
-/// A way to name columns: those that must be there tell it, others may be there.
+/// A known form of records: required columns identify it, optional ones may be present.
 struct Columns::Form {
   RecordForm form;
   const char* title;
   std::vector<std::string_view> required, optional;
 };
 
-/// In the order in which they go before one another; of those between the first and the last, one only may be there.
+/// In order of precedence; of those between the first and the last, only one may match.
 const std::vector<Columns::Form>& Columns::forms() {
   static const std::vector<Form> all = {
       {RecordForm::tokens,
@@ -41,7 +41,8 @@ const std::vector<Columns::Form>& Columns::forms() {
 
 namespace {
 
-/// What conversations may have with them, by these names only: it goes to the chat template (data/examples.h).
+/// Columns that may accompany conversations, by these names only; they are passed to the chat template
+/// (data/examples.h).
 constexpr std::array<std::string_view, 3> beside_messages = {"tools", "documents", "chat_template_kwargs"};
 
 constexpr const char* known_columns =
@@ -58,7 +59,8 @@ std::vector<std::string> names_of(const Value& record) {
   return names;
 }
 
-/// "; say which is which, such as --column_map prompt=question,completion=answer", of names that are likely meant so.
+/// Advice for the error message, such as "; say which is which: --column_map prompt=question,completion=answer", based
+/// on likely column names.
 std::string advice(const Value& record) {
   static constexpr std::array<std::string_view, 5> asks = {"question", "query", "prompt", "problem", "input"};
   static constexpr std::array<std::string_view, 6> answers = {"answer",   "response", "completion",
@@ -70,16 +72,16 @@ std::string advice(const Value& record) {
   };
   const auto ask = first_of(asks), answer = first_of(answers);
   if (record.contains("chosen") && record.contains("rejected"))
-    return "; for pairs of answers say what is learnt of them: --preference_loss sigmoid";
-  if (ask && answer) return concat("; say which is which: --column_map prompt=", *ask, ",completion=", *answer);
+    return "; for pairs of answers set the loss: --preference_loss sigmoid";
+  if (ask && answer) return concat("; specify which is which: --column_map prompt=", *ask, ",completion=", *answer);
   std::vector<std::string> strings;
   for (const auto& [name, value] : record.members())
     if (value.is_string()) strings.push_back(name);
   for (const auto& [name, value] : record.members())
     if (value.is_array() && !value.items().empty() && value.items().front().kind() == Value::Kind::integer)
-      return concat("; if these are the ids of tokens: --column_map input_ids=", name);
+      return concat("; if these are token ids: --column_map input_ids=", name);
   if (strings.size() == 1) return concat("; if this is the text: --dataset_text_field ", strings[0]);
-  return "; say what they mean: --dataset_text_field NAME, or --column_map prompt=NAME,completion=NAME";
+  return "; specify what they mean: --dataset_text_field NAME, or --column_map prompt=NAME,completion=NAME";
 }
 
 Value with_place(Value value, const SourcePos& where) {
@@ -95,7 +97,7 @@ std::vector<std::pair<std::string, std::string>> parse_column_map(const std::str
   for (const Columns::Form& form : Columns::forms())
     for (const auto& names : {form.required, form.optional})
       for (const std::string_view name : names)
-        if (name != "question" && !contains(known, name)) known.emplace_back(name);  // which is called prompt here
+        if (name != "question" && !contains(known, name)) known.emplace_back(name);  // "question" is called prompt here
   for (const std::string& part : split(text, ',')) {
     const std::size_t sign = part.find('=');
     const std::string meaning = trim(part.substr(0, sign));
@@ -104,12 +106,12 @@ std::vector<std::pair<std::string, std::string>> parse_column_map(const std::str
       throw InputError(concat("--column_map: '", part, "' is not MEANING=COLUMN, such as prompt=question"));
     if (std::find(known.begin(), known.end(), meaning) == known.end()) {
       const bool turned = std::find(known.begin(), known.end(), column) != known.end();
-      throw InputError(concat("--column_map: '", meaning, "' is no meaning of a column; there are ", join(known),
-                              turned ? concat("; did you mean ", column, "=", meaning, "?") : ""));
+      throw InputError(concat("--column_map: '", meaning, "' is not a known meaning of a column; known are ",
+                              join(known), turned ? concat("; did you mean ", column, "=", meaning, "?") : ""));
     }
     const auto again = std::find_if(map.begin(), map.end(), [&](const auto& row) { return row.first == meaning; });
     if (again != map.end())
-      throw InputError(concat("--column_map: ", meaning, " is both ", again->second, " and ", column));
+      throw InputError(concat("--column_map: ", meaning, " is mapped to both ", again->second, " and ", column));
     map.emplace_back(meaning, column);
   }
   return map;
@@ -126,7 +128,7 @@ std::string alpaca_prompt(std::string_view instruction, std::string_view input) 
 
 Columns::Columns(const ColumnOptions& options) : options_(options), names_(options.map) {
   if (!options.text_field.empty() && !options.map.empty())
-    throw InputError("--dataset_text_field and --column_map both say what the columns mean: keep one of them");
+    throw InputError("--dataset_text_field and --column_map both specify what the columns mean: keep one of them");
   if (!options.text_field.empty()) names_ = {{"text", options.text_field}};
   if (!names_.empty()) mapped_ = &mapped_form();
   for (const Form& form : forms())
@@ -147,7 +149,7 @@ Columns::Columns(const Value& first, const ColumnOptions& options) : Columns(opt
   write_note(first, form);
 }
 
-/// What the names of the options are for.
+/// The form that the options' names select.
 const Columns::Form& Columns::mapped_form() const {
   const auto is_named = [&](std::string_view meaning) {
     return std::any_of(names_.begin(), names_.end(), [&](const auto& row) { return row.first == meaning; });
@@ -157,17 +159,17 @@ const Columns::Form& Columns::mapped_form() const {
   for (const Form& form : forms()) {
     if ((form.form == RecordForm::pair) != options_.pairs) continue;
     const auto count = std::count_if(form.required.begin(), form.required.end(), is_named);
-    if (count == std::ssize(form.required) || options_.pairs) {  // those of pairs keep their names, too
+    if (count == std::ssize(form.required) || options_.pairs) {  // pairs may combine mapped and standard names
       found.emplace_back(form.title);
       chosen = &form;
     } else if (count > 0) {
       halves.emplace_back(form.title);
     }
   }
-  if (found.size() > 1) throw InputError(concat("--column_map: says several things: ", join(found, " and also ")));
+  if (found.size() > 1) throw InputError(concat("--column_map: matches several forms: ", join(found, " and ")));
   if (chosen == nullptr)
     throw InputError(concat("--column_map: ", names_.front().first, "=", names_.front().second,
-                            " does not say what the records are: ",
+                            " does not determine the form of the records: ",
                             halves.empty() ? concat("known are ", known_columns)
                                            : concat("name all columns of ", join(halves, " or of "))));
   for (const auto& [meaning, column] : names_)
@@ -179,9 +181,9 @@ const Columns::Form& Columns::mapped_form() const {
 
 const Columns::Form& Columns::form_of(const Value& record) const {
   if (mapped_ != nullptr) return *mapped_;
-  record.members();  // an object
+  record.members();  // throws unless it is an object
   if (options_.pairs) return forms().back();
-  // Tables have all columns in every row: one whose columns are null is there only where no other is.
+  // In tables every row has all columns: a form whose columns are null counts only if no other form matches.
   for (const bool null_counts : {false, true}) {
     const auto is_there = [&](std::string_view name) { return record.contains(name); };
     const auto is_filled = [&](std::string_view name) { return !record.at(name).is_null(); };
@@ -198,7 +200,7 @@ const Columns::Form& Columns::form_of(const Value& record) const {
     if (found.size() == 1) return *found.front();
     std::vector<std::string> titles;
     for (const Form* form : found) titles.emplace_back(form->title);
-    throw InputError(concat(record.where().str(), ": its columns say several things: ", join(titles, " and also "),
+    throw InputError(concat(record.where().str(), ": its columns match several forms: ", join(titles, " and "),
                             "; choose with --dataset_text_field NAME or --column_map, such as ",
                             found.back()->required[0], "=", found.back()->required[0]));
   }
@@ -209,7 +211,7 @@ const Columns::Form& Columns::form_of(const Value& record) const {
     if (one || two) halves.push_back(concat(form.required[one ? 0 : 1], " without ", form.required[one ? 1 : 0]));
   }
   throw InputError(concat(record.where().str(), ": the columns are ", join(names_of(record)), ": ",
-                          halves.empty() ? "none is known by its name" : join(halves), "; known are ", known_columns,
+                          halves.empty() ? "no column name is known" : join(halves), "; known are ", known_columns,
                           advice(record)));
 }
 
@@ -230,7 +232,7 @@ void Columns::write_note(const Value& first, const Form& form) {
     const Value made = normal(first, &unused);
     for (const char* name : {"messages", "prompt"})
       if (const Value* list = made.find(name)) has_messages_ |= list->is_array();
-  } catch (const Error&) {  // it is read again, and then counted or complained about
+  } catch (const Error&) {  // the record is read again later, and the problem is counted or reported then
     has_messages_ = form.form == RecordForm::messages || form.form == RecordForm::sharegpt;
   }
   const char* kind = form.form == RecordForm::sharegpt ? " (ShareGPT)"
@@ -240,7 +242,7 @@ void Columns::write_note(const Value& first, const Form& form) {
   unused_note_ = unused.empty() ? "" : concat("; not used: ", join(unused));
 }
 
-/// "" where the options say that there is none; what is beside tokens has its own name only.
+/// "" if the options exclude the column; columns that accompany tokens keep their own names.
 std::string Columns::column_of(std::string_view meaning) const {
   for (const auto& [known, column] : names_)
     if (known == meaning) return column;
@@ -283,9 +285,10 @@ Value Columns::pair(const Value& record) const {
   for (const auto& [part, name] : {std::pair(&parts.chosen, "chosen"), std::pair(&parts.rejected, "rejected")}) {
     *part = find(record, name);
     if (*part == nullptr)
-      throw InputError(concat(record.where().str(), ": has no \"", name,
-                              "\": a pair has \"prompt\", \"chosen\" and \"rejected\" (--preference_loss); what they "
-                              "are called: --column_map prompt=NAME,chosen=NAME,rejected=NAME"));
+      throw InputError(
+          concat(record.where().str(), ": has no \"", name,
+                 "\": a pair needs \"prompt\", \"chosen\" and \"rejected\" (--preference_loss); if they have other "
+                 "names, use --column_map prompt=NAME,chosen=NAME,rejected=NAME"));
   }
   return pair_of(record, parts);
 }
@@ -331,7 +334,7 @@ Value Columns::normal(const Value& record, std::vector<std::string>* unused) con
   const bool conversation = members.front().second.is_array() && form.form != RecordForm::tokens;
   if (conversation) add_beside(record, members);
   if (unused != nullptr) {
-    bool prompted = false;  // the first of a pair's names for it is
+    bool prompted = false;  // only the first of a pair's prompt columns is used
     std::vector<std::string> used;
     for (const auto& names : {form.required, form.optional})
       for (const std::string_view meaning : names) {

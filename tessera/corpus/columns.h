@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the fields of a dataset's records mean. People name them in a few ways; training takes these:
+/// Interpreting the columns of a dataset's records. Names vary between datasets; training uses these forms:
 ///
 ///   {"text": "..."}    {"prompt": "...", "completion": "..."}    {"messages": [{"role": "...", "content": "..."}]}
 ///   {"input_ids": [...], "labels": [...]}    {"prompt": "...", "chosen": "...", "rejected": "..."}
@@ -15,10 +15,11 @@
 /// | text, or the one that is named | text |
 /// | chosen, rejected; prompt (or question, or conversations), with ColumnOptions::pairs | conversations.h, pair_of() |
 ///
-/// input_ids go before all others, and text behind them: it is what somebody has made of the others. Beside lists of
-/// messages `system` goes before them, and tools, documents and chat_template_kwargs are kept.
+/// input_ids take precedence over all other columns, and text is considered last, because it is usually derived from
+/// the others. With lists of messages, `system` is prepended to them, and tools, documents and chat_template_kwargs are
+/// kept.
 ///
-/// What the columns mean is asked of each record; where options name columns, they say it for all.
+/// The form is determined for each record; if options name columns, they apply to all records.
 
 #include <tessera/base/value.h>
 
@@ -31,15 +32,14 @@ namespace tessera::corpus {
 
 struct ColumnOptions {
   std::string text_field =
-      {};  ///< --dataset_text_field: this column is the text, whatever others there are; "": not said
-  /// --column_map: (what it means, what it is called), such as {"prompt", "question"}. When given it alone decides.
+      {};  ///< --dataset_text_field: use this column as the text, whatever the others are; "": not set
+  /// --column_map: pairs (meaning, column), such as {"prompt", "question"}. If given, it alone decides.
   std::vector<std::pair<std::string, std::string>> map = {};
   bool pairs = false;              ///< records are pairs of answers
-  bool nulls_are_missing = false;  ///< inside of messages and what is beside them: records are rows of tables
+  bool nulls_are_missing = false;  ///< null means missing inside messages and accompanying columns (tables)
 };
 
-/// "prompt=question,completion=answer". Throws InputError for what is not of this form, and for meanings that there are
-/// not.
+/// Parses "prompt=question,completion=answer". Throws InputError for malformed text and unknown meanings.
 std::vector<std::pair<std::string, std::string>> parse_column_map(const std::string& text);
 
 enum class RecordForm { tokens, prompt_completion, messages, sharegpt, alpaca, text, pair };
@@ -47,25 +47,25 @@ enum class RecordForm { tokens, prompt_completion, messages, sharegpt, alpaca, t
 /// Immutable: any number of threads may use it.
 class Columns {
  public:
-  /// Throws InputError where the options contradict one another.
+  /// Throws InputError if the options contradict each other.
   explicit Columns(const ColumnOptions& options);
-  /// Looks at the first record, too. Throws InputError with its place and its columns when they mean nothing known,
-  /// mean several things, or contradict the options.
+  /// Also examines the first record. Throws InputError with its place and columns if they match no known form, match
+  /// several forms, or contradict the options.
   Columns(const Value& first_record, const ColumnOptions& options);
 
-  /// What the first record is.
+  /// The form of the first record.
   RecordForm form() const { return form_; }
-  /// Whether the first record becomes one with lists of messages.
+  /// Whether the first record is converted to lists of messages.
   bool has_messages() const { return has_messages_; }
-  /// Whether it is read under other names than those above, or as something else.
+  /// Whether the first record's columns are renamed or converted.
   bool renames() const { return renames_; }
-  /// The columns to read; others are not needed (read_records).
+  /// The columns to read (read_records).
   const std::vector<std::string>& needed() const { return needed_; }
-  /// One of the forms above, with the record's place; columns that it does not take, as "id" and, of turns,
-  /// "conversations.weight", are added to `unused`. Throws InputError with the place for a record that lacks a column
-  /// or holds something else in it, and LeftOut where one is null or a conversation has no messages.
+  /// Converts a record to one of the forms above, keeping its place. Unused columns, such as "id" or, inside turns,
+  /// "conversations.weight", are added to `unused`. Throws InputError with the place if a column is missing or has the
+  /// wrong type, and LeftOut if one is null or a conversation has no messages.
   Value normal(const Value& record, std::vector<std::string>* unused = nullptr) const;
-  /// For the log, of the first record: "reads question as prompt, answer as completion", and "; not used: id".
+  /// For the log, about the first record: "reads question as prompt, answer as completion", and "; not used: id".
   std::string note(bool with_unused = true) const { return with_unused ? note_ + unused_note_ : note_; }
 
  private:
@@ -84,16 +84,16 @@ class Columns {
   void write_note(const Value& first_record, const Form& form);
 
   ColumnOptions options_;
-  std::vector<std::pair<std::string, std::string>> names_;  ///< meaning, column: those of the options
-  const Form* mapped_ = nullptr;                            ///< what they say
+  std::vector<std::pair<std::string, std::string>> names_;  ///< (meaning, column) pairs from the options
+  const Form* mapped_ = nullptr;                            ///< the form they select
   RecordForm form_ = RecordForm::text;
   bool has_messages_ = false, renames_ = false;
   std::vector<std::string> needed_;
   std::string note_, unused_note_;
 };
 
-/// Alpaca's prompts (https://github.com/tatsu-lab/stanford_alpaca, train.py, PROMPT_DICT): with an input, or without
-/// (an empty one).
+/// Alpaca's prompts (https://github.com/tatsu-lab/stanford_alpaca, train.py, PROMPT_DICT), with or without an input
+/// (empty: without).
 std::string alpaca_prompt(std::string_view instruction, std::string_view input);
 
 }  // namespace tessera::corpus

@@ -11,7 +11,7 @@
 namespace tessera::corpus {
 namespace {
 
-/// The role of a speaker of ShareGPT.
+/// The role of a ShareGPT speaker.
 std::string_view role_of(const Value& speaker) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> roles = {
       {{"human", "user"},
@@ -48,7 +48,7 @@ bool is_of_sharegpt(const Value& turn) {
 }
 
 Value message_of(const Value& turn) {
-  const bool plain = !turn.is_object() || turn.find("role") != nullptr;  // already as training takes it
+  const bool plain = !turn.is_object() || turn.find("role") != nullptr;  // already a message or text
   return plain ? turn : message(role_of(turn.at("from")), turn.at("value"));
 }
 
@@ -57,7 +57,7 @@ bool has_role(const Value& message, std::string_view name) {
   return role != nullptr && role->is_string() && role->as_string() == name;
 }
 
-/// Messages that both lists begin with.
+/// Number of messages that both lists begin with.
 std::size_t common_messages(const Value& a, const Value& b) {
   std::size_t n = 0;
   while (n < a.items().size() && n < b.items().size() && dump_json(a.items()[n], -1) == dump_json(b.items()[n], -1))
@@ -71,8 +71,8 @@ Value rest_of(const Value& list, std::size_t begin) {
   return rest;
 }
 
-/// Whether an answer may begin behind text[0, at): at a blank, or behind what ends a line or a word. Characters of
-/// three bytes and more are words of their own (Chinese, Japanese).
+/// Whether an answer may begin after text[0, at): at a blank, or after the end of a line or a word. Characters of three
+/// bytes and more count as words of their own (Chinese, Japanese).
 bool may_begin(std::string_view text, std::size_t at, bool is_common) {
   if (at == 0) return false;
   if (is_common && text[at] == ' ') return true;
@@ -84,7 +84,7 @@ bool may_begin(std::string_view text, std::size_t at, bool is_common) {
   return !inside && static_cast<unsigned char>(text[lead]) >= 0xE0;
 }
 
-/// Bytes of the prompt that two texts begin with; 0: there is none.
+/// Length in bytes of the prompt that two texts begin with; 0: none.
 std::size_t common_prompt(std::string_view a, std::string_view b) {
   const auto differ = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   const auto common = static_cast<std::size_t>(differ.first - a.begin());
@@ -94,8 +94,8 @@ std::size_t common_prompt(std::string_view a, std::string_view b) {
 }
 
 [[noreturn]] void has_no_prompt(const Value& record, const char* what) {
-  throw InputError(concat(record.where().str(), ": \"chosen\" and \"rejected\" have no ", what,
-                          " in common that they begin with, and there is no \"prompt\""));
+  throw InputError(concat(record.where().str(), ": \"chosen\" and \"rejected\" do not begin with the same ", what,
+                          ", and there is no \"prompt\""));
 }
 
 Value text_from(const Value& text, std::size_t begin, std::size_t count = std::string::npos) {
@@ -128,7 +128,7 @@ void check_answer(const Value& record, const Value& answer, const char* name) {
   check_not_empty(answer, name);
   if (has_role(answer.items().front(), "assistant")) return;
   throw InputError(concat(record.where().str(), ": \"", name,
-                          "\" must be a message of the assistant after what both answers begin with"));
+                          "\" must be a message of the assistant after the beginning that both answers share"));
 }
 
 Value lists_of(const Value& record, const PairParts& parts) {
@@ -138,7 +138,7 @@ Value lists_of(const Value& record, const PairParts& parts) {
   const std::size_t length = prompt.items().size();
   std::size_t repeated = is_list ? std::min(common_messages(prompt, chosen), common_messages(prompt, rejected))
                                  : common_messages(chosen, rejected);
-  if (is_list && repeated < length) repeated = 0;  // answers only
+  if (is_list && repeated < length) repeated = 0;  // the lists contain only answers
   if (!is_list && repeated > 0)
     prompt =
         Value::make_array({chosen.items().begin(), chosen.items().begin() + static_cast<std::ptrdiff_t>(repeated)});

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Conversations and pairs of answers in the ways that people write them, as training takes them: lists of messages
+/// Normalizes the various formats of conversations and pairs of answers into what training uses: lists of messages
 /// {"role": ..., "content": ...}, or texts.
 
 #include <tessera/base/value.h>
@@ -11,33 +11,33 @@
 
 namespace tessera::corpus {
 
-/// A list of messages: of a list its items, those of ShareGPT ("from", "value") in this form; of an object, which is
-/// one message, that; of a text, unless it is empty, one message of `role`. `system`, where it is a text and the list
-/// does not begin with one, goes first. Throws InputError for a speaker that is not known.
+/// Returns a list of messages: a list's items, with ShareGPT's turns ("from", "value") converted; an object as a single
+/// message; a non-empty text as one message of `role`. If `system` is a text and the list does not begin with a system
+/// message, it is prepended. Throws InputError for an unknown speaker.
 Value messages_of(const Value& conversation, std::string_view role, const Value* system = nullptr);
 
-/// Whether a value is such a list, or one message, and no text.
+/// Whether a value is such a list or a single message, rather than text.
 inline bool holds_messages(const Value& value) { return value.is_array() || value.is_object(); }
 
-/// Members of ShareGPT's turns that messages_of() passes over, as "conversations.weight". Those of messages go on to
-/// the template.
+/// Members of ShareGPT's turns that messages_of() ignores, such as "conversations.weight". Members of messages are
+/// passed on to the template.
 std::vector<std::string> unread_in_turns(const Value& conversation, const std::string& column);
 
 struct PairParts {
-  const Value *prompt = nullptr, *system = nullptr;  ///< nullptr: there is none
+  const Value *prompt = nullptr, *system = nullptr;  ///< nullptr: absent
   const Value *chosen = nullptr, *rejected = nullptr;
 };
 
-/// {"prompt", "chosen", "rejected"}, three texts or three lists of messages. Without a prompt, both answers begin with
-/// it: lists with the messages that they have in common, texts with the words (a blank before the first other one
-/// belongs to the answers). Lists that repeat the prompt lose it; a prompt that is a text before lists without a common
-/// beginning is the user's message. Throws LeftOut where an answer is empty or null, or both texts are the same;
-/// InputError with the record's place where there is no common beginning, or the answer's first message is not the
-/// assistant's.
+/// Returns {"prompt", "chosen", "rejected"}: three texts or three lists of messages. Without a prompt it is the common
+/// beginning of both answers: for lists their common messages, for texts their common words (a blank before the first
+/// difference belongs to the answers). A prompt repeated in the answers' lists is removed from them; a text prompt with
+/// lists that have no common beginning becomes the user's message. Throws LeftOut if an answer is empty or null, or
+/// both texts are equal; InputError with the record's place if there is no common beginning, or an answer's first
+/// message is not from the assistant.
 Value pair_of(const Value& record, const PairParts& parts);
 
-/// The value without members that are null, at any depth: tables have one of the same kind in every row, so that a
-/// call of a tool has the arguments of all calls there.
+/// Removes null members at any depth: in tables every row has the same members, so that e.g. each tool call has the
+/// arguments of all tool calls.
 Value without_nulls(const Value& value);
 
 }  // namespace tessera::corpus

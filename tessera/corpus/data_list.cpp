@@ -13,7 +13,7 @@ bool separates(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' 
 
 struct Word {
   std::string text;
-  bool in_quotes = false;  ///< then it is a place, even where it looks like a number
+  bool in_quotes = false;  ///< a place, even if it looks like a number
 };
 
 std::vector<Word> words_of(std::string_view text) {
@@ -26,7 +26,7 @@ std::vector<Word> words_of(std::string_view text) {
     if (text[at] == '\'' || text[at] == '"') {
       const std::size_t end = text.find(text[at], at + 1);
       if (end == std::string_view::npos)
-        throw InputError(concat("the list of files '", text, "' has an open quote: ", text.substr(at)));
+        throw InputError(concat("the list of files '", text, "' has an unclosed quote: ", text.substr(at)));
       words.push_back({std::string(text.substr(at + 1, end - at - 1)), true});
       at = end + 1;
       continue;
@@ -97,16 +97,16 @@ std::vector<DataPart> parse_data_list(std::string_view text) {
     }
     if (!weighted)
       throw InputError(concat("the list of files '", text, "' has a weight, ", word.text,
-                              ", but begins without one: give each part its weight (0.7 a.jsonl 0.3 b), or none"));
+                              ", but begins without one: give every part a weight (0.7 a.jsonl 0.3 b), or none"));
     if (!(*weight > 0) || !std::isfinite(*weight))
       throw InputError(concat("the list of files '", text, "': the weight ", word.text, " is not above 0"));
     if (!parts.empty() && parts.back().places.empty())
       throw InputError(concat("the list of files '", text, "': a weight is followed by ", word.text,
-                              ", another weight; a file, folder or pattern belongs behind each"));
+                              ", another weight; each must be followed by a file, folder or pattern"));
     parts.push_back({*weight, {}});
   }
   if (parts.back().places.empty())
-    throw InputError(concat("the list of files '", text, "' names nothing behind its last weight"));
+    throw InputError(concat("the list of files '", text, "' names no file after its last weight"));
   return parts;
 }
 

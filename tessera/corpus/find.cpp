@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Words that stand beside data and are no data, whatever their extension.
+/// Whether a file describes the folder and is not data, whatever its extension.
 bool is_about_the_folder(const std::string& name) {
   static constexpr std::array<std::string_view, 10> words = {"readme",   "license",     "licence",      "notice",
                                                              "citation", "changelog",   "dataset_info", "dataset_infos",
                                                              "state",    "dataset_dict"};
   const std::string stem = to_lower(name.substr(0, name.find('.')));
-  const bool of_map = name.starts_with("cache-") && name.ends_with(".arrow");  // what `datasets` keeps of a map()
+  const bool of_map = name.starts_with("cache-") && name.ends_with(".arrow");  // cached results of `datasets`' map()
   return of_map || name.starts_with('.') || name.starts_with('_') ||
          std::find(words.begin(), words.end(), stem) != words.end();
 }
@@ -45,7 +45,7 @@ std::optional<Split> split_of_word(std::string_view word) {
   return std::nullopt;
 }
 
-/// The first word of a name that is a split's; words are what stands between other characters than letters.
+/// The first word of a name that names a split; words are delimited by characters that are not letters.
 std::optional<Split> split_of_name(std::string_view name) {
   const std::string lower = to_lower(name);
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || static_cast<unsigned char>(c) >= 0x80; };
@@ -58,7 +58,7 @@ std::optional<Split> split_of_name(std::string_view name) {
   return std::nullopt;
 }
 
-/// Files of known kinds below `folder`, with their paths from there.
+/// Collects files of known kinds below `folder`, with paths relative to it.
 void collect(const std::string& folder, const std::string& below, std::vector<std::string>& paths) {
   const std::string here = below.empty() ? folder : path_join(folder, below);
   for (const std::string& name : list_folder(here)) {
@@ -68,13 +68,13 @@ void collect(const std::string& folder, const std::string& below, std::vector<st
     if (is_directory(full)) {
       if (!fs::is_symlink(full)) collect(folder, path, paths);  // a link may lead back here
     } else if (const auto kind = recognise(name).kind; kind && !to_lower(name).ends_with(".idx")) {
-      // a file like model.bin is no pair of tokens
+      // a file like model.bin is not a pair of token files
       if (*kind != FileKind::tokens || path_exists(full.substr(0, full.size() - 4) + ".idx")) paths.push_back(path);
     }
   }
 }
 
-/// A plain name of a file in the folder, from a file that anybody may have written.
+/// Checks that a name from an untrusted file is a plain name of a file in the folder.
 const std::string& plain_name(const Value& value) {
   const std::string& name = value.as_string();
   if (name.empty() || name.find('/') != std::string::npos || name == "." || name == "..")
@@ -82,7 +82,7 @@ const std::string& plain_name(const Value& value) {
   return name;
 }
 
-/// What Dataset.save_to_disk wrote: state.json has the shards in order.
+/// The files written by Dataset.save_to_disk: state.json lists the shards in order.
 std::vector<FolderFile> files_of_saved(const std::string& folder, std::optional<Split> split) {
   const Value state = read_json(path_join(folder, "state.json"), std::uint64_t{64} << 20);
   if (const Value* own = state.find("_split"); own != nullptr && own->is_string() && !split)
@@ -92,7 +92,8 @@ std::vector<FolderFile> files_of_saved(const std::string& folder, std::optional<
     const std::string& name = plain_name(file.at("filename"));
     const std::string path = path_join(folder, name);
     if (!path_exists(path))
-      throw InputError(concat(file.where().str(), ": names ", name, ", which is not there: the folder is incomplete"));
+      throw InputError(
+          concat(file.where().str(), ": names ", name, ", which does not exist: the folder is incomplete"));
     files.push_back({path, split});
   }
   return files;
@@ -105,7 +106,7 @@ bool is_saved(const std::string& folder) {
   return state.is_object() && state.find("_data_files") != nullptr;
 }
 
-/// What DatasetDict.save_to_disk wrote: a folder for each split.
+/// The files written by DatasetDict.save_to_disk: one folder per split.
 std::vector<FolderFile> files_of_saved_splits(const std::string& folder) {
   const Value dict = read_json(path_join(folder, "dataset_dict.json"), std::uint64_t{64} << 20);
   std::vector<FolderFile> files;

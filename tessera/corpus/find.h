@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Finding files by their names: what sources.h is made of.
+/// Finding files by name; the base of sources.h.
 
 #include <tessera/corpus/sources.h>
 
@@ -11,29 +11,29 @@
 
 namespace tessera::corpus {
 
-/// What a file's name says of it.
+/// File kind and compression, derived from a file's name.
 struct Recognised {
-  std::optional<FileKind> kind;  ///< none: an unknown extension
+  std::optional<FileKind> kind;  ///< nullopt: unknown extension
   Compression compression = Compression::none;
 };
 Recognised recognise(std::string_view path);
 
-/// The split that a path below its dataset's folder names, if any: a word of the file's name, else of a folder's.
+/// The split named by a path below its dataset's folder, if any: by a word of the file's name, otherwise of a folder's.
 std::optional<Split> split_of(std::string_view path);
 
 struct FolderFile {
-  std::string path;            ///< with the folder's
-  std::optional<Split> split;  ///< none: its name does not say
+  std::string path;            ///< including the folder
+  std::optional<Split> split;  ///< nullopt: not named
 };
 
-/// The files of known kinds in a folder, or those that `datasets` names in it, in order. Throws InputError for an
-/// ill-formed state.json or dataset_dict.json.
+/// The files of known kinds in a folder or, for a folder saved by `datasets`, the files that it lists; in order. Throws
+/// InputError for a malformed state.json or dataset_dict.json.
 std::vector<FolderFile> files_of_folder(const std::string& folder);
 
-/// `*` and `?` match within one name, `[a-z]` one of a set, `**` any number of folders; '.' at the beginning of a name
-/// is matched only by itself.
+/// `*` and `?` match within one name, `[a-z]` one character of a set, `**` any number of folders; a leading '.' of a
+/// name must be matched literally.
 bool is_glob(std::string_view pattern);
-/// Files (not folders) that match, sorted.
+/// Matching files (not folders), sorted.
 std::vector<std::string> matches_of(const std::string& pattern);
 
 }  // namespace tessera::corpus

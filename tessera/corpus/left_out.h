@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// Records that training goes without: left out and counted, where a wrong one ends the reading.
+/// Records without anything to learn, which are skipped and counted, whereas an invalid record is an error.
 
 #include <tessera/base/error.h>
 
 namespace tessera::corpus {
 
-/// Nothing can be learnt from a record: a cell is empty or null, a conversation without an answer. what() says why,
-/// the same words for all records of a kind and without their place.
+/// Thrown for a record that cannot be learned from: a cell is empty or null, a conversation has no answer. what() gives
+/// the reason, with the same text for all records with the same problem and without their place.
 class LeftOut : public Error {
  public:
   using Error::Error;

@@ -7,12 +7,12 @@ namespace {
 
 constexpr int rounds = 10;
 
-/// A number in [0, bound) from 64 random bits (bias below bound / 2^64).
+/// Maps 64 random bits to a number in [0, bound) (bias below bound / 2^64).
 std::uint64_t below(std::uint64_t bits, std::uint64_t bound) {
   return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits) * bound) >> 64);
 }
 
-/// The least base with base^2 >= n.
+/// The smallest base with base^2 >= n.
 std::uint64_t square_base(std::uint64_t n) {
   auto base = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(n)));
   while (base * base >= n && base > 1) --base;
@@ -34,14 +34,14 @@ std::uint64_t permuted(std::uint64_t i, std::uint64_t n, std::uint64_t key) {
   do {
     std::uint64_t left = i / base, right = i % base;
     for (int round = 0; round < rounds; ++round) {
-      // Invertible: right stays known, so the sum can be undone.
+      // Invertible: right is kept, so the sum can be undone.
       const std::uint64_t moved =
           (left + below(mix(key + mix(right * rounds + static_cast<std::uint64_t>(round))), base)) % base;
       left = right;
       right = moved;
     }
     i = left * base + right;
-  } while (i >= n);  // a cipher of [0, base^2) restricted to the cycle positions below n is a permutation of [0, n)
+  } while (i >= n);  // cycle walking keeps only values below n
   return i;
 }
 

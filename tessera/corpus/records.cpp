@@ -12,7 +12,7 @@ bool is_table(const SourceFile& file) { return file.kind == FileKind::parquet ||
 bool is_lines(const SourceFile& file) { return file.kind == FileKind::text || file.kind == FileKind::jsonl; }
 
 [[noreturn]] void has_no_records(const SourceFile& file) {
-  throw InputError(concat(file.path, ": ", name_of(file.kind), " has no records; train on it as it is"));
+  throw InputError(concat(file.path, ": ", name_of(file.kind), " have no records; train on the file directly"));
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ std::vector<Piece> pieces_of(const SourceFile& file, std::uint64_t bytes_each) {
   if (file.kind == FileKind::tokens) has_no_records(file);
   if (is_table(file)) return table_plugin().pieces_of(file, bytes_each);
   if (is_lines(file) && file.compression == Compression::none) return pieces_of_lines(file, bytes_each);
-  return {{0, file.bytes, file.bytes}};  // where records begin is known only to who reads from the beginning
+  return {{0, file.bytes, file.bytes}};  // record boundaries are only known when reading from the start
 }
 
 std::unique_ptr<RecordReader> read_records(const SourceFile& file, const Piece& piece,

@@ -14,10 +14,10 @@ namespace tessera::corpus {
 OutputFormat output_format(const std::string& path) {
   const Recognised found = recognise(path);
   if (found.kind == FileKind::text || found.kind == FileKind::jsonl) return {*found.kind, found.compression};
-  throw InputError(concat("--output ", path, ": can write .jsonl and .txt, each also .gz, .zst, .xz"));
+  throw InputError(concat("--output ", path, ": only .jsonl and .txt can be written, each also .gz, .zst, .xz"));
 }
 
-/// A file that is being read: as lines, or as records.
+/// The open file, read as lines or as records.
 struct LinesOfRecords::Input {
   std::unique_ptr<LineStream> lines;
   std::unique_ptr<RecordReader> records;
@@ -69,14 +69,15 @@ std::optional<std::string> LinesOfRecords::next() {
       }
       if (!columns_) columns_.emplace(*record, options_);
       if (columns_->form() != RecordForm::text)
-        throw InputError(concat(record->where().str(), ": ", columns_->note(), ": no plain text for a .txt; write ",
+        throw InputError(concat(record->where().str(), ": ", columns_->note(),
+                                ": these are not plain text for a .txt; write ",
                                 ".jsonl, or name the text with --dataset_text_field"));
       try {
         std::string text = columns_->normal(*record).at("text").as_string();
         if (!text.ends_with('\n')) text += '\n';
         return text;
       } catch (const LeftOut& why) {
-        throw InputError(concat(record->where().str(), ": ", why.what(), ": no line of a .txt"));
+        throw InputError(concat(record->where().str(), ": ", why.what(), ": cannot be a line of a .txt"));
       }
     }
     before_ += files_[at_ - 1].bytes;

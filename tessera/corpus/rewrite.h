@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Records as the lines of a new file, .jsonl or .txt.
+/// Writing records as lines of a new file, .jsonl or .txt.
 
 #include <tessera/corpus/columns.h>
 #include <tessera/corpus/records.h>
@@ -19,21 +19,21 @@ struct OutputFormat {
   Compression compression = Compression::none;
 };
 
-/// By the extension: .jsonl or .txt, each also .gz, .zst, .xz. Throws InputError for another one.
+/// Chosen by the extension: .jsonl or .txt, each also .gz, .zst, .xz. Throws InputError for any other.
 OutputFormat output_format(const std::string& path);
 
-/// The records of files, one after another, each as a line with its end. Lines of .jsonl that stay .jsonl, and of .txt
-/// that stay .txt, are passed on as they are (a .jsonl without "\r"); other kinds are written anew: a record as a JSON
-/// object, or its text as it is (a text of several lines becomes so many lines of the .txt).
+/// The records of files, one after another, each as a line with its line end. Lines of .jsonl or .txt that keep their
+/// kind are passed through unchanged (a .jsonl without "\r"). Other records are converted: to a JSON object, or to
+/// their text (a text of several lines becomes several lines of the .txt).
 class LinesOfRecords {
  public:
   LinesOfRecords(std::vector<SourceFile> files, FileKind kind, ColumnOptions columns);
   ~LinesOfRecords();
 
-  /// nullopt at the end. Throws InputError with the place for a record that cannot be read or written.
+  /// nullopt at the end. Throws InputError with the place of a record that cannot be read or written.
   std::optional<std::string> next();
-  std::uint64_t bytes_read() const;  ///< so many of bytes()
-  std::uint64_t bytes() const;       ///< that all files have
+  std::uint64_t bytes_read() const;  ///< out of bytes()
+  std::uint64_t bytes() const;       ///< total of all files
 
  private:
   struct Input;
@@ -44,7 +44,7 @@ class LinesOfRecords {
   ColumnOptions options_;
   std::optional<Columns> columns_;
   std::unique_ptr<Input> input_;
-  std::size_t at_ = 0;  ///< files begun
+  std::size_t at_ = 0;  ///< number of files opened
   std::uint64_t before_ = 0;
 };
 

@@ -34,7 +34,7 @@ struct Item {
 };
 using NextItem = std::function<std::optional<Item>()>;
 
-/// Items on disk: written in order, then read in order, once.
+/// Items on disk: written sequentially, then read once in the same order.
 class Spill {
  public:
   explicit Spill(const std::string& folder) : fd_(open_unnamed_file(folder, "the items cannot be shuffled")) {}
@@ -51,7 +51,7 @@ class Spill {
     ++count_;
     if (buffer_.size() >= buffer_bytes) flush();
   }
-  /// Behind the last item.
+  /// Call after the last item.
   void rewind() {
     flush();
     buffer_.shrink_to_fit();
@@ -111,7 +111,7 @@ class Sorter {
   Sorter(const std::function<void(std::string_view)>& write, const ShuffleOptions& options)
       : write_(write), options_(options) {}
 
-  /// Items whose keys agree in all bits before the level's.
+  /// Sorts items whose keys agree in all bits before the level's.
   void sort(const NextItem& next, int level) {
     std::vector<Item> items;
     std::uint64_t bytes = 0;
@@ -143,7 +143,7 @@ class Sorter {
       if (!spill) continue;
       spill->rewind();
       sort([&] { return spill->next(); }, level + 1);
-      spill.reset();  // its disk space goes back
+      spill.reset();  // frees its disk space
     }
   }
 

@@ -13,7 +13,7 @@ namespace tessera::corpus {
 namespace {
 
 constexpr const char* known_extensions =
-    ".txt, .jsonl, .json, .csv, .tsv (each also .gz, .zst, .xz), .parquet, .arrow, or .bin with .idx beside it";
+    ".txt, .jsonl, .json, .csv, .tsv (each also .gz, .zst, .xz), .parquet, .arrow, or .bin with an .idx next to it";
 
 std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t shown = 8;
@@ -32,13 +32,13 @@ SourceFile recognised(const std::string& path) {
   const bool packs_itself =
       file.kind == FileKind::parquet || file.kind == FileKind::arrow || file.kind == FileKind::tokens;
   if (packs_itself && file.compression != Compression::none)
-    throw InputError(concat(path, ": ", name_of(file.kind), " cannot be read through another compression (the format ",
+    throw InputError(concat(path, ": ", name_of(file.kind), " cannot be read when compressed again (the format ",
                             "is not read from front to back): decompress the file first"));
   if (file.kind == FileKind::tokens) {
     file.path = path.substr(0, path.size() - 4) + ".bin";
     for (const char* part : {".bin", ".idx"})
       if (const std::string other = path.substr(0, path.size() - 4) + part; !path_exists(other))
-        throw InputError(concat(path, ": ", other, " is not there: tokens are a pair of files, .bin and .idx"));
+        throw InputError(concat(path, ": ", other, " does not exist: tokens need a pair of files, .bin and .idx"));
     file.bytes = std::filesystem::file_size(file.path);
   }
   return file;
@@ -53,8 +53,9 @@ void require_one_kind(const std::string& what, const std::vector<SourceFile>& fi
   for (const auto& [kind, of_kind] : by_kind)
     parts.push_back(concat(of_kind.size(), " of ", name_of(kind), " (", of_kind.front()->path, ")"));
   const std::string extension = std::filesystem::path(files.front().path).extension().string();
-  throw InputError(concat(what, ": holds files of several kinds: ", join(parts), "; say which with a glob, such as '",
-                          is_directory(what) ? path_join(what, "**/*") : "*", extension, "'"));
+  throw InputError(concat(what, ": contains files of several kinds: ", join(parts),
+                          "; select one with a glob, such as '", is_directory(what) ? path_join(what, "**/*") : "*",
+                          extension, "'"));
 }
 
 std::vector<SourceFile> of_folder(const std::string& folder, Split split) {
@@ -64,7 +65,7 @@ std::vector<SourceFile> of_folder(const std::string& folder, Split split) {
     if (file.split.value_or(Split::train) == split) chosen.push_back(file.path);
   if (chosen.empty()) {
     if (found.empty())
-      throw InputError(concat(folder, ": no file here can be read; expected ", known_extensions, "; ",
+      throw InputError(concat(folder, ": contains no file that can be read; expected ", known_extensions, "; ",
                               some_of(list_folder(folder))));
     std::vector<std::string> names;
     for (const FolderFile& file : found) names.push_back(file.path.substr(folder.size()));
@@ -112,7 +113,7 @@ const char* name_of(FileKind kind) {
 }
 
 SourceFile source_file(const std::string& path) {
-  if (!path_exists(path)) throw InputError(concat("there is no file '", path, "'"));
+  if (!path_exists(path)) throw InputError(concat("no such file '", path, "'"));
   return recognised(path);
 }
 
@@ -128,14 +129,13 @@ std::vector<SourceFile> find_sources(const std::string& what, Split split) {
   } else {
     const std::string folder = std::filesystem::path(what).parent_path().string();
     const std::string place = folder.empty() ? "." : folder;
-    if (!is_directory(place))
-      throw InputError(concat("there is no file '", what, "': there is no folder '", place, "'"));
+    if (!is_directory(place)) throw InputError(concat("no such file '", what, "': no such folder '", place, "'"));
     const std::vector<std::string> names = list_folder(place);
     const auto near = nearest(std::filesystem::path(what).filename().string(), names);
-    throw InputError(concat("there is no file '", what, "'",
-                            near ? concat("; did you mean '", path_join(folder, *near), "'?") : ""));
+    throw InputError(
+        concat("no such file '", what, "'", near ? concat("; did you mean '", path_join(folder, *near), "'?") : ""));
   }
-  // A pair of .bin and .idx is one source, whichever of the two a glob has found.
+  // A pair of .bin and .idx is one source, whichever of the two a glob matches.
   const auto same = [](const SourceFile& a, const SourceFile& b) { return a.path == b.path; };
   files.erase(std::unique(files.begin(), files.end(), same), files.end());
   require_one_kind(what, files);

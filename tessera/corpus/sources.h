@@ -1,15 +1,15 @@
 #pragma once
 /// \file
-/// Which files are meant: what people write behind --train_file to a list of files.
+/// Resolves the values of --train_file and similar settings to files.
 ///
-/// The kind of a file is that of its extension, a compression that of the one behind it: .txt .text, .jsonl .ndjson,
-/// .json, .csv, .tsv, each also .gz .zst .xz; .parquet, .arrow; .bin with .idx beside it (tokens).
+/// A file's kind is given by its extension, its compression by a second one after it: .txt .text, .jsonl .ndjson,
+/// .json, .csv, .tsv, each also .gz .zst .xz; .parquet, .arrow; .bin with an .idx next to it (tokens).
 ///
-/// In a folder all files of known extensions are taken, those in its folders too; names that begin with '.' or '_',
-/// and README, LICENSE and the like, are passed over. What `datasets` wrote with save_to_disk (state.json,
-/// dataset_dict.json) is read in the order that it says. Names tell the split as on the hub: train or training;
-/// validation, valid, val or dev; test, testing, eval or evaluation; as a word of a file's name or of a folder's
-/// ("data/train-00000-of-00005.parquet", "dev/a.jsonl").
+/// In a folder all files with known extensions are used, including those in subfolders; names that begin with '.' or
+/// '_', and README, LICENSE and the like, are ignored. Data saved by `datasets` with save_to_disk (state.json,
+/// dataset_dict.json) is read in the order listed there. Splits are recognized by name, as on the Hugging Face hub:
+/// train or training; validation, valid, val or dev; test, testing, eval or evaluation; as a word of a file's name or
+/// of a folder's ("data/train-00000-of-00005.parquet", "dev/a.jsonl").
 
 #include <tessera/corpus/records.h>
 
@@ -23,15 +23,15 @@ const char* name_of(Split split);
 const char* name_of(FileKind kind);  ///< "text", "JSON Lines", "Parquet", ...
 
 /// The files of a path, a glob (`*`, `?`, `[a-z]`, and `**` for any folders) or a folder, sorted by path; all of one
-/// kind. Of a folder whose names tell splits, those of `split`; of one whose names do not, all are train. Throws
-/// InputError saying what was looked for and what is there, when nothing is found, when an extension is not known, and
-/// when kinds are mixed.
+/// kind. From a folder whose names indicate splits, those of `split`; otherwise all files are train. Throws InputError
+/// with what was searched and what exists when nothing is found, when an extension is unknown, and when kinds are
+/// mixed.
 std::vector<SourceFile> find_sources(const std::string& what, Split split = Split::train);
 
-/// Whether a folder has files that are known to be of this split (for train: by their names, too).
+/// Whether a folder has files known to be of this split (for train: also by their names).
 bool has_split(const std::string& folder, Split split);
 
-/// One file, recognised. Throws InputError when there is none, or its extension is not known.
+/// One file with its detected kind. Throws InputError if it does not exist or its extension is unknown.
 SourceFile source_file(const std::string& path);
 
 }  // namespace tessera::corpus

@@ -11,7 +11,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::int64_t pad_id = 0;  // any row of the embedding: nothing depends on it
+constexpr std::int64_t pad_id = 0;  // any valid id: nothing depends on it
 
 /// x [rows, T] -> [rows, length].
 at::Tensor filled_with(std::int64_t value, const at::Tensor& x, std::int64_t length) {
@@ -79,7 +79,7 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, const std::vect
     batch.lengths.push_back(static_cast<std::int64_t>(row.ids.size()));
     batch.labels_not_ignored += counted;
     batch.scored_tokens += counted - (row.labels.front() != not_scored);
-    if (documents == read.size()) continue;  // one a row: needs no list
+    if (documents == read.size()) continue;  // one per row: no list needed
     for (const std::int64_t start : row.document_starts)
       batch.document_starts.push_back(static_cast<std::int64_t>(i * length) + start);
   }
@@ -89,7 +89,7 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, const std::vect
 }
 
 Batch Dataset::complete(Batch batch, const std::vector<std::string>& images, std::int64_t /*first*/) const {
-  TESSERA_CHECK(images.empty(), "rows with images without a reader of images");
+  TESSERA_CHECK(images.empty(), "rows with images, but no image reader");
   return batch;
 }
 

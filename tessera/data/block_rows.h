@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What all blocks have in common, wherever their tokens lie.
+/// Common base of all blocks, wherever their tokens are stored.
 
 #include <tessera/data/dataset.h>
 
@@ -9,11 +9,11 @@
 
 namespace tessera::data {
 
-/// Rows of one length; everything is scored that can be.
+/// Rows of one length in which every scorable token is scored.
 class BlockRows : public Dataset {
  public:
-  /// `documents`: what begins inside a block is a document of its own, which does not see what stands before it and
-  /// whose first token is not scored; else a block is one document.
+  /// `documents`: a document that begins inside a block is separate; it does not attend to earlier tokens, and its
+  /// first token is not scored. Otherwise a block is one document.
   BlockRows(std::int64_t block_size, bool documents) : block_size_(block_size), documents_(documents) {}
   std::int64_t max_length() const override { return block_size_; }
   std::int64_t length(std::int64_t) const override { return block_size_; }
@@ -23,7 +23,7 @@ class BlockRows : public Dataset {
  protected:
   /// Appends block_size tokens from position `first` of the stream.
   virtual void read_ids(std::int64_t first, std::vector<std::int64_t>& out) const = 0;
-  /// Where documents begin among them, counted from `first`, ascending.
+  /// Positions in the block at which documents begin, counted from `first`, ascending.
   virtual std::vector<std::int64_t> starts_in(std::int64_t first) const = 0;
 
  private:
@@ -31,7 +31,7 @@ class BlockRows : public Dataset {
   bool documents_;
 };
 
-/// Throws InputError for less than 2.
+/// Throws InputError for a block size below 2.
 void check_block_size(std::int64_t block_size);
 /// Throws InputError naming `source` for a dataset without rows.
 void check_not_empty(const Dataset& dataset, std::int64_t tokens, const std::string& source);

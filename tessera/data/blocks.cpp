@@ -1,4 +1,4 @@
-// Blocks from memory, from a mapped file, from a part of another dataset.
+// Blocks from memory, from a mapped file, and from a slice of another dataset.
 
 #include <algorithm>
 #include <span>
@@ -12,16 +12,16 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::int64_t kCheckedAtOnce = std::int64_t{16} << 20;  // tokens: well under a second
+constexpr std::int64_t kCheckedAtOnce = std::int64_t{16} << 20;  // tokens; takes well under a second
 
-// Every id must name a row of the embedding.
+// Every id must be a valid row of the embedding.
 template <class Id>
 void check_ids(std::span<const Id> ids, std::int64_t vocab_size, const std::string& source, std::int64_t position) {
   const auto bad = std::find_if(ids.begin(), ids.end(), [&](Id id) { return id < 0 || id >= vocab_size; });
   if (bad == ids.end()) return;
   throw InputError(concat(source, ": token ", position + (bad - ids.begin()), " has id ", *bad,
                           ", but the model's vocabulary has ", vocab_size, " entries (ids 0 to ", vocab_size - 1,
-                          "): tokenizer and model do not belong together"));
+                          "): tokenizer and model do not match"));
 }
 
 class TokenBlocks final : public BlockRows {
@@ -62,7 +62,7 @@ class IndexedBlocks final : public BlockRows {
     check_ids(std::span<const std::int64_t>(ids), vocab_size_, path_, first);
   }
   std::vector<std::int64_t> starts_in(std::int64_t first) const override {
-    // by halves: the first document that begins at `first` or behind it
+    // binary search for the first document that begins at or after `first`
     std::int64_t low = 0, high = file_.document_count();
     while (low < high) {
       const std::int64_t middle = low + (high - low) / 2;
@@ -114,22 +114,22 @@ Row BlockRows::read(std::int64_t block) const {
   for (const std::int64_t start : starts_in(block * block_size_)) {
     if (start == 0) continue;
     row.document_starts.push_back(start);
-    row.labels[static_cast<std::size_t>(start)] = not_scored;  // the document before does not predict it
+    row.labels[static_cast<std::size_t>(start)] = not_scored;  // not predicted by the previous document
   }
   return row;
 }
 
 void check_block_size(std::int64_t block_size) {
   if (block_size < 2) {
-    throw InputError(
-        concat("block_size is ", block_size, "; it must be at least 2, for a block of T tokens scores T - 1 of them"));
+    throw InputError(concat("block_size is ", block_size,
+                            "; it must be at least 2, because a block of T tokens scores T - 1 of them"));
   }
 }
 
 void check_not_empty(const Dataset& dataset, std::int64_t tokens, const std::string& source) {
   if (dataset.size() > 0) return;
   throw InputError(concat(source, ": has ", tokens, " tokens, fewer than one block of ", dataset.max_length(),
-                          ": give more data or a smaller --block_size"));
+                          ": add data or use a smaller --block_size"));
 }
 
 std::shared_ptr<const Dataset> token_blocks(std::vector<std::int32_t> tokens, std::int64_t block_size,

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a dataset holds, in a few words that can be kept and compared.
+/// A short description of a dataset's contents that can be stored and compared.
 
 #include <string>
 
@@ -8,10 +8,10 @@ namespace tessera::data {
 
 class Dataset;
 
-/// "1024 rows, contents 5f3a9c0b12de4477": the number of rows and a hash of them, of more than 2^20 tokens that of 256
-/// rows at equal distances, the first and the last among them, so that it takes no time at a start. Rows that were
-/// appended, cut off or shifted by a change before them give another text; a change within one row of a large dataset
-/// may not. Empty for a stream, whose state knows its files (stream/row_stream.h).
+/// "1024 rows, contents 5f3a9c0b12de4477": the number of rows and a hash of them. Beyond 2^20 tokens the hash covers
+/// only 256 evenly spaced rows, including the first and the last, so that startup stays fast. The text changes if rows
+/// are appended, removed or shifted; a change within one row of a large dataset may go unnoticed. Empty for a stream,
+/// whose state identifies its files (stream/row_stream.h).
 std::string describe_contents(const Dataset& dataset);
 
 }  // namespace tessera::data

@@ -16,7 +16,7 @@ namespace tessera::data {
 namespace {
 
 using corpus::LeftOut;
-using text::Piece;  // here: a piece of an example's text, tokenized by itself
+using text::Piece;  // here: a separately tokenized piece of an example's text
 using Completion = text::ChatTemplate::Completion;
 
 const std::string& not_empty(const Value& field, std::string_view name) {
@@ -26,14 +26,14 @@ const std::string& not_empty(const Value& field, std::string_view name) {
 }
 
 ExampleKind kind_of(const Value& line) {
-  line.members();  // an object
+  line.members();  // throws unless it is an object
   if (line.contains("messages")) return ExampleKind::messages;
   if (line.contains("prompt")) return ExampleKind::prompt_completion;
   if (!line.contains("input_ids")) return ExampleKind::text;
   return has_labels(line) ? ExampleKind::labelled_tokens : ExampleKind::tokens;
 }
 
-/// A list, also one that is written as JSON in a text; null where it is missing or empty.
+/// Returns a list, parsed from JSON if it is written as text; null if it is missing or empty.
 Value list_of(const Value& line, const char* name) {
   const Value* found = line.find(name);
   if (found == nullptr || found->is_null()) return {};
@@ -49,7 +49,7 @@ bool calls_tools(const Value& message) {
   return calls != nullptr && !calls->is_null() && !(calls->is_array() && calls->items().empty());
 }
 
-/// Leaves out what has nothing in it: a content that is null, an answer that is empty. Returns whether there is one.
+/// Throws LeftOut for empty messages (null content, empty answer). Returns whether there is an answer.
 bool check_messages(const Value& messages) {
   bool answered = false;
   for (const Value& message : messages.items()) {
@@ -61,7 +61,7 @@ bool check_messages(const Value& messages) {
     const bool empty =
         content->is_array() ? content->items().empty() : !content->is_null() && content->as_string().empty();
     if (content->is_null() || (answers && empty))
-      throw LeftOut(answers ? "an answer is empty" : "the content of a message is null");
+      throw LeftOut(answers ? "an answer is empty" : "a message's content is null");
   }
   return answered;
 }
@@ -88,7 +88,7 @@ text::ChatOptions chat_options(const Value& line) {
   return chat;
 }
 
-/// Names of members that the template never reads, at any depth; what a call of a tool is given is not a name of ours.
+/// Collects members that the template never reads, at any depth; the arguments of tool calls are not inspected.
 void find_unread(const Value& value, const std::string& path, const text::ChatTemplate& chat,
                  std::vector<std::string>& unread) {
   if (value.is_array())
@@ -116,7 +116,7 @@ void find_unread(const Value& line, const text::ChatTemplate& chat, std::vector<
       if (!chat.reads(name)) unread.push_back(concat("chat_template_kwargs.", name));
 }
 
-/// What of an example is scored.
+/// The tokens of an example to score.
 enum class Scored { as_asked, whole_answer };
 
 class Encoder {
@@ -127,7 +127,7 @@ class Encoder {
     const auto is_list = [&](const char* name) { return line.contains(name) && line.at(name).is_array(); };
     chat_ = example_.kind == ExampleKind::messages || (is_list("prompt") && is_list("completion"));
     if (chat_ && options.chat == nullptr)
-      throw InputError(concat(line.where().str(), ": holds messages, but ", options.why_no_chat));
+      throw InputError(concat(line.where().str(), ": contains messages, but ", options.why_no_chat));
   }
 
   ExampleLine encode(const EncodePiece& encode) {
@@ -174,9 +174,9 @@ class Encoder {
     }
     const Value& messages = whole ? begin : both;
     const std::size_t prompt = whole ? 0 : begin.items().size();
-    if (messages.items().empty()) throw LeftOut("a conversation without messages");
+    if (messages.items().empty()) throw LeftOut("the conversation has no messages");
     const bool is_pair = scored_ == Scored::whole_answer;
-    if (!answered && (options_.assistant_only || is_pair)) throw LeftOut("no message is the assistant's");
+    if (!answered && (options_.assistant_only || is_pair)) throw LeftOut("no message is from the assistant");
     const text::ChatTemplate& chat = *options_.chat;
     const text::ChatOptions beside = chat_options(line_);
     find_unread(line_, chat, example_.unused_fields);
@@ -194,7 +194,7 @@ class Encoder {
     }
     while (is_pair && !pieces.empty() && !pieces.back().scored) pieces.pop_back();
     if (is_pair && pieces.empty())
-      throw InputError(concat(line_.where().str(), ": the chat template writes nothing of the answer"));
+      throw InputError(concat(line_.where().str(), ": the chat template omits the answer"));
     remark_on(pieces, messages, beside);
     return pieces;
   }
@@ -202,8 +202,8 @@ class Encoder {
   void remark_on(const std::vector<Piece>& pieces, const Value& messages, const text::ChatOptions& beside) {
     if (options_.chat->quotes_arguments() && has_text_arguments(messages))
       example_.remark =
-          "the arguments of a tool call are a text, which the template writes in quotes, as transformers does: give "
-          "the object that the text is";
+          "the arguments of a tool call are a string, which the template puts in quotes, as in transformers: pass "
+          "the object itself instead of its JSON text";
     const auto is_marked = [](const Piece& piece) { return piece.text.find(text::parting) != std::string::npos; };
     if (std::none_of(pieces.begin(), pieces.end(), is_marked)) return;
     const std::string* token = options_.chat->special_token_in(messages);
@@ -211,7 +211,7 @@ class Encoder {
       if (token == nullptr) token = options_.chat->special_token_in(*list);
     if (token != nullptr)
       example_.remark = concat("the special token ", *token,
-                               " is in a message; it is read as text, because as a token it would forge a turn");
+                               " appears in a message; it is read as text, because as a token it would forge a turn");
   }
 
   void append(std::span<const std::int32_t> ids, bool scored) {
@@ -219,7 +219,7 @@ class Encoder {
     example_.scored.insert(example_.scored.end(), ids.size(), scored);
   }
 
-  /// The tokenizer's own beginning and end, as far as the text does not bring them; a conversation has its own end.
+  /// Adds the tokenizer's own prefix and suffix unless the text already has them; a conversation has its own end.
   void put_ends() {
     const std::vector<std::int32_t> prefix = tokenizer_.prefix(), suffix = tokenizer_.suffix();
     std::vector<std::int32_t>& ids = example_.ids;
@@ -258,7 +258,7 @@ const char* name_of(ExampleKind kind) {
     case ExampleKind::tokens:
       return "token ids";
     case ExampleKind::labelled_tokens:
-      return "token ids and what is scored of them";
+      return "token ids and labels";
   }
   return "?";
 }

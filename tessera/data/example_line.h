@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// From one record, as corpus/columns.h gives it, to the ids of an example.
+/// Encodes one normalized record (corpus/columns.h) into the ids of an example.
 
 #include <cstdint>
 #include <functional>
@@ -23,14 +23,14 @@ struct ExampleLine {
   std::vector<bool> scored;
   std::uint64_t text_bytes = 0, text_tokens = 0;
   bool cut = false;
-  std::size_t ends_before = 0;             ///< tokens at the beginning that are the tokenizer's prefix
-  std::vector<std::string> unused_fields;  ///< that the chat template does not read, as "messages.weight"
-  std::string remark;                      ///< what there is to say, the same words for all examples of a kind
+  std::size_t ends_before = 0;             ///< number of leading tokens from the tokenizer's prefix
+  std::vector<std::string> unused_fields;  ///< fields that the chat template does not read, such as "messages.weight"
+  std::string remark;                      ///< warning about the record; the same text for the same problem
 
   std::int64_t scored_tokens() const;  ///< at positions >= 1
 };
 
-/// The ids of a piece of a conversation's text, instead of encoder.encode(piece, first).
+/// Encodes a piece of a conversation's text, in place of encoder.encode(piece, first).
 using EncodePiece =
     std::function<std::vector<std::int32_t>(std::string_view piece, bool first, const text::ChatEncoder& encoder)>;
 
@@ -39,7 +39,8 @@ using EncodePiece =
 ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                            const EncodePiece& encode = {});
 
-/// The same of a prompt and one answer of a pair, however long: all of the answer is scored, but blanks behind its end.
+/// The same for a prompt and one answer of a pair, of any length: the whole answer is scored, except blanks after its
+/// end.
 ExampleLine encode_answer(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options);
 
 }  // namespace tessera::data

@@ -15,7 +15,7 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// Numbers that look random, of one sample.
+/// Pseudo-random numbers for one sample.
 class Draws {
  public:
   Draws(std::uint64_t seed, std::int64_t sample)
@@ -31,8 +31,8 @@ class Draws {
 
 void append(Ids& out, std::span<const std::int64_t> ids) { out.insert(out.end(), ids.begin(), ids.end()); }
 
-/// Places between characters, both ends included, so that no cut divides one. Bytes that are no UTF-8 belong to the
-/// character before them.
+/// Positions between characters, both ends included, so that no cut splits a character. Bytes that are not valid UTF-8
+/// belong to the preceding character.
 std::vector<std::size_t> places_between(std::string_view text) {
   std::vector<std::size_t> places = {0};
   for (std::size_t i = 1; i < text.size(); ++i)
@@ -46,7 +46,7 @@ class Rearranged {
   Rearranged(const FillInMiddle& how, const text::Tokenizer& tokenizer, std::int64_t sample)
       : how_(how), tokenizer_(tokenizer), draws_(how.seed, sample) {}
 
-  /// The texts of a document, each with the token that ends it.
+  /// Appends the texts of a document, each with the token that ends it.
   void document(std::span<const std::int64_t> ids, Ids& out) {
     while (!ids.empty()) {
       const auto length = static_cast<std::size_t>(std::find(ids.begin(), ids.end(), how_.end) - ids.begin());
@@ -125,7 +125,7 @@ std::int64_t id_of(const char* flag, const std::string& token, const text::Token
   if (const auto id = tokenizer.token_id(token)) return *id;
   throw InputError(
       concat("--", flag, " ", token, ": the tokenizer (", tokenizer.vocab_size(),
-             " tokens) has no such token: give the tokenizer that the tokens are of (--tokenizer_name), name "
+             " tokens) has no such token: use the tokenizer that has these tokens (--tokenizer_name), choose "
              "a token that it has, or add this one to its tokenizer.json (added_tokens)"));
 }
 
@@ -149,8 +149,8 @@ FillInMiddle fill_in_middle(const DataConfig& config, const text::Tokenizer& tok
 
 std::string no_blocks_to_fill(const std::string& path) {
   return concat("--fim_data: ", path,
-                " holds examples, and only the rows of blocks of text or tokens are rearranged: give text (.txt) or "
-                "tokens (.bin with .idx), or leave it out");
+                " contains examples, but only blocks of text or tokens can be rearranged: use text (.txt) or "
+                "tokens (.bin with .idx), or remove --fim_data");
 }
 
 Row filled_in_middle(const Row& row, const FillInMiddle& how, const text::Tokenizer& tokenizer, std::int64_t sample) {
@@ -172,7 +172,7 @@ Row filled_in_middle(const Row& row, const FillInMiddle& how, const text::Tokeni
   std::fill(out.labels.begin() + static_cast<std::ptrdiff_t>(made), out.labels.end(), not_scored);
   if (made > 0 && out.document_starts.back() == static_cast<std::int64_t>(made)) out.document_starts.pop_back();
   for (const std::int64_t start : out.document_starts)
-    if (start > 0) out.labels[static_cast<std::size_t>(start)] = not_scored;  // the document before does not predict it
+    if (start > 0) out.labels[static_cast<std::size_t>(start)] = not_scored;  // not predicted by the previous document
   return out;
 }
 

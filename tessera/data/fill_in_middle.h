@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// Fill in the middle (Bavarian et al. 2022, "Efficient Training of Language Models to Fill in the Middle"): texts are
-/// cut at two places, and the middle comes last, so that a model of the next token learns to write it from what stands
-/// around it. As Megatron-LM has it (megatron/training/datasets/fim_dataset.py).
+/// cut at two places and the middle is moved to the end, so that a next-token model learns to generate it from its
+/// context. Follows Megatron-LM (megatron/training/datasets/fim_dataset.py).
 
 #include <tessera/data/dataset.h>
 
@@ -13,33 +13,33 @@
 
 namespace tessera::data {
 
-/// What is done to the texts of a row, and the tokens that mark it.
+/// How the texts of a row are rearranged, and the marker tokens.
 struct FillInMiddle {
   double rate = 0.5;         ///< probability that a text is rearranged
-  double spm_rate = 0.5;     ///< probability that the suffix comes first then
-  double fragment_rate = 1;  ///< that of each fragment, in a text that is chosen by `rate` and has `split`
+  double spm_rate = 0.5;     ///< probability that a rearranged text puts the suffix first (SPM)
+  double fragment_rate = 1;  ///< probability per fragment, in a text that is chosen by `rate` and contains `split`
   std::optional<std::int64_t> split = {};  ///< the token between fragments
-  std::string no_prefix = {};              ///< what begins with it stays; empty: nothing does
+  std::string no_prefix = {};              ///< texts with this prefix remain unchanged; empty: none do
   std::int64_t prefix = 0, middle = 0, suffix = 0, pad = 0, end = 0;  ///< ids of tokens
   std::uint64_t seed = 0;
 };
 
-/// The settings fim_*. Throws InputError naming the flag for a token that the tokenizer does not have.
+/// Reads the settings fim_*. Throws InputError naming the flag for a token that the tokenizer does not have.
 FillInMiddle fill_in_middle(const DataConfig& config, const text::Tokenizer& tokenizer, std::uint64_t seed);
 
-/// What is wrong with --fim_data on a file of examples.
+/// The error text for --fim_data with a file of examples.
 std::string no_blocks_to_fill(const std::string& path);
 
-/// A row of the same length, in which each text of `row` - what lies between tokens `end`, and between the places
-/// where documents begin - has become, with probability `rate`, `prefix` A `suffix` C `middle` B (PSM) or `prefix`
-/// `suffix` C `middle` A B (SPM), of the characters A B C of the text, each of the three tokenized by itself. Special
-/// tokens inside of it go. An empty text and its `end` go, too. What is too long is cut at the row's end; what is
-/// missing there is filled with `pad`, which is not scored. What is drawn follows from (seed, sample) alone. All tokens
-/// of the row must be scored, but for the first ones of documents.
+/// Returns a row of the same length in which each text of `row` (delimited by tokens `end` and by document starts) is,
+/// with probability `rate`, rearranged into `prefix` A `suffix` C `middle` B (PSM) or `prefix` `suffix` C `middle` A B
+/// (SPM), where A B C are its characters, each part tokenized separately. Special tokens inside it are dropped, and so
+/// are an empty text and its `end`. An overlong result is cut at the row's end; a short one is filled with `pad`, which
+/// is not scored. Random choices depend on (seed, sample) alone. All tokens of the row must be scored, except the first
+/// ones of documents.
 Row filled_in_middle(const Row& row, const FillInMiddle& how, const text::Tokenizer& tokenizer, std::int64_t sample);
 
-/// Rows of blocks, rearranged while they are read: read_sample() draws by the number of the sample, so that each epoch
-/// sees a text cut elsewhere, and read() by that of the row.
+/// Blocks that are rearranged while they are read: read_sample() draws by sample number, so that each epoch cuts a text
+/// elsewhere; read() draws by row number.
 std::shared_ptr<const Dataset> rows_to_fill(std::shared_ptr<const Dataset> rows, FillInMiddle how,
                                             std::shared_ptr<const text::Tokenizer> tokenizer);
 

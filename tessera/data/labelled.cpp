@@ -17,7 +17,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::int64_t most_classes = 10'000;  // a label beyond it is no class number
+constexpr std::int64_t most_classes = 10'000;  // a larger label is not a class number
 
 bool is_number(const Value& label) {
   return label.kind() == Value::Kind::integer || label.kind() == Value::Kind::boolean;
@@ -25,7 +25,7 @@ bool is_number(const Value& label) {
 
 bool is_blank(const Value& cell) { return cell.is_null() || (cell.is_string() && cell.as_string().empty()); }
 
-/// A cell of a .csv is a text, also where all of its column are numbers: then it is one.
+/// The cells of a .csv are text; a cell that looks like a number is converted to one.
 Value label_of(const Value& label, const corpus::SourceFile& file) {
   const bool cell = file.kind == corpus::FileKind::csv || file.kind == corpus::FileKind::tsv;
   if (!cell || !label.is_string()) return label;
@@ -51,20 +51,20 @@ void for_each_record(const std::vector<corpus::SourceFile>& files, const std::ve
 
 std::vector<std::string> columns_of(const std::string& text_field) { return {text_field, "text_pair", "label"}; }
 
-/// All files of a list, which has no weights.
+/// All files of a list, which must not have weights.
 std::vector<corpus::SourceFile> files_of(const std::string& flag, const std::string& list, corpus::Split split) {
   const std::vector<corpus::DataPart> parts = corpus::parse_data_list(list);
   if (parts.size() != 1 || parts[0].weight > 0)
     throw InputError(
-        concat("--", flag, " ", list, ": labelled texts are read once an epoch each: leave out the weights"));
+        concat("--", flag, " ", list, ": labelled texts are each read once per epoch: remove the weights"));
   return named_files(flag, parts[0], split);
 }
 
 std::int64_t number_of(const Value& label) {
   const std::int64_t n = label.kind() == Value::Kind::boolean ? std::int64_t{label.as_bool()} : label.as_int();
   if (n < 0 || n >= most_classes)
-    throw InputError(concat(label.where().str(), ": label ", n, " is outside [0, ", most_classes,
-                            "): it cannot be the number of a class"));
+    throw InputError(
+        concat(label.where().str(), ": label ", n, " is outside [0, ", most_classes, "): it cannot be a class number"));
   return n;
 }
 
@@ -127,7 +127,7 @@ std::optional<std::vector<std::string>> label_names(const std::string& list, con
     else
       names.insert(label.as_string());
     if (largest >= 0 && !names.empty())
-      throw InputError(concat(label.where().str(), ": some labels are numbers and others names; give all of one kind"));
+      throw InputError(concat(label.where().str(), ": some labels are numbers and others names; use only one kind"));
     return true;
   });
   if (!labelled) return std::nullopt;
@@ -184,8 +184,8 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
       datasets.warnings.push_back(concat(list, ": ", left_out, left_out == 1 ? " record was" : " records were",
                                          " left out: the text or the label is empty (first at ", first_left_out, ")"));
     if (rows->size() == 0)
-      throw InputError(concat(list, left_out > 0 ? ": has no record with a text and a label" : ": has no records",
-                              ": give a file with at least one row"));
+      throw InputError(concat(list, left_out > 0 ? ": no record has both a text and a label" : ": contains no records",
+                              ": use a file with at least one record"));
     datasets.notes.push_back(concat(list, ": ", rows->size(), " labelled texts, ", tokens, " tokens"));
     return std::shared_ptr<const Dataset>(std::move(rows));
   };
@@ -203,7 +203,7 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
   if (percentage == 0) return datasets;
   if (all < 2)
     throw InputError(
-        concat(config.train_file, ": has ", all, " text: none can be held out; give --validation_file or more data"));
+        concat(config.train_file, ": has ", all, " text: none can be held out; use --validation_file or more data"));
   const std::int64_t out =
       std::clamp<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(all) * percentage / 100), 1, all - 1);
   datasets.validation = slice(datasets.train, all - out, out);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t made_up_documents = 100000, longest_made_up = 4095;  // Megatron-LM's
 
-/// The i-th number of a fixed sequence (splitmix64).
+/// The i-th number of a fixed pseudo-random sequence (splitmix64).
 std::uint64_t drawn(std::uint64_t i) {
   std::uint64_t x = (i + 1) * 0x9E3779B97F4A7C15U;
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
@@ -48,7 +48,7 @@ class MadeUpBlocks final : public BlockRows {
   }
 
   std::int64_t last_id_;
-  std::vector<std::int64_t> begins_;  // where each document begins in the stream; behind the last one its end
+  std::vector<std::int64_t> begins_;  // start of each document in the stream, and the end
 };
 
 }  // namespace
@@ -57,7 +57,7 @@ std::shared_ptr<const Dataset> made_up_blocks(std::int64_t block_size, std::int6
   check_block_size(block_size);
   if (vocab_size < 2)
     throw InputError(
-        concat("--mock_data needs a vocabulary of 2 tokens or more, to count and to end with; the model's "
+        concat("--mock_data needs a vocabulary of at least 2 tokens, one to count with and one as the end; the model's "
                "has ",
                vocab_size));
   return std::make_shared<MadeUpBlocks>(block_size, vocab_size, documents);

@@ -16,7 +16,7 @@ std::vector<corpus::SourceFile> named_files(const std::string& flag, const corpu
     const bool has_split = is_directory(place) && corpus::has_split(place, split);
     for (corpus::SourceFile& file : corpus::find_sources(place, has_split ? split : corpus::Split::train)) {
       if (file.kind != corpus::FileKind::tokens && file.bytes == 0)
-        throw InputError(concat(file.path, ": is empty: give a file with at least one row"));
+        throw InputError(concat(file.path, ": is empty: use a file with at least one row"));
       files.push_back(std::move(file));
     }
   }

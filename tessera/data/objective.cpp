@@ -6,7 +6,7 @@
 namespace tessera::data {
 namespace {
 
-/// splitmix64: a stream of 64-bit numbers for each key.
+/// splitmix64: a stream of 64-bit numbers per key.
 struct Stream {
   std::uint64_t state;
   std::uint64_t next() {
@@ -34,7 +34,7 @@ void mask(Batch& batch, const Objective& objective, std::int64_t first) {
     Stream stream{key.next() ^ static_cast<std::uint64_t>(first + row) * 0xd1342543de82ef95u};
     for (std::int64_t t = 0; t < length; ++t) {
       std::int64_t &id = ids[row * length + t], &label = labels[row * length + t];
-      // three numbers a position, whatever becomes of it: a row's choices do not depend on one another
+      // always three numbers per position, so that a position's choices do not depend on earlier ones
       const double chosen = stream.uniform(), how = stream.uniform();
       const std::uint64_t any = stream.next();
       if (label == not_scored || is_special(id) || chosen >= objective.probability) {
@@ -57,11 +57,12 @@ void mask(Batch& batch, const Objective& objective, std::int64_t first) {
 Batch Objective::operator()(Batch batch, std::int64_t first) const {
   if (kind == Kind::next_token) return batch;
   if (!batch.document_starts.empty())
-    throw InputError("--packing: several examples in one row are for causal language models; leave it out");
+    throw InputError(
+        "--packing puts several examples in one row, which only causal language models support; remove it");
   if (kind == Kind::masked_token)
     mask(batch, *this, first);
   else
-    batch.scored_tokens = batch.labels_not_ignored;  // the first column counts, too
+    batch.scored_tokens = batch.labels_not_ignored;  // the first column is scored, too
   return batch;
 }
 

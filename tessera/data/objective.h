@@ -1,8 +1,7 @@
 #pragma once
 /// \file
-/// What a model is to predict of a batch. make_batch() gives rows as they are; an Objective makes of them what is
-/// scored: the next token (nothing to do), tokens that are hidden (BERT's masked language modelling), or the class of a
-/// row.
+/// The prediction task. make_batch() returns rows unchanged; an Objective turns them into targets: the next token (no
+/// change), hidden tokens (BERT's masked language modelling), or the class of a row.
 
 #include <tessera/data/dataset.h>
 
@@ -11,24 +10,24 @@
 
 namespace tessera::data {
 
-/// What of a batch is scored, and how it is made from the rows as they are.
+/// Selects the scored positions of a batch and builds their targets.
 struct Objective {
   enum class Kind {
-    next_token,    ///< labels[t] is predicted from what stands before t
-    masked_token,  ///< labels[t] is predicted at t from the whole row; -100 where nothing was hidden
+    next_token,    ///< labels[t] is predicted from the tokens before t
+    masked_token,  ///< labels[t] is predicted at t from the whole row; -100 where no token is hidden
     row_class      ///< labels[0] is the row's class; the others are -100
-  };  ///< which positions are scored
+  };  ///< the scored positions
   Kind kind = Kind::next_token;  ///< how labels are made and read
 
   // masked_token
-  double probability = 0.15;    ///< share of the tokens that are hidden, special ones never
-  std::int64_t mask_id = 0;     ///< what 8 of 10 hidden tokens become; of the others half become any token, half stay
-  std::int64_t vocab_size = 0;  ///< any token: of these
+  double probability = 0.15;    ///< share of tokens to hide; special tokens are never hidden
+  std::int64_t mask_id = 0;     ///< replaces 8 of 10 hidden tokens; half of the others become random tokens
+  std::int64_t vocab_size = 0;  ///< range of random tokens
   std::vector<bool> special;    ///< by id: [CLS], [SEP], ...
-  std::uint64_t seed = 0;       ///< what is hidden depends on it
+  std::uint64_t seed = 0;       ///< seed of the random choices
 
-  /// The batch as the model takes it, its counts too. `first`: number of its first sample in the run; what is hidden
-  /// depends on (seed, sample, position) only, so it is the same on any number of ranks and differs from epoch to epoch
+  /// Converts a batch, including its counts, for the model. `first`: number of its first sample in the run. Masking
+  /// depends only on (seed, sample, position), so it is the same on any number of ranks and differs between epochs
   /// (Devlin et al. 2019 with the dynamic masking of Liu et al. 2019; transformers' DataCollatorForLanguageModeling).
   Batch operator()(Batch batch, std::int64_t first) const;
 };

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A dataset that knows what is to be predicted of its rows.
+/// A dataset that applies an objective to its batches.
 
 #include <tessera/data/objective.h>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::data {
 
-/// The rows of another dataset, to whose batches the objective is applied.
+/// The rows of another dataset; the objective is applied to its batches.
 class ObjectiveRows final : public Dataset {
  public:
   ObjectiveRows(std::shared_ptr<const Dataset> rows, Objective objective)

@@ -1,4 +1,4 @@
-// From the flags to datasets.
+// Opens datasets from settings.
 
 #include <algorithm>
 #include <chrono>
@@ -30,18 +30,18 @@ namespace {
 
 constexpr std::chrono::seconds between_lines(5);
 
-/// What a list names of one part: blocks or examples, of files of one kind.
+/// The data of one part of a list, from files of one kind: blocks or examples.
 struct Contents {
   std::string name;  ///< the first file
   std::shared_ptr<const Dataset> blocks;
   std::shared_ptr<const ExampleSource> examples;
-  double text_bytes = 0, text_tokens = 0;  ///< where it is text
+  double text_bytes = 0, text_tokens = 0;  ///< set for text
 
   std::int64_t count() const { return blocks ? blocks->size() : examples->size(); }
   const char* unit() const { return blocks ? "block" : "example"; }
 };
 
-/// What has one weight (0: all there is).
+/// The contents with one weight (0: no weights).
 struct Part {
   double weight = 0;
   std::vector<Contents> contents;
@@ -53,7 +53,7 @@ std::string percent(double part, double whole) { return concat(format_real(100 *
 
 std::string counted(std::int64_t count, const char* what) { return concat(count, " ", what, count == 1 ? "" : "s"); }
 
-/// Opens the files of one configuration and collects what there is to say about them.
+/// Opens the files of one configuration and collects notes and warnings.
 class DatasetOpener {
  public:
   DatasetOpener(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
@@ -68,7 +68,7 @@ class DatasetOpener {
         tokenizer_place_(tokenizer_place),
         pairs_(pairs),
         images_{images, nullptr, config.image_folder} {
-    // LLaVA's default, of records with images.
+    // LLaVA's default for records with images.
     if (!config.version.empty() || images)
       images_.conversation = &text::conversation_of(config.version.empty() ? "vicuna_v1" : config.version);
   }
@@ -76,14 +76,15 @@ class DatasetOpener {
   std::vector<Part> open(const std::string& flag, const std::string& list, corpus::Split split) {
     const auto named = corpus::parse_data_list(list);
     if (named.empty())
-      throw InputError(concat("--", flag, " is not given: there is nothing to train on; name a file of text (.txt), ",
-                              "examples (.jsonl), or tokens (.bin with .idx beside it)"));
+      throw InputError(concat("--", flag,
+                              " is not set, so there is nothing to train on; specify a file of text (.txt), ",
+                              "examples (.jsonl), or tokens (.bin with an .idx next to it)"));
     std::vector<Part> parts;
     for (const corpus::DataPart& part : named) parts.push_back({part.weight, open_part(flag, part, split)});
     return parts;
   }
 
-  /// Rows [first, first + count) of some contents.
+  /// Rows [first, first + count) of the given contents.
   std::shared_ptr<const Dataset> rows(const Contents& contents, std::int64_t first, std::int64_t count) {
     if (contents.blocks) return count == contents.count() ? contents.blocks : slice(contents.blocks, first, count);
     if (pairs_) return pair_rows(contents.examples, first, count, example_length_);
@@ -127,7 +128,7 @@ class DatasetOpener {
                                     config_.data_cache_dir, progress_, notes);
     if (tokens.tally.ill_formed)
       warnings.push_back(
-          concat(name, ": is not valid UTF-8 throughout; the tokenizer decides what becomes of ill-formed bytes"));
+          concat(name, ": is not valid UTF-8 throughout; the tokenizer decides how ill-formed bytes are encoded"));
     check_ids(name, tokens);
     return {name, stored_blocks(tokens.store, block_size_, config_.reset_position_ids, name), nullptr,
             static_cast<double>(tokens.tally.text_bytes), static_cast<double>(tokens.tally.text_tokens)};
@@ -139,11 +140,11 @@ class DatasetOpener {
     ExampleOptions options = example_options(config_, tokenizer_, tokenizer_place_, block_size_, vocab_size_);
     options.pairs = pairs_;
     if (pairs_ && images_.input)
-      throw InputError(concat(name, ": --preference_loss does not read images: leave it out, or take a model of text"));
+      throw InputError(concat(name, ": --preference_loss does not support images: remove it, or use a text model"));
     if (!pairs_ && has_image_records(files, images_)) return open_images(std::move(files), options);
     if (!config_.version.empty())
       throw InputError(concat(name, ": --version ", config_.version,
-                              " writes records of `conversations`, and these are others: leave it out"));
+                              " needs records with `conversations`, but these have another form: remove it"));
     const auto tokens = open_tokens(examples_request(std::move(files), tokenizer_, options, threads(), notes),
                                     tokenizer_, config_.data_cache_dir, progress_, notes);
     check_ids(name, tokens);
@@ -156,8 +157,7 @@ class DatasetOpener {
   Contents open_images(std::vector<corpus::SourceFile> files, const ExampleOptions& options) {
     const std::string name = files.front().path;
     if (!config_.column_map.empty() || config_.text_column_name != "text")
-      throw InputError(concat(name,
-                              ": records with images have the names of LLaVA's fields, or of messages: leave out ",
+      throw InputError(concat(name, ": records with images must use LLaVA's field names or `messages`: remove ",
                               config_.column_map.empty() ? "--text_column_name" : "--column_map"));
     const ImageExamples read = read_image_examples(files, tokenizer_, options, images_, progress_);
     const std::int64_t count = read.source->size(), unclear = read.unclear;
@@ -165,18 +165,18 @@ class DatasetOpener {
     tally.left_out = read.left_out;
     tally.remarks = read.remarks;
     if (read.kind.empty() && read.left_out.empty())
-      throw InputError(concat(name, ": has no records: give a file with at least one row"));
+      throw InputError(concat(name, ": contains no records: use a file with at least one record"));
     if (read.kind.empty()) check_usable(name, tally);
     if (unclear > 0)
       warnings.push_back(concat(name, ": ", unclear, unclear == 1 ? " conversation was" : " conversations were",
-                                " left out: a turn is empty or not answered, or what parts turns stands in a text, so "
-                                "that it is not clear what is scored (LLaVA ignores these, too)"));
+                                " left out: a turn is empty or unanswered, or a text contains the turn separator, so "
+                                "that it is not clear which tokens to score (LLaVA ignores these, too)"));
     if (read.stray > 0)
       warnings.push_back(concat(name, ": ", read.stray, read.stray == 1 ? " record" : " records",
                                 " without an image have <image> in the text, which is read as text"));
     if (count == 0)
       throw InputError(concat(name, ": none of its examples has a scored token within the first ", example_length_,
-                              " tokens, those of images counted: raise --max_seq_length (--model_max_length)"));
+                              " tokens, including image tokens: raise --max_seq_length (--model_max_length)"));
     tally.kind = concat(read.kind, ", ", read.images, read.images == 1 ? " image" : " images");
     tally.records = count;
     tally.tokens = read.tokens;
@@ -188,7 +188,7 @@ class DatasetOpener {
     return {name, nullptr, read.source};
   }
 
-  /// Every id must name a row of the embedding.
+  /// Every id must be a valid row of the embedding.
   void check_ids(const std::string& name, const corpus::CachedTokens& tokens) const {
     if (tokens.tally.largest_id < vocab_size_) return;
     std::vector<std::int64_t> ids;
@@ -204,17 +204,17 @@ class DatasetOpener {
     }
     throw InputError(concat(name, ": token ", position, " has id ", id, ", but the model's vocabulary has ",
                             vocab_size_, " entries (ids 0 to ", vocab_size_ - 1,
-                            "): tokenizer and model do not belong together"));
+                            "): tokenizer and model do not match"));
   }
 
   void check_usable(const std::string& name, const corpus::Tally& tally) const {
     if (tally.kind.empty() && tally.left_out.empty())
-      throw InputError(concat(name, ": has no lines: give a file with at least one row"));
+      throw InputError(concat(name, ": contains no records: use a file with at least one record"));
     if (tally.records == 0 && tally.dropped == 0) {
       std::vector<std::string> why;
       for (const auto& [said, finding] : tally.left_out)
         why.push_back(concat(finding.count, " left out: ", said, " (", finding.place, ")"));
-      throw InputError(concat(name, ": nothing can be learnt from its ", counted(tally.all_left_out(), "record"), ": ",
+      throw InputError(concat(name, ": nothing can be learned from its ", counted(tally.all_left_out(), "record"), ": ",
                               join(why, "; ")));
     }
     if (tally.records == 0)
@@ -245,23 +245,23 @@ class DatasetOpener {
       warnings.push_back(concat(name, ": ", counted(finding.count, "record"), ": ", said,
                                 finding.count == 1 ? " (" : " (first at ", finding.place, ")"));
     if (!tally.unused_fields.empty())
-      warnings.push_back(
-          concat(name, ": fields that are not used: ",
-                 join(std::vector<std::string>(tally.unused_fields.begin(), tally.unused_fields.end()))));
+      warnings.push_back(concat(
+          name,
+          ": unused fields: ", join(std::vector<std::string>(tally.unused_fields.begin(), tally.unused_fields.end()))));
   }
 
   const DataConfig& config_;
   const text::Tokenizer& tokenizer_;
   std::int64_t block_size_, vocab_size_;
-  std::int64_t example_length_;  // at most
+  std::int64_t example_length_;  // maximum
   const ReadProgress& progress_;
   const std::string& tokenizer_place_;
   bool pairs_;  // records are pairs of answers
   ImageOptions images_;
 };
 
-/// Blocks or examples to hold out, for evaluation, at the end of each contents; in order. At least one of all: the
-/// largest gives it.
+/// Number of blocks or examples to hold out for evaluation at the end of each contents, in order. At least one in
+/// total, taken from the largest.
 std::vector<std::int64_t> held_out(const std::vector<Part>& parts, double percentage) {
   if (!(percentage >= 0 && percentage < 100))
     throw InputError(
@@ -284,7 +284,7 @@ std::vector<std::int64_t> held_out(const std::vector<Part>& parts, double percen
   if (percentage == 0 || all > 0) return out;
   if (largest->count() < 2)
     throw InputError(concat(largest->name, ": has ", largest->count(), " ", largest->unit(),
-                            ": none can be held out for evaluation; give --validation_file or more data",
+                            ": none can be held out for evaluation; use --validation_file or more data",
                             largest->blocks ? ", or a smaller --block_size" : ""));
   out[at] = 1;
   return out;
@@ -298,7 +298,7 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress,
                        const std::string& tokenizer_place, std::uint64_t stream_seed, bool pairs,
                        const std::optional<ImageInput>& images) {
-  if (images && config.streaming) throw InputError("--streaming does not read images: leave it out");
+  if (images && config.streaming) throw InputError("--streaming does not support images: remove it");
   DatasetOpener opener(config, tokenizer, block_size, vocab_size, progress, tokenizer_place, pairs, images);
   std::vector<Part> train;
   if (config.mock_data)
@@ -309,13 +309,13 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
   if (want_validation && !config.validation_file.empty()) {
     validation = opener.open("validation_file", config.validation_file, corpus::Split::validation);
     if (has_weights(validation))
-      opener.notes.push_back("--validation_file: weights are for training; every row is evaluated once");
+      opener.notes.push_back("--validation_file: weights apply only to training; every row is evaluated once");
   }
   std::vector<std::int64_t> out;
   if (want_validation && validation.empty()) {
     if (config.streaming && config.validation_split_percentage > 0)
       throw InputError(
-          "--streaming: nothing can be held out of a stream for evaluation: give --validation_file, or "
+          "--streaming: nothing can be held out of a stream for evaluation: set --validation_file, or "
           "--validation_split_percentage 0");
     if (!config.streaming) out = held_out(train, config.validation_split_percentage);
   }

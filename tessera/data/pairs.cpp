@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* answers[] = {"chosen", "rejected"};
 
-/// Appends a row; returns whether a token of its answer is scored.
+/// Appends one example; returns whether a token of its answer is scored.
 bool append(const ExampleLine& example, const ExampleOptions& options, corpus::EncodedRecord& out) {
   const auto begin = static_cast<std::ptrdiff_t>(out.ids.size());
   const auto answer =
@@ -48,11 +48,11 @@ class PairRows final : public Dataset {
   Row read(std::int64_t row) const override {
     Row read{{}, {}, {0}};
     pairs_->append(first_ + row, read.ids, read.labels);
-    // The second example begins behind the answer of the first, the only place where a scored token is followed by one
-    // that is not.
+    // The second example begins after the answer of the first, the only place where an unscored token follows a scored
+    // one.
     const auto scored = std::find_if(read.labels.begin(), read.labels.end(), [](auto label) { return label >= 0; });
     const auto second = std::find(scored, read.labels.end(), not_scored);
-    TESSERA_CHECK(second != read.labels.end(), "pair ", first_ + row, " has one answer only");
+    TESSERA_CHECK(second != read.labels.end(), "pair ", first_ + row, " has only one answer");
     read.document_starts.push_back(second - read.labels.begin());
     return read;
   }
@@ -93,7 +93,7 @@ Batch as_pairs(const Batch& batch) {
   const std::int64_t n = batch.ids.size(0), t = batch.ids.size(1);
   const auto& starts = batch.document_starts;
   TESSERA_CHECK(std::ssize(starts) == 2 * n && std::ssize(batch.lengths) == n && !batch.part, "a batch of ", n,
-                " rows with ", starts.size(), " documents is none of pairs");
+                " rows with ", starts.size(), " documents is not a batch of pairs");
   Batch pairs = batch;
   pairs.document_starts.clear();
   pairs.lengths.clear();

@@ -1,4 +1,4 @@
-// The order of the samples of a run, computed from (seed, epoch).
+// The order of a run's samples, computed from (seed, epoch).
 
 #include <algorithm>
 #include <limits>
@@ -31,19 +31,19 @@ void check_size(std::int64_t size) {
 
 }  // namespace
 
-/// The order of one epoch under group_by_length or group_by_modality_length, made when it is first asked for.
+/// The order of one epoch under group_by_length or group_by_modality_length, computed on first use.
 struct Sampler::Groups {
   std::vector<std::int32_t> lengths;
   std::int64_t megabatch = 1;  // rows
   bool by_modality = false;
   std::vector<bool> images;  // by_modality: whether a row has any
-  std::int64_t batches = 1;  // by_modality: so many micro-batches are in a megabatch, which is a step
+  std::int64_t batches = 1;  // by_modality: micro-batches per megabatch, which is a step
 
   std::mutex mutex;
   std::int64_t epoch = -1;
   std::vector<std::int64_t> order;
 
-  /// transformers' trainer_pt_utils.get_length_grouped_indices, on our permutation.
+  /// transformers' trainer_pt_utils.get_length_grouped_indices, applied to our permutation.
   void prepare(std::uint64_t key) {
     if (by_modality) return prepare_by_modality(key);
     const std::size_t size = lengths.size();
@@ -63,8 +63,8 @@ struct Sampler::Groups {
     std::swap(order[0], order[longest]);
   }
 
-  /// LLaVA's split_to_even_chunks, as one list: each row, the longest first, goes to the micro-batch with the fewest
-  /// tokens that is not full.
+  /// LLaVA's split_to_even_chunks, flattened: each row, longest first, goes to the micro-batch with the fewest tokens
+  /// that is not full.
   void deal(const std::vector<std::int64_t>& rows, std::vector<std::int64_t>& out) const {
     const auto count = static_cast<std::size_t>(batches);
     std::vector<std::vector<std::int64_t>> chunks(count);
@@ -98,7 +98,7 @@ struct Sampler::Groups {
     return steps;
   }
 
-  /// LLaVA's get_modality_length_grouped_indices. The last step of each kind, which may not be whole, comes last.
+  /// LLaVA's get_modality_length_grouped_indices. The last step of each kind, which may be incomplete, comes last.
   void prepare_by_modality(std::uint64_t key) {
     std::vector<std::int64_t> with, without;
     for (std::size_t row = 0; row < images.size(); ++row)
@@ -129,7 +129,7 @@ struct Sampler::Groups {
 Sampler::Sampler(SamplingStrategy strategy, std::int64_t dataset_size, std::uint64_t seed)
     : random_(strategy == SamplingStrategy::random), size_(dataset_size), seed_(seed) {
   if (is_grouped(strategy))
-    throw InputError("group_by_length needs the lengths of the rows: give the sampler the data");
+    throw InputError("group_by_length needs the lengths of the rows: construct the sampler with the data");
   check_size(size_);
 }
 
@@ -139,13 +139,15 @@ Sampler::Sampler(SamplingStrategy strategy, const Dataset& dataset, std::uint64_
   check_size(size_);
   if (dataset.streamed()) {
     if (is_grouped(strategy))
-      throw InputError("group_by_length sorts all rows by length: a stream (--streaming) does not know them");
+      throw InputError(
+          "group_by_length sorts all rows by length, which a stream (--streaming) does not know in advance");
     random_ = false;  // the stream has its own order
     return;
   }
   if (const Blend* blend = dataset.blend()) {
     if (is_grouped(strategy))
-      throw InputError("group_by_length sorts rows of all data together: it does not go with the weights of a blend");
+      throw InputError(
+          "group_by_length sorts the rows of all data together, so it cannot be combined with a blend's weights");
     blend_ = std::make_shared<const Blend>(*blend);
   }
   if (is_grouped(strategy)) {

@@ -19,8 +19,8 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::uint64_t not_kept = std::uint64_t{1} << 20;  // bytes that are tokenized in less time than a file takes
-constexpr std::uint64_t small_enough = std::uint64_t{64} << 20;  // made by every process, where nothing can be kept
+constexpr std::uint64_t not_kept = std::uint64_t{1} << 20;       // bytes; tokenizing them is faster than reading a file
+constexpr std::uint64_t small_enough = std::uint64_t{64} << 20;  // bytes; tokenized by every process without a cache
 
 std::uint64_t bytes_of(const std::vector<corpus::SourceFile>& sources) {
   std::uint64_t bytes = 0;
@@ -30,7 +30,7 @@ std::uint64_t bytes_of(const std::vector<corpus::SourceFile>& sources) {
 
 int width_of(const text::Tokenizer& tokenizer) { return tokenizer.vocab_size() <= 65536 ? 2 : 4; }
 
-/// Nothing where there is none, or one that cannot be read: that is said when all are.
+/// The first record; nullopt if it is missing or cannot be read (the full read then reports the error).
 std::optional<Value> first_record(const std::vector<corpus::SourceFile>& sources) {
   try {
     for (const corpus::SourceFile& source : sources)
@@ -42,11 +42,11 @@ std::optional<Value> first_record(const std::vector<corpus::SourceFile>& sources
   return std::nullopt;
 }
 
-/// For the key of the cache: what tokens depend on where records are conversations.
+/// Part of the cache key: what the tokens of conversations depend on.
 std::string chat_settings(const ExampleOptions& options, std::vector<std::string>& notes) {
   if (options.chat == nullptr) return ", no chat template";
   if (options.chat->asks_for_the_day())
-    notes.push_back("the chat template writes the day into conversations: a run on another day has other tokens");
+    notes.push_back("the chat template writes the current date into conversations, so tokens differ between days");
   return concat(", chat template ", corpus::hash_of(std::string_view(options.chat->identity())).hex());
 }
 
@@ -54,7 +54,7 @@ void check_ids(const std::vector<std::int32_t>& ids, const Value& record, const 
   for (const std::int32_t id : ids)
     if (id < 0 || id >= options.vocab_size)
       throw InputError(concat(record.where().str(), ": a token has id ", id, ", but the model's vocabulary has ",
-                              options.vocab_size, " entries: tokenizer and model do not belong together"));
+                              options.vocab_size, " entries: tokenizer and model do not match"));
 }
 
 corpus::ColumnOptions column_options(const std::vector<corpus::SourceFile>& sources, const ExampleOptions& options) {
@@ -68,7 +68,8 @@ corpus::ColumnOptions column_options(const std::vector<corpus::SourceFile>& sour
           .nulls_are_missing = std::any_of(sources.begin(), sources.end(), is_table)};
 }
 
-/// Whether there may be conversations. Not where the first record is a text or tokens and is kept: all are of its kind.
+/// Whether the files may contain conversations. They do not if the first record is a usable text or token record, since
+/// all records are of one kind.
 bool may_be_conversations(const Value& first, const corpus::Columns& columns) {
   if (columns.form() != corpus::RecordForm::text && columns.form() != corpus::RecordForm::tokens) return true;
   try {
@@ -80,7 +81,7 @@ bool may_be_conversations(const Value& first, const corpus::Columns& columns) {
   }
 }
 
-/// Encodes a record, or says why it is left out.
+/// Encodes a record, or records why it is left out.
 void encode_record(const Value& record, const corpus::Columns& columns, const text::Tokenizer& tokenizer,
                    const ExampleOptions& options, corpus::EncodedRecord& out) {
   try {
@@ -161,14 +162,13 @@ corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, c
              options.pairs ? concat(", pairs, the prompt's last ", options.max_prompt_length, " tokens") : "");
   const corpus::ColumnOptions how = column_options(sources, options);
   request.sources = std::move(sources);
-  const auto columns = first
-                           ? std::make_shared<const corpus::Columns>(*first, how)
-                           : std::make_shared<const corpus::Columns>(how);  // it is complained about when all are read
+  const auto columns = first ? std::make_shared<const corpus::Columns>(*first, how)
+                             : std::make_shared<const corpus::Columns>(how);  // the full read reports the error
   if (columns->has_messages() && options.chat == nullptr)
-    throw InputError(concat(first->where().str(), ": holds messages, but ", options.why_no_chat));
+    throw InputError(concat(first->where().str(), ": contains messages, but ", options.why_no_chat));
   request.columns = columns->needed();
   if (!first || may_be_conversations(*first, *columns)) request.settings += chat_settings(options, notes);
-  if (first && (columns->renames() || how.nulls_are_missing))  // tables: no other columns are read
+  if (first && (columns->renames() || how.nulls_are_missing))  // tables: only these columns are read
     notes.push_back(concat(request.sources.front().path, ": ", columns->note(how.nulls_are_missing)));
   request.encode = [&tokenizer, options, columns](const Value& record, corpus::EncodedRecord& out) {
     encode_record(record, *columns, tokenizer, options, out);
@@ -211,15 +211,15 @@ corpus::CachedTokens open_tokens(corpus::TokenRequest request, const text::Token
   if (!corpus::is_writable_cache(root)) {
     if (bytes > small_enough)
       throw InputError(concat("the tokens of ", name, " (", format_bytes(bytes), ") are kept in ", root,
-                              ", which cannot be written: name another folder (--data_cache_dir), or none, and each "
-                              "process makes them for itself at every start"));
-    notes.push_back(concat(name, ": tokens are made by each process, because ", root, " cannot be written"));
+                              ", which is not writable: use another folder (--data_cache_dir), or none, so that each "
+                              "process makes its own at every start"));
+    notes.push_back(concat(name, ": each process makes its own tokens, because ", root, " is not writable"));
     return corpus::private_tokens(request, tell);
   }
   request.settings += concat(", tokenizer ", identity_of(tokenizer));
   auto tokens = corpus::cached_tokens(root, request, tell);
   notes.push_back(concat(name, ": ", format_count(static_cast<double>(tokens.tally.tokens)), " tokens ",
-                         tokens.found ? "found in " : "made, and kept in ", tokens.entry));
+                         tokens.found ? "found in " : "made and stored in ", tokens.entry));
   return tokens;
 }
 

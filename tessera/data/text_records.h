@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Files to tokens through the cache: what a request for them says.
+/// Cache requests that turn files into tokens.
 
 #include <tessera/corpus/cache/cache.h>
 #include <tessera/corpus/records.h>
@@ -13,21 +13,21 @@
 
 namespace tessera::data {
 
-/// Lines of text as run_clm.py encodes them (dataset.h). The request refers to the tokenizer.
+/// Lines of text, encoded as in run_clm.py (dataset.h). The request refers to the tokenizer.
 corpus::TokenRequest lines_request(std::vector<corpus::SourceFile> sources, const text::Tokenizer& tokenizer,
                                    int threads);
 
-/// Records as examples or pairs (examples.h), whatever their columns are called (corpus/columns.h). The request refers
-/// to the tokenizer. Throws InputError when the first record cannot be used.
+/// Records as examples or pairs (examples.h), with any column names (corpus/columns.h). The request refers to the
+/// tokenizer. Throws InputError when the first record cannot be used.
 corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, const text::Tokenizer& tokenizer,
                                       const ExampleOptions& options, int threads, std::vector<std::string>& notes);
 
-/// What ids depend on beside the text: the bytes that the tokenizer was loaded from, and what it makes of a text that
-/// has a little of everything, so that a corrected tokenizer is another one.
+/// Identifies the tokenizer in cache keys: the bytes it was loaded from and its output for a varied probe text, so that
+/// a fixed tokenizer counts as a different one.
 std::string identity_of(const text::Tokenizer& tokenizer);
 
-/// Finds the tokens or makes them: in `cache_dir` ("": the usual folder; "none": privately, as what is small always
-/// is). Adds what there is to say.
+/// Finds or makes the tokens in `cache_dir` ("": the default folder; "none": privately; small data is always private).
+/// Appends messages to `notes`.
 corpus::CachedTokens open_tokens(corpus::TokenRequest request, const text::Tokenizer& tokenizer,
                                  const std::string& cache_dir, const ReadProgress& progress,
                                  std::vector<std::string>& notes);

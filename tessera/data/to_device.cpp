@@ -12,7 +12,7 @@ Batch to_device(Batch batch, c10::Device device) {
   batch.labels = nn::send(batch.labels, device);
   batch.types = nn::send(batch.types, device);
   batch.images = nn::send(batch.images, device);
-  if (batch.part) {  // positions stay the host's: tables of angles and of rows are made from them there
+  if (batch.part) {  // positions stay on the host, where tables of angles and of rows are computed from them
     SequencePart part = *batch.part;
     part.targets = nn::send(part.targets, device);
     batch.part = std::make_shared<const SequencePart>(std::move(part));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Batches on their way to the model.
+/// Moving batches to the model's device.
 
 #include <tessera/data/dataset.h>
 
@@ -8,7 +8,7 @@
 
 namespace tessera::data {
 
-/// `batch` with its tensors on a device; positions of a part of a sequence stay on the host.
+/// Returns `batch` with its tensors on `device`; positions of a sequence part stay on the host.
 Batch to_device(Batch batch, c10::Device device);
 
 }  // namespace tessera::data

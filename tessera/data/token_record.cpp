@@ -13,20 +13,20 @@ namespace {
 constexpr const char* ids_name = "input_ids";
 constexpr std::int64_t not_scored_label = -100;
 
-/// The list of this name; nullptr: there is none.
+/// The list with this name, checked to have `size` items; nullptr if absent.
 const std::vector<Value>* list_of(const Value& record, const char* name, std::size_t size) {
   const Value* found = record.find(name);
   if (found == nullptr) return nullptr;
   const std::vector<Value>& items = found->items();
   if (items.size() != size)
     throw InputError(concat(found->where().str(), ": \"", name, "\" has ", items.size(), " items, but \"", ids_name,
-                            "\" has ", size, ": one belongs to each token"));
+                            "\" has ", size, ": they need one item per token"));
   return &items;
 }
 
 bool is_set(const Value& item) { return item.kind() == Value::Kind::boolean ? item.as_bool() : item.as_int() != 0; }
 
-/// Tokens [begin, end) that are no padding.
+/// The range [begin, end) of tokens that are not padding.
 std::pair<std::size_t, std::size_t> attended(const Value& record, std::size_t size) {
   const std::vector<Value>* mask = list_of(record, "attention_mask", size);
   if (mask == nullptr) return {0, size};
@@ -35,7 +35,7 @@ std::pair<std::size_t, std::size_t> attended(const Value& record, std::size_t si
   if (first >= last) return {0, 0};
   if (!std::all_of(first, last, is_set))
     throw InputError(concat(record.at("attention_mask").where().str(),
-                            ": \"attention_mask\" leaves out tokens between others; padding is at the ends"));
+                            ": \"attention_mask\" masks tokens between others; padding must be at the ends"));
   return {static_cast<std::size_t>(first - mask->begin()), static_cast<std::size_t>(last - mask->begin())};
 }
 
@@ -57,11 +57,12 @@ TokenRecord read_token_record(const Value& record, bool completion_only) {
   for (std::size_t i = begin; i < end; ++i) {
     const std::int64_t id = ids[i].as_int();
     if (id < 0 || id > std::numeric_limits<std::int32_t>::max())
-      throw InputError(concat(list.where().str(), ": \"", ids_name, "\" has ", id, " at ", i, ", no token's id"));
+      throw InputError(
+          concat(list.where().str(), ": \"", ids_name, "\" has ", id, " at ", i, ", which is not a token id"));
     const std::int64_t label = labels == nullptr ? id : (*labels)[i].as_int();
     if (label != id && label != not_scored_label)
       throw InputError(concat(record.at("labels").where().str(), ": \"labels\" has ", label, " at ", i,
-                              ", where the token is ", id, ": a label is its token, or ", not_scored_label,
+                              ", where the token is ", id, ": a label must be its token, or ", not_scored_label,
                               " where it is not scored"));
     bool scored = label == id;
     for (const std::vector<Value>* mask : masks) scored &= mask == nullptr || is_set((*mask)[i]);

@@ -8,7 +8,7 @@
 namespace tessera::format {
 namespace {
 
-constexpr std::string_view blanks = " \t\r";  // what JSON lets stand around a value, without the line feed
+constexpr std::string_view blanks = " \t\r";  // JSON's white space around a value, except the line feed
 
 std::string_view as_text(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};

@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// format/: file formats, without tensors; what needs several files has a folder.
+/// format/: file formats, without tensors; formats that need several files have their own folder.
 ///
-/// JSON Lines (jsonlines.org): one strict JSON value (RFC 8259) per line of a UTF-8 file. Lines end with '\n' or
-/// "\r\n", the last one may lack it; blank lines are skipped; a byte order mark at the beginning of the file is passed
-/// over. Values and complaints carry file:line:column.
+/// JSON Lines (jsonlines.org): one strict JSON value (RFC 8259) per line of a UTF-8 file. Lines end with '\n' or "\r\n"
+/// (optional for the last one); blank lines are skipped; a byte order mark at the beginning of the file is ignored.
+/// Values and error messages have file:line:column.
 
 #include <cstdint>
 #include <memory>
@@ -17,28 +17,28 @@
 
 namespace tessera::format {
 
-/// Goes through a file line by line. The file is mapped, so the memory in use is that of one line and its value.
+/// Reads a file line by line. The file is mapped, so only one line and its value occupy memory.
 ///
 ///   JsonlReader reader(path);
 ///   while (const auto value = reader.next()) use(value->at("text").as_string());
 class JsonlReader {
  public:
   struct Line {
-    std::string_view text;  ///< without its end of line; valid as long as the reader (or the bytes it was made of)
-    int number = 0;         ///< from 1, blank lines counted
+    std::string_view text;  ///< without its line end; valid as long as the reader (or the bytes passed to it)
+    int number = 0;         ///< from 1, counting blank lines
   };
 
   /// Maps the file. Throws InputError when it cannot be read.
   explicit JsonlReader(const std::string& path);
-  /// Reads bytes that the caller keeps; `name` stands for the file in messages.
+  /// Reads bytes owned by the caller; `name` is the file name in messages.
   JsonlReader(std::string_view bytes, const std::string& name);
 
-  /// The next line that is not blank, not yet parsed; nullopt at the end.
+  /// The next non-blank line, not yet parsed; nullopt at the end.
   std::optional<Line> next_line();
-  /// The value of a line. Throws InputError "file:line:column: ..." for ill-formed UTF-8 or JSON. Any number of threads
-  /// may parse lines at the same time.
+  /// Parses a line. Throws InputError "file:line:column: ..." for ill-formed UTF-8 or JSON. Any number of threads may
+  /// parse lines at the same time.
   Value parse(const Line& line) const;
-  /// next_line() and parse() in one. After an error the next call goes on with the next line.
+  /// next_line() and parse() combined. After an error the next call continues with the next line.
   std::optional<Value> next();
 
   std::uint64_t bytes_read() const noexcept { return at_; }  ///< for progress

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char magic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 
-/// Bytes of an integer dtype code; 0 when the code is no integer type.
+/// Bytes of an integer dtype code; 0 if the code is not an integer type.
 int integer_bytes(int code) {
   switch (code) {
     case 1:
@@ -34,7 +34,7 @@ std::string prefix_of(const std::string& path) {
   return path.ends_with(".bin") || path.ends_with(".idx") ? path.substr(0, path.size() - 4) : path;
 }
 
-/// The fields of an index, in their order.
+/// Reads the fields of an index, in order.
 class Fields {
  public:
   Fields(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
@@ -43,7 +43,8 @@ class Fields {
   T take(const char* what) {
     return bytes_.number<T>([&] { truncated(1, sizeof(T), what); });
   }
-  /// `count` elements of T, checked against what is left without overflow. Possibly unaligned: copied.
+  /// Reads `count` elements of T, checked against the remaining bytes without overflow. Possibly unaligned, so they are
+  /// copied.
   template <class T>
   std::vector<T> take_many(std::uint64_t count, const char* what) {
     if (count > bytes_.left() / sizeof(T)) truncated(count, sizeof(T), what);
@@ -87,7 +88,7 @@ IndexedDataset::IndexedDataset(const std::string& prefix_or_path) {
   for (const std::string& path : {bin_path, idx_path})
     if (!path_exists(path))
       throw InputError(
-          concat("'", path, "' does not exist; an indexed dataset is a pair ", prefix, ".bin and ", prefix, ".idx"));
+          concat("'", path, "' does not exist; an indexed dataset needs both ", prefix, ".bin and ", prefix, ".idx"));
   auto state = std::make_unique<State>();
   state->bin = MappedFile(bin_path);
   const MappedFile idx(idx_path);
@@ -102,7 +103,7 @@ IndexedDataset::IndexedDataset(const std::string& prefix_or_path) {
   state->width = integer_bytes(state->code);
   if (state->width == 0)
     throw InputError(
-        concat(idx_path, ": dtype code ", state->code, " is not an integer type (1-5, 8): these are no tokens"));
+        concat(idx_path, ": dtype code ", state->code, " is not an integer type (1-5, 8), which tokens need"));
   const auto sequences = fields.take<std::uint64_t>("the number of sequences"),
              documents = fields.take<std::uint64_t>("the number of documents");
   const auto lengths = fields.take_many<std::int32_t>(sequences, "sequence lengths");
@@ -113,7 +114,7 @@ IndexedDataset::IndexedDataset(const std::string& prefix_or_path) {
   state->begins.resize(sequences + 1, 0);
   for (std::uint64_t i = 0; i < sequences; ++i) {
     const std::int64_t length = lengths[i], offset = state->offsets[i];
-    if (length < 0) throw InputError(concat(idx_path, ": sequence ", i, " has the length ", length));
+    if (length < 0) throw InputError(concat(idx_path, ": sequence ", i, " has length ", length));
     // length is at most 2^31 and width at most 8, so the product cannot overflow
     if (offset < 0 || offset > bin_size || length * state->width > bin_size - offset)
       throw InputError(concat(idx_path, ": sequence ", i, " is bytes [", offset, ", ", offset, " + ", length, " x ",
@@ -126,8 +127,7 @@ IndexedDataset::IndexedDataset(const std::string& prefix_or_path) {
       throw InputError(concat(idx_path, ": document ", d, " begins at sequence ", first, "; expected ", before, " to ",
                               sequences, ", ascending"));
   }
-  // Megatron's index ends with the number of sequences; an index without it means that the last document goes to the
-  // end.
+  // Megatron's index ends with the number of sequences; without it, the last document extends to the end.
   if (state->documents.empty() || state->documents.back() != static_cast<std::int64_t>(sequences))
     state->documents.push_back(static_cast<std::int64_t>(sequences));
   state_ = std::move(state);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Megatron's indexed datasets: PREFIX.bin holds the tokens of all documents one after another, PREFIX.idx says where
-/// each sequence begins. Layout of .idx (little-endian; Megatron-Core megatron/core/datasets/indexed_dataset.py):
+/// Megatron's indexed datasets: PREFIX.bin contains the tokens of all documents one after another, PREFIX.idx the start
+/// of each sequence. Layout of .idx (little-endian; Megatron-Core megatron/core/datasets/indexed_dataset.py):
 ///   9 bytes "MMIDIDX\0\0", u64 version = 1, u8 dtype code, u64 S = sequences, u64 D = document indices,
 ///   i32 length[S] (tokens), i64 offset[S] (bytes in .bin), i64 document[D] (index of the first sequence of each
 ///   document, then S), and for multimodal sets i8 mode[S] (read and ignored).
@@ -17,8 +17,8 @@
 
 namespace tessera::format {
 
-/// Reader; memory-mapped. Every size and offset is checked by the constructor, so that read() cannot leave the files.
-/// Immutable: any number of threads may read.
+/// Memory-mapped reader. The constructor checks every size and offset, so that read() cannot access memory outside the
+/// files. Immutable: any number of threads may read.
 class IndexedDataset {
  public:
   /// PREFIX, PREFIX.bin or PREFIX.idx. Throws InputError naming the file, the rule and the numbers.
@@ -31,7 +31,7 @@ class IndexedDataset {
   int bytes_per_token() const;       ///< 1, 2, 4 or 8
   std::int64_t sequence_count() const;
   std::int64_t document_count() const;
-  /// Tokens of sequence i, and the position in the stream where it begins. i in [0, sequence_count()].
+  /// Number of tokens of sequence i, and its start in the stream. i in [0, sequence_count()] for the start.
   std::int64_t sequence_length(std::int64_t i) const;
   std::int64_t sequence_begin(std::int64_t i) const;
   /// Index of the first sequence of document d; d = document_count() gives sequence_count().
@@ -46,18 +46,18 @@ class IndexedDataset {
   std::unique_ptr<const State> state_;
 };
 
-/// Streaming writer of PREFIX.bin and PREFIX.idx. Both grow under temporary names; finish() makes them durable and
-/// renames them, the index last. Destroyed without finish(), it leaves nothing behind. Not thread-safe.
+/// Streaming writer of PREFIX.bin and PREFIX.idx. Both are written under temporary names; finish() syncs and renames
+/// them, the index last. If destroyed without finish(), it leaves nothing behind. Not thread-safe.
 class IndexedWriter {
  public:
-  /// uint16 for vocabularies below 65,500 as Megatron has it, else int32. An existing PREFIX.bin is replaced at
-  /// finish().
+  /// Uses uint16 for vocabularies below 65,500, as Megatron does, otherwise int32. finish() replaces an existing
+  /// PREFIX.bin.
   IndexedWriter(const std::string& prefix, std::int64_t vocab_size);
   ~IndexedWriter();
   IndexedWriter(const IndexedWriter&) = delete;
   IndexedWriter& operator=(const IndexedWriter&) = delete;
 
-  /// Appends one sequence to the document under way. An id outside [0, vocab_size) throws InputError.
+  /// Appends one sequence to the current document. An id outside [0, vocab_size) throws InputError.
   void add_sequence(std::span<const std::int32_t> tokens);
   void end_document();
   void finish();

@@ -44,7 +44,7 @@ IndexedWriter::~IndexedWriter() {
 void IndexedWriter::add_sequence(std::span<const std::int32_t> tokens) {
   if (tokens.size() > INT32_MAX)
     throw InputError(
-        concat(state_->prefix, ": a sequence of ", tokens.size(), " tokens; the format holds at most 2^31 - 1"));
+        concat(state_->prefix, ": a sequence of ", tokens.size(), " tokens; the format allows at most 2^31 - 1"));
   const std::size_t width = state_->narrow ? 2 : 4, old = state_->buffer.size();
   state_->buffer.resize(old + tokens.size() * width);
   std::byte* out = state_->buffer.data() + old;

@@ -44,7 +44,7 @@ void put_float(std::string& out, unsigned field, float value) {
   put_little_endian(out, std::bit_cast<std::uint32_t>(value));
 }
 
-/// A string, or a message that is already encoded.
+/// A string, or an already encoded message.
 void put_bytes(std::string& out, unsigned field, std::string_view value) {
   put_key(out, field, bytes);
   put_varint(out, value.size());
@@ -57,7 +57,7 @@ constexpr unsigned wall_time = 1, step = 2, file_version = 3, summary = 5, sessi
 }
 namespace summary {
 constexpr unsigned value = 1, tag = 1, simple_value = 2, tensor = 8,
-                   metadata = 9;  // fields: Summary, then Summary.Value
+                   metadata = 9;  // fields of Summary, then of Summary.Value
 }
 namespace session_log {
 constexpr unsigned status = 1;
@@ -67,7 +67,7 @@ constexpr int start = 1;
 std::string event_head(double wall_time, std::int64_t step) {
   std::string out;
   put_double(out, event::wall_time, wall_time);
-  if (step != 0) put_integer(out, event::step, step);  // proto3 leaves defaults out
+  if (step != 0) put_integer(out, event::step, step);  // proto3 omits default values
   return out;
 }
 

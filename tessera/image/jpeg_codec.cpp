@@ -1,4 +1,4 @@
-// JPEG through libjpeg-turbo, with its defaults: the exact integer DCT and smooth upsampling, which PIL uses, too.
+// JPEG through libjpeg-turbo with its defaults, the exact integer DCT and smooth upsampling, as PIL uses it.
 
 #include <array>
 #include <csetjmp>
@@ -13,10 +13,10 @@
 namespace tessera::image {
 namespace {
 
-/// Scans of a progressive file: each costs a pass over all pixels, and a small file can claim very many.
+/// Limit on the scans of a progressive file: each costs a pass over all pixels, and a small file can declare very many.
 constexpr int most_scans = 500;
 
-/// libjpeg's state with ours behind it, which its callbacks get as the struct that they know.
+/// libjpeg's state followed by ours; callbacks receive a pointer to libjpeg's part.
 struct Decoder {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -28,7 +28,7 @@ struct Decoder {
 
 Decoder& decoder_of(j_common_ptr info) { return *static_cast<Decoder*>(info->client_data); }
 
-/// C code stands between here and decode(), so that no exception can go through.
+/// C code is on the stack between here and decode(), so exceptions must not propagate.
 [[noreturn]] void give_up(Decoder& decoder, const char* why) {
   if (why != nullptr) std::snprintf(decoder.why.data(), decoder.why.size(), "%s", why);
   std::longjmp(decoder.back, 1);
@@ -60,13 +60,13 @@ void nothing(j_decompress_ptr) {}
 void no_message(j_common_ptr) {}
 void no_warning(j_common_ptr, int) {}
 
-/// a * b / 255, rounded, as Pillow's MULDIV255 has it.
+/// a * b / 255, rounded, as Pillow's MULDIV255.
 std::uint8_t share(std::uint32_t a, std::uint32_t b) {
   const std::uint32_t x = a * b + 128;
   return static_cast<std::uint8_t>(((x >> 8) + x) >> 8);
 }
 
-/// Adobe writes CMYK inverted, so that a value is the share of light that its ink lets through. PIL turns it back and
+/// Adobe writes CMYK inverted, so each value is the share of light that the ink lets through. PIL inverts it back and
 /// computes (255 - k) - c (255 - k) / 255.
 void from_inverted_cmyk(const std::uint8_t* cmyk, std::int64_t pixels, std::uint8_t* rgb) {
   for (std::int64_t i = 0; i < pixels; ++i, cmyk += 4, rgb += 3)
@@ -74,7 +74,7 @@ void from_inverted_cmyk(const std::uint8_t* cmyk, std::int64_t pixels, std::uint
       rgb[channel] = static_cast<std::uint8_t>(cmyk[3] - share(255U - cmyk[channel], cmyk[3]));
 }
 
-/// False for sides that no image may have.
+/// Returns false for invalid sides or too many pixels.
 bool make_room(const jpeg_decompress_struct& info, Image& image, std::vector<std::uint8_t>& row) {
   image.width = info.image_width;
   image.height = info.image_height;
@@ -84,7 +84,7 @@ bool make_room(const jpeg_decompress_struct& info, Image& image, std::vector<std
   return true;
 }
 
-/// What is between setjmp and longjmp has no destructors: `image` and `row` are the caller's.
+/// No destructors may run between setjmp and longjmp, so the caller owns `image` and `row`.
 bool read(Decoder& decoder, std::span<const std::byte> bytes, Image& image, std::vector<std::uint8_t>& row) {
   jpeg_decompress_struct& info = decoder.info;
   info.err = jpeg_std_error(&decoder.errors);
@@ -106,7 +106,7 @@ bool read(Decoder& decoder, std::span<const std::byte> bytes, Image& image, std:
   info.progress = &decoder.progress;
   jpeg_read_header(&info, TRUE);
   info.out_color_space = info.num_components == 1 ? JCS_GRAYSCALE : info.num_components == 4 ? JCS_CMYK : JCS_RGB;
-  if (!make_room(info, image, row)) return true;  // its sides are the caller's to refuse
+  if (!make_room(info, image, row)) return true;  // the caller reports the invalid size
   jpeg_start_decompress(&info);
   while (info.output_scanline < info.output_height) {
     std::uint8_t* out = image.rgb.data() + static_cast<std::size_t>(info.output_scanline) * info.output_width * 3;

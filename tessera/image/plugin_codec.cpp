@@ -1,4 +1,4 @@
-// What the plug-in gives.
+// The plug-in's entry function.
 
 #include <tessera/image/codecs.h>
 #include <tessera/image/plugin.h>

@@ -1,4 +1,4 @@
-// PNG through libpng, without its gamma: values are those of the file, as in PIL.
+// PNG through libpng, without gamma correction: the file's values, as in PIL.
 
 #include <algorithm>
 #include <array>
@@ -16,15 +16,15 @@ namespace tessera::image {
 namespace {
 
 struct PngDecoder {
-  std::span<const std::byte> rest;  ///< what has not been read
+  std::span<const std::byte> rest;  ///< bytes not yet read
   std::array<char, 200> why{};
   std::int64_t width = 0, height = 0;
-  bool deep_grey = false;  ///< grey of 16 bits comes with both bytes
+  bool deep_grey = false;  ///< 16-bit grey is delivered with both bytes
   png_structp png = nullptr;
   png_infop info = nullptr;
 };
 
-/// C code stands between here and decode(), so that no exception can go through.
+/// C code is on the stack between here and decode(), so exceptions must not propagate.
 [[noreturn]] void on_png_error(png_structp png, png_const_charp why) {
   auto& decoder = *static_cast<PngDecoder*>(png_get_error_ptr(png));
   std::snprintf(decoder.why.data(), decoder.why.size(), "%s", why);
@@ -40,12 +40,12 @@ void take_bytes(png_structp png, png_bytep to, std::size_t count) {
   decoder.rest = decoder.rest.subspan(count);
 }
 
-/// The header, and what is to be made of the samples. False where an error came; what is between setjmp and longjmp has
-/// no destructors.
+/// Reads the header and sets up the sample conversions. Returns false on an error; no destructors may run between
+/// setjmp and longjmp.
 bool read_header(PngDecoder& decoder) {
   png_structp png = decoder.png;
   if (setjmp(png_jmpbuf(png)) != 0) return false;
-  png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_size() has its own limit
+  png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_size() applies our own limit
   png_set_chunk_malloc_max(png, 64 << 20);
   png_set_read_fn(png, &decoder, take_bytes);
   png_read_info(png, decoder.info);
@@ -70,7 +70,7 @@ bool read_rows(PngDecoder& decoder, png_bytepp rows) {
   return true;
 }
 
-/// PIL cuts grey of 16 bits off at 255.
+/// PIL clips 16-bit grey at 255.
 void from_deep_grey(const std::vector<std::uint8_t>& grey, std::vector<std::uint8_t>& rgb) {
   for (std::size_t i = 0; i < grey.size() / 2; ++i)
     std::fill_n(rgb.begin() + static_cast<std::ptrdiff_t>(3 * i), 3, grey[2 * i] != 0 ? 255 : grey[2 * i + 1]);
@@ -102,13 +102,13 @@ Image read_png(PngDecoder& decoder, const std::string& name) {
 Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
   PngDecoder decoder{.rest = bytes};
   decoder.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &decoder, on_png_error, on_png_warning);
-  if (decoder.png == nullptr) throw Error("libpng cannot be used: it is of another version, or there is no memory");
+  if (decoder.png == nullptr) throw Error("libpng cannot be used: its version differs, or memory is exhausted");
   const struct End {
     PngDecoder& decoder;
     ~End() { png_destroy_read_struct(&decoder.png, &decoder.info, nullptr); }
   } end{decoder};
   decoder.info = png_create_info_struct(decoder.png);
-  if (decoder.info == nullptr) throw Error("there is no memory for a PNG");
+  if (decoder.info == nullptr) throw Error("out of memory for a PNG");
   return read_png(decoder, name);
 }
 

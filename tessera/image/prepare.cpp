@@ -10,7 +10,7 @@
 namespace tessera::image {
 namespace {
 
-/// int(255 mean), as LLaVA colours its border.
+/// int(255 mean), LLaVA's border colour.
 std::array<std::uint8_t, 3> mean_colour(const std::array<float, 3>& mean) {
   std::array<std::uint8_t, 3> colour{};
   for (std::size_t i = 0; i < 3; ++i)
@@ -18,15 +18,15 @@ std::array<std::uint8_t, 3> mean_colour(const std::array<float, 3>& mean) {
   return colour;
 }
 
-/// By the shorter side; transformers' get_resize_output_image_size.
+/// Scales by the shorter side; transformers' get_resize_output_image_size.
 std::pair<std::int64_t, std::int64_t> size_for(const Image& image, std::int64_t side) {
   const std::int64_t shorter = std::min(image.width, image.height), longer = std::max(image.width, image.height);
   const auto other = static_cast<std::int64_t>(static_cast<double>(side * longer) / static_cast<double>(shorter));
   return image.width <= image.height ? std::pair{side, other} : std::pair{other, side};
 }
 
-/// What the 256 values of a channel become. transformers rescales in fp64, rounds to fp32, and subtracts and divides
-/// in that.
+/// The normalized value of each of the 256 sample values of a channel. transformers rescales in fp64, rounds to fp32,
+/// and subtracts and divides in fp32.
 std::array<float, 256> values_of(float mean, float deviation) {
   std::array<float, 256> values{};
   for (std::size_t i = 0; i < values.size(); ++i)

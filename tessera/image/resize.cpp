@@ -11,7 +11,7 @@ namespace tessera::image {
 namespace {
 
 constexpr int precision_bits =
-    32 - 8 - 2;  // binary places of a weight: a product with 8 bits fits 32 with a sign and some room
+    32 - 8 - 2;  // fraction bits of a weight: a product with 8 bits fits 32 with sign and headroom
 
 double bicubic(double x) {
   constexpr double a = -0.5;
@@ -21,7 +21,7 @@ double bicubic(double x) {
   return 0;
 }
 
-/// What one pixel of the result is made of: the weights, in fixed point, of pixels from `first` on.
+/// The source pixels of one result pixel: fixed-point weights of the pixels from `first` on.
 struct Taps {
   std::int64_t first = 0;
   std::vector<std::int32_t> weights;
@@ -89,7 +89,7 @@ Image resized_columns(const Image& image, std::int64_t height) {
   return out;
 }
 
-/// Copies all of `from` to (left, top) of `to`, where it fits.
+/// Copies `from` into `to` at (left, top), where it must fit.
 void paste(const Image& from, Image& to, std::int64_t left, std::int64_t top) {
   for (std::int64_t y = 0; y < from.height; ++y)
     std::copy_n(from.rgb.begin() + y * from.width * 3, from.width * 3,

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Resizing and cutting as PIL.Image does it.
+/// Resizing and cropping with PIL.Image's results.
 
 #include <tessera/image/image.h>
 
@@ -9,19 +9,17 @@
 
 namespace tessera::image {
 
-/// Bicubic (a = -0.5) with the filter stretched by the factor of a reduction, so that every pixel counts, first along
-/// rows and then along columns, each rounded to 8 bits: Pillow's Image.resize(size, BICUBIC), of
-/// https://github.com/python-pillow/Pillow/blob/main/src/libImaging/Resample.c, to the bit where both sides become
-/// smaller or both larger (Pillow 13 does columns first where the height shrinks and the width grows). Sides of at
-/// least 1.
+/// Bicubic resampling (a = -0.5), first along rows, then along columns, each rounded to 8 bits; for a reduction the
+/// filter is stretched by its factor, so that every pixel contributes. Bit-identical to Pillow's Image.resize(size,
+/// BICUBIC) (https://github.com/python-pillow/Pillow/blob/main/src/libImaging/Resample.c) if both sides shrink or both
+/// grow (Pillow 13 resizes columns first when the height shrinks and the width grows). Sides of at least 1.
 Image resized(const Image& image, std::int64_t width, std::int64_t height);
 
-/// The middle of an image, which is at least as large: its corner is at half of what is left over, rounded down, as in
+/// Crops the centre of an image that is at least as large: the offset is half of the excess, rounded down, as in
 /// transformers' image_transforms.center_crop.
 Image center_crop(const Image& image, std::int64_t width, std::int64_t height);
 
-/// A square as large as the longer side, the image in its middle (rounded down) and a colour around it: LLaVA's
-/// expand2square.
+/// Pads to a square with the longer side: the image centred (rounded down), `colour` around it. LLaVA's expand2square.
 Image padded_to_square(const Image& image, std::array<std::uint8_t, 3> colour);
 
 }  // namespace tessera::image

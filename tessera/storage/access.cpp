@@ -19,8 +19,8 @@ std::optional<std::string> said_by(const Variable& variable, std::initializer_li
   return std::nullopt;
 }
 
-/// A section of a file of "key = value" lines below "[section]". What is wrong is told without the line's text: it may
-/// be a secret.
+/// One section of a file of "key = value" lines below "[section]". Error messages omit the line's text: it may contain
+/// a secret.
 Section section_of(const std::string& path, const std::string& name) {
   Section values;
   if (!path_exists(path)) return values;
@@ -31,13 +31,13 @@ Section section_of(const std::string& path, const std::string& name) {
     const std::string line = trim(raw);
     if (line.empty() || line[0] == '#' || line[0] == ';') continue;
     if (line.front() == '[') {
-      if (line.back() != ']') throw InputError(concat(path, ":", number, ": a section's name ends with ']'"));
+      if (line.back() != ']') throw InputError(concat(path, ":", number, ": a section name must end with ']'"));
       inside = trim(line.substr(1, line.size() - 2)) == name;
       continue;
     }
     const std::size_t equals = line.find('=');
     if (equals == std::string::npos) throw InputError(concat(path, ":", number, ": expected KEY = VALUE"));
-    // A line that is indented belongs to the key above it (s3 = ...): settings that have no meaning here.
+    // An indented line belongs to a nested setting of the key above it (s3 = ...); none of those are used here.
     if (inside && raw[0] != ' ' && raw[0] != '\t') values[trim(line.substr(0, equals))] = trim(line.substr(equals + 1));
   }
   return values;
@@ -78,7 +78,7 @@ Access read_access(const Variable& variable) {
     access.secret = said_by(variable, {"AWS_SECRET_ACCESS_KEY"}).value_or("");
     access.token = said_by(variable, {"AWS_SESSION_TOKEN"}).value_or("");
     if (access.secret.empty())
-      throw InputError("AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not: set both, or neither and use " +
+      throw InputError("AWS_ACCESS_KEY_ID is set but AWS_SECRET_ACCESS_KEY is not: set both, or set neither and use " +
                        credentials_file);
   } else {
     const Section stored = section_of(credentials_file, profile);
@@ -88,10 +88,10 @@ Access read_access(const Variable& variable) {
     access.token = find(from, "aws_session_token").value_or("");
     if (access.key_id.empty() || access.secret.empty())
       throw InputError(
-          concat("there are no credentials for s3://: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-                 "write them into the section [",
+          concat("no credentials for s3:// found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+                 "add them to the section [",
                  profile, "] of ", credentials_file.empty() ? "~/.aws/credentials" : credentials_file,
-                 " (roles of machines and SSO: eval \"$(aws configure export-credentials --format env)\")"));
+                 " (for instance roles and SSO: eval \"$(aws configure export-credentials --format env)\")"));
   }
   if (const auto region = said_by(variable, {"AWS_REGION", "AWS_DEFAULT_REGION"}))
     access.region = *region;
@@ -103,7 +103,7 @@ Access read_access(const Variable& variable) {
   access.endpoint = checked_endpoint(endpoint.value_or(concat("https://s3.", access.region, ".amazonaws.com")));
   if (const auto attempts = said_by(variable, {"AWS_MAX_ATTEMPTS"})) {
     const auto number = parse_int(*attempts);
-    if (!number || *number < 1 || *number > 100) throw InputError("AWS_MAX_ATTEMPTS takes a number from 1 to 100");
+    if (!number || *number < 1 || *number > 100) throw InputError("AWS_MAX_ATTEMPTS must be a number from 1 to 100");
     access.attempts = static_cast<int>(*number);
   }
   return access;

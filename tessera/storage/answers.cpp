@@ -10,23 +10,23 @@ namespace {
 
 constexpr std::string_view base64_digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// A code of S3 and what helps against it.
+/// An S3 error code and its remedy.
 struct Advice {
   std::string_view code, remedy;
 };
 constexpr std::array<Advice, 9> advice{{
-    {"RequestTimeTooSkewed", "this host's clock is wrong: timedatectl set-ntp true, or start chronyd"},
-    {"InvalidAccessKeyId", "the store does not know this key: look at AWS_ACCESS_KEY_ID, AWS_PROFILE and the endpoint"},
-    {"SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY, or the region (AWS_REGION), is another one"},
+    {"RequestTimeTooSkewed", "this host's clock is wrong: run timedatectl set-ntp true, or start chronyd"},
+    {"InvalidAccessKeyId", "the store does not know this key: check AWS_ACCESS_KEY_ID, AWS_PROFILE and the endpoint"},
+    {"SignatureDoesNotMatch", "check AWS_SECRET_ACCESS_KEY and the region (AWS_REGION)"},
     {"ExpiredToken", "the credentials have expired: get new ones and start again"},
-    {"AccessDenied", "these credentials may not do this here: look at the bucket's policy"},
-    {"NoSuchBucket", "the bucket does not exist: make it, or look at its name and the endpoint"},
+    {"AccessDenied", "these credentials lack the permission: check the bucket's policy"},
+    {"NoSuchBucket", "the bucket does not exist: create it, or check its name and the endpoint"},
     {"PermanentRedirect", "the bucket is in another region: set AWS_REGION"},
     {"AuthorizationHeaderMalformed", "the bucket is in another region: set AWS_REGION"},
-    {"EntityTooLarge", "the store takes no object of this size"},
+    {"EntityTooLarge", "the store does not accept objects of this size"},
 }};
 
-/// Codes of refusals that a repetition may turn into a success.
+/// Error codes that may go away on a retry.
 constexpr std::array<std::string_view, 8> passing_codes = {"InternalError",  "SlowDown",
                                                            "RequestTimeout", "ServiceUnavailable",
                                                            "BadDigest",      "XAmzContentChecksumMismatch",
@@ -43,7 +43,7 @@ Complaint complaint_of(const HttpAnswer& answer) {
     if (root.name != "Error") return {};
     return {printable(root.text_of("Code")), printable(root.text_of("Message"))};
   } catch (const Error&) {
-    return {"", printable(answer.body)};  // a page of a proxy
+    return {"", printable(answer.body)};  // an error page of a proxy
   }
 }
 
@@ -56,7 +56,7 @@ std::string printable(std::string_view text) {
 }
 
 std::string crc_header(std::uint32_t crc32c) {
-  const std::uint64_t bits = std::uint64_t{crc32c} << 4;  // 32 bits in six digits of 6
+  const std::uint64_t bits = std::uint64_t{crc32c} << 4;  // 32 bits in six base64 digits of 6 bits
   std::string text;
   for (int shift = 30; shift >= 0; shift -= 6) text += base64_digits[(bits >> shift) & 63];
   return text + "==";
@@ -114,10 +114,10 @@ Refusal refusal_of(const HttpAnswer& answer) {
   else if ((answer.status == 301 || answer.status == 400) && !region.empty())
     text += concat(": the bucket is in ", region, ": set AWS_REGION");
   else if (answer.status == 403)
-    text += ": these credentials may not do this here";
+    text += ": these credentials lack the permission";
   const bool passing_code = std::find(passing_codes.begin(), passing_codes.end(), said.code) != passing_codes.end();
   if (answer.status == 404) return {Kind::missing, std::move(text)};
-  if (answer.status == 412) return {Kind::changed, text + ": the object has changed meanwhile"};
+  if (answer.status == 412) return {Kind::changed, text + ": the object has changed in the meantime"};
   if (answer.status >= 500 || answer.status == 408 || answer.status == 429 || passing_code)
     return {Kind::passing, std::move(text)};
   return {Kind::refused, std::move(text)};
@@ -134,13 +134,13 @@ std::string check_stored(const HttpAnswer& answer, std::span<const std::byte> by
                          std::string (*md5)(std::span<const std::byte>), bool& proved) {
   proved = false;
   if (const std::string said = header(answer, "x-amz-checksum-crc32c"); !said.empty()) {
-    if (parse_crc_header(said) != crc32c) return "the store has other bytes than were sent (its CRC-32C differs)";
+    if (parse_crc_header(said) != crc32c) return "the store has different bytes than were sent (its CRC-32C differs)";
     proved = true;
     return "";
   }
   const std::string etag = unquoted(header(answer, "etag"));
   if (!is_md5(etag)) return "";
-  // An ETag that is another MD5 proves nothing: some stores, and encrypted objects, have ETags of their own making.
+  // A different MD5 in the ETag proves nothing: some stores, and encrypted objects, use ETags that are not MD5s.
   proved = etag == md5(bytes);
   return "";
 }
@@ -148,7 +148,7 @@ std::string check_stored(const HttpAnswer& answer, std::span<const std::byte> by
 std::string read_listing(const XmlElement& page, Listing& listing) {
   if (page.name != "ListBucketResult")
     throw StorageError(StorageError::Kind::refused,
-                       concat("the server answers a listing with <", printable(page.name), ">"));
+                       concat("the server answered a listing request with <", printable(page.name), ">"));
   for (const XmlElement& child : page.children) {
     if (child.name == "CommonPrefixes") {
       const std::string_view prefix = child.text_of("Prefix");
@@ -157,7 +157,7 @@ std::string read_listing(const XmlElement& page, Listing& listing) {
     } else if (child.name == "Contents") {
       const std::string_view key = child.text_of("Key");
       const auto size = parse_int(child.text_of("Size"));
-      if (!is_object_key(key) || !size || *size < 0) continue;  // "folder/" of a console among them
+      if (!is_object_key(key) || !size || *size < 0) continue;  // e.g. "folder/" placeholders that consoles create
       listing.objects.push_back({.key = std::string(key),
                                  .size = static_cast<std::uint64_t>(*size),
                                  .etag = unquoted(child.text_of("ETag")),
@@ -167,12 +167,12 @@ std::string read_listing(const XmlElement& page, Listing& listing) {
   if (page.text_of("IsTruncated") != "true") return "";
   const std::string_view token = page.text_of("NextContinuationToken");
   if (token.empty())
-    throw StorageError(StorageError::Kind::refused, "the server's listing goes on and it does not say where");
+    throw StorageError(StorageError::Kind::refused, "the server's listing is truncated but has no continuation token");
   return std::string(token);
 }
 
 std::vector<std::string> read_uploads(const XmlElement& page, std::string_view key) {
-  std::vector<std::pair<std::string, std::string>> found;  // begun at (ISO 8601 sorts), id
+  std::vector<std::pair<std::string, std::string>> found;  // start time (ISO 8601 sorts chronologically), id
   for (const XmlElement& child : page.children)
     if (child.name == "Upload" && child.text_of("Key") == key && !child.text_of("UploadId").empty())
       found.emplace_back(child.text_of("Initiated"), child.text_of("UploadId"));

@@ -22,11 +22,11 @@
 namespace tessera::storage {
 namespace {
 
-/// What one URL means.
+/// The objects that one URL refers to.
 struct ObjectSet {
-  std::string base;  ///< what all keys begin with and local names do not have
+  std::string base;  ///< common prefix of all keys, removed from local names
   std::vector<ObjectFacts> objects;
-  std::string place;  ///< what stands for the URL in the folder of the set: a file, or "" for all of it
+  std::string place;  ///< local path within the set's folder that replaces the URL; "" for the whole folder
 };
 
 bool has_wildcard(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
@@ -36,7 +36,7 @@ std::string folder_of_key(std::string_view key) {
   return slash == std::string_view::npos ? std::string() : std::string(key.substr(0, slash + 1));
 }
 
-/// The objects of a listing, as far as `wanted` says.
+/// The objects of a listing that `wanted` accepts.
 ObjectSet listed_set(const ObjectStore& store, const ObjectUrl& below,
                      const std::function<bool(const std::string&)>& wanted) {
   ObjectSet set{.base = below.key.empty() ? "" : below.key + "/", .objects = {}, .place = ""};
@@ -64,7 +64,7 @@ ObjectSet objects_of(const ObjectStore& store, const ObjectUrl& url) {
   return listed_set(store, url, [](const std::string&) { return true; });
 }
 
-/// 32 hexadecimal digits of what makes a set the one it is.
+/// Identifies a set: 32 hexadecimal digits, a hash of its URL, keys, sizes and ETags.
 std::string name_of(const ObjectStore& store, const ObjectUrl& url, const ObjectSet& set) {
   launch::Sha256 hash;
   const auto take = [&](std::string_view text) {
@@ -88,7 +88,7 @@ std::string name_of(const ObjectStore& store, const ObjectUrl& url, const Object
   return name;
 }
 
-/// One object into `path`, verified; `path` appears when it is whole.
+/// Fetches one object to `path` and verifies it; `path` appears only when it is complete.
 class DataFile {
  public:
   DataFile(const ObjectStore& store, ObjectUrl object, std::string path, const TransferOptions& options,
@@ -101,11 +101,11 @@ class DataFile {
 
   void fetch() {
     const auto facts = store_.find(object_);
-    if (!facts) throw StorageError(StorageError::Kind::changed, object_.text() + " has gone meanwhile");
+    if (!facts) throw StorageError(StorageError::Kind::changed, object_.text() + " was deleted in the meantime");
     const std::string growing = path_ + ".part";
     {
       const launch::UniqueFd fd(::open(growing.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
-      if (!fd) throw Error(concat(growing, " cannot be made: ", std::strerror(errno)));
+      if (!fd) throw Error(concat(growing, " cannot be created: ", std::strerror(errno)));
       const std::uint64_t each = options_.part_bytes;
       in_parallel((facts->size + each - 1) / each, options_.connections, [&](std::size_t i) {
         const std::uint64_t begin = i * each;
@@ -114,11 +114,11 @@ class DataFile {
         write_at(fd.get(), begin, bytes, growing);
         arrived_(bytes.size());
       });
-      if (::fsync(fd.get()) != 0) throw Error(concat(growing, " cannot be forced to the disk: ", std::strerror(errno)));
+      if (::fsync(fd.get()) != 0) throw Error(concat(growing, " cannot be synced to disk: ", std::strerror(errno)));
     }
     verify(growing, *facts);
     if (std::rename(growing.c_str(), path_.c_str()) != 0)
-      throw Error(concat(growing, " cannot become ", path_, ": ", std::strerror(errno)));
+      throw Error(concat(growing, " cannot be renamed to ", path_, ": ", std::strerror(errno)));
   }
 
  private:
@@ -132,7 +132,7 @@ class DataFile {
     }
   }
 
-  /// The bytes on the disk against what the store knows of the object; nothing where it knows nothing.
+  /// Compares the file with the size and checksum that the store has for the object; skips the checksum if it has none.
   void verify(const std::string& growing, const ObjectFacts& facts) const {
     const MappedFile file(growing);
     const char* wrong = nullptr;
@@ -144,8 +144,8 @@ class DataFile {
     }
     if (wrong == nullptr) return;
     ::unlink(growing.c_str());
-    throw StorageError(StorageError::Kind::damaged,
-                       concat(object_.text(), " is damaged: what came has another ", wrong, " than the store tells"));
+    throw StorageError(StorageError::Kind::damaged, concat(object_.text(), " is damaged: the received data differs in ",
+                                                           wrong, " from the store's record"));
   }
 
   const ObjectStore& store_;
@@ -155,12 +155,12 @@ class DataFile {
   std::function<void(std::uint64_t)> arrived_;
 };
 
-/// Where the URL's objects are on this machine.
+/// The local path of the URL's objects.
 std::string fetch_place(const ObjectStore& store, const std::string& text, const std::string& cache,
                         const TransferOptions& options) {
   const ObjectUrl url = parse_object_url(text);
   const ObjectSet set = objects_of(store, url);
-  if (set.objects.empty()) throw InputError(text + ": there is no such object, and nothing below it");
+  if (set.objects.empty()) throw InputError(text + ": no such object, and nothing below this prefix");
   const std::string folder = path_join(cache, name_of(store, url, set));
   const std::string local = set.place.empty() ? folder : path_join(folder, set.place);
   make_folders(cache);
@@ -178,13 +178,13 @@ std::string fetch_place(const ObjectStore& store, const std::string& text, const
   for (const ObjectFacts& object : set.objects) {
     const std::string path = path_join(growing, object.key.substr(set.base.size()));
     make_folders(std::filesystem::path(path).parent_path().string());
-    if (path_exists(path))  // an interrupted fetch had finished it: it has its name because it was verified
+    if (path_exists(path))  // completed by an interrupted fetch; named only after verification
       arrived(object.size);
     else
       DataFile(store, {url.bucket, object.key}, path, options, arrived).fetch();
   }
   if (std::rename(growing.c_str(), folder.c_str()) != 0)
-    throw Error(concat(growing, " cannot become ", folder, ": ", std::strerror(errno)));
+    throw Error(concat(growing, " cannot be renamed to ", folder, ": ", std::strerror(errno)));
   return local;
 }
 

@@ -22,9 +22,9 @@
 namespace tessera::storage {
 namespace {
 
-constexpr int most_reads = 3;  // each piece is asked for so often while it arrives with another checksum
+constexpr int most_reads = 3;  // attempts per piece while it arrives with a wrong checksum
 
-/// Neighbouring chunks of one file that are asked for at once.
+/// Adjacent chunks of one file, requested together.
 struct Piece {
   std::size_t file = 0;
   std::uint64_t begin = 0, end = 0;
@@ -41,7 +41,7 @@ std::vector<Piece> pieces_of(const format::Manifest& manifest, std::uint64_t pie
   return pieces;
 }
 
-/// The first chunk of `bytes`, which begin at `begin`, that has not its checksum.
+/// Offset of the first chunk with a wrong checksum; `bytes` start at `begin` in the file.
 std::optional<std::uint64_t> damaged_chunk(const format::Digest& digest, std::uint64_t begin,
                                            std::span<const std::byte> bytes) {
   for (std::uint64_t at = 0; at < bytes.size(); at += digest.chunk_bytes) {
@@ -56,7 +56,7 @@ std::string damage_text(const format::ManifestFile& file, std::uint64_t chunk) {
   return concat(file.name, ": bytes ", chunk, " to ", end, " are damaged");
 }
 
-/// Reads a piece until it has its checksums; the text of the damage when it never has.
+/// Reads a piece until its checksums match; returns the text of the damage if they never do.
 std::string read_verified(const ObjectStore& store, const ObjectUrl& from, const format::ManifestFile& file,
                           const Piece& piece, std::span<std::byte> into) {
   std::optional<std::uint64_t> damaged;
@@ -73,8 +73,8 @@ format::Manifest manifest_of(const ObjectStore& store, const ObjectUrl& from, st
     text = store.get(from.below(format::kManifestName), most_manifest);
   } catch (const StorageError& error) {
     if (error.kind() != StorageError::Kind::missing) throw;
-    throw InputError(
-        concat(from.text(), " is no checkpoint: it has no ", format::kManifestName, ", which an upload ends with"));
+    throw InputError(concat(from.text(), " is not a complete checkpoint: it has no ", format::kManifestName,
+                            ", which is uploaded last"));
   }
   return format::parse_manifest(text, from.below(format::kManifestName).text());
 }
@@ -97,10 +97,10 @@ void write_exactly(int fd, std::uint64_t begin, std::span<const std::byte> bytes
 
 void force_folder(const std::string& path) {
   const launch::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) throw Error(concat(path, " cannot be forced to the disk: ", std::strerror(errno)));
+  if (!fd || ::fsync(fd.get()) != 0) throw Error(concat(path, " cannot be synced to disk: ", std::strerror(errno)));
 }
 
-/// The folder that grows.
+/// The folder under construction.
 class Growing {
  public:
   Growing(const ObjectStore& store, const ObjectUrl& from, const format::Manifest& manifest, std::string folder,
@@ -118,7 +118,7 @@ class Growing {
     in_parallel(pieces.size(), options_.connections, [&](std::size_t i) { take(pieces[i]); });
     for (std::size_t f = 0; f < files_.size(); ++f)
       if (::fsync(files_[f].fd.get()) != 0)
-        throw Error(concat(path_of(f), " cannot be forced to the disk: ", std::strerror(errno)));
+        throw Error(concat(path_of(f), " cannot be synced to disk: ", std::strerror(errno)));
     write_file_atomically(path_join(folder_, format::kManifestName), manifest_text);
     const auto problems = format::check_names(folder_, manifest_);
     if (!problems.empty()) throw InputError(concat(from_.text(), ": ", problems.front().text));
@@ -129,7 +129,7 @@ class Growing {
  private:
   struct Target {
     launch::UniqueFd fd;
-    std::uint64_t there = 0;  // bytes of an interrupted fetch, which may be right
+    std::uint64_t there = 0;  // size left by an interrupted fetch, not yet verified
   };
 
   std::string path_of(std::size_t file) const { return path_join(folder_, manifest_.files[file].name); }
@@ -151,11 +151,11 @@ class Growing {
       Target target{launch::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644))};
       struct stat facts{};
       if (!target.fd || ::fstat(target.fd.get(), &facts) != 0)
-        throw Error(concat(path, " cannot be made: ", std::strerror(errno)));
+        throw Error(concat(path, " cannot be created: ", std::strerror(errno)));
       const std::uint64_t size = manifest_.files[f].digest.size;
       target.there = std::min(static_cast<std::uint64_t>(facts.st_size), size);
       if (::ftruncate(target.fd.get(), static_cast<off_t>(size)) != 0)
-        throw Error(concat(path, " cannot be made ", size, " bytes long: ", std::strerror(errno)));
+        throw Error(concat(path, " cannot be extended to ", size, " bytes: ", std::strerror(errno)));
       files_.push_back(std::move(target));
     }
   }
@@ -196,7 +196,7 @@ class Growing {
 }  // namespace
 
 std::vector<StoredCheckpoint> checkpoints_at(const ObjectStore& store, const ObjectUrl& url) {
-  std::map<std::string, StoredCheckpoint> found;  // by its part of the key, "" is url itself
+  std::map<std::string, StoredCheckpoint> found;  // by its part of the key; "" is url itself
   const std::size_t skip = url.key.empty() ? 0 : url.key.size() + 1;
   for (const ObjectFacts& object : store.list(url, false).objects) {
     if (object.key.size() <= skip) continue;
@@ -224,9 +224,9 @@ StoredCheckpoint newest_at(const ObjectStore& store, const ObjectUrl& url) {
   const std::vector<StoredCheckpoint> list = checkpoints_at(store, url);
   const auto newest = std::find_if(list.rbegin(), list.rend(), [](const StoredCheckpoint& c) { return c.whole; });
   if (newest != list.rend()) return *newest;
-  throw InputError(concat(url.text(), " holds no whole checkpoint: neither a ", format::kManifestName,
-                          " nor a checkpoint-N with one",
-                          list.empty() ? "" : concat(" (", list.size(), " whose upload has not ended)")));
+  throw InputError(concat(url.text(), " contains no complete checkpoint: neither a ", format::kManifestName,
+                          " nor a checkpoint-N that has one",
+                          list.empty() ? "" : concat(" (", list.size(), " with an incomplete upload)")));
 }
 
 FetchReport fetch_checkpoint(const ObjectStore& store, const ObjectUrl& from, const std::string& folder,
@@ -240,7 +240,7 @@ FetchReport fetch_checkpoint(const ObjectStore& store, const ObjectUrl& from, co
   if (path_exists(target.string())) {
     const std::string there = path_join(target.string(), format::kManifestName);
     if (!path_exists(there) || read_file(there, most_manifest) != manifest_text)
-      throw InputError(concat(folder, " is there already and is not the checkpoint at ", from.text(),
+      throw InputError(concat(folder, " already exists and is not the checkpoint at ", from.text(),
                               ": choose another folder or remove it"));
     format::verify_sizes(target.string(), manifest);
     return {.folder = folder, .step = manifest.step, .bytes = bytes_listed(manifest), .fetched = 0};
@@ -248,7 +248,7 @@ FetchReport fetch_checkpoint(const ObjectStore& store, const ObjectUrl& from, co
   const std::string growing = target.string() + ".fetching";
   FetchReport report = Growing(store, from, manifest, growing, options).run(manifest_text);
   if (std::rename(growing.c_str(), target.c_str()) != 0)
-    throw Error(concat(growing, " cannot become ", folder, ": ", std::strerror(errno)));
+    throw Error(concat(growing, " cannot be renamed to ", folder, ": ", std::strerror(errno)));
   force_folder(target.parent_path().string());
   report.folder = folder;
   return report;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Checkpoints out of an object store.
+/// Downloads checkpoints from an object store.
 
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/storage/push.h>
@@ -12,36 +12,37 @@
 
 namespace tessera::storage {
 
-/// One checkpoint below a prefix, as a listing shows it.
+/// One checkpoint below a prefix, as found in a listing.
 struct StoredCheckpoint {
   ObjectUrl url;
-  std::optional<std::int64_t> step;  ///< from its name, checkpoint-STEP; none: the prefix itself is one
-  bool whole = false;                ///< it has a manifest: its upload has ended
+  std::optional<std::int64_t> step;  ///< from its name, checkpoint-STEP; nullopt: the prefix itself is one
+  bool whole = false;                ///< it has a manifest, i.e. its upload is complete
   std::uint64_t objects = 0, bytes = 0;
 };
 
-/// The checkpoints at `url`: itself when it has a manifest, else its checkpoint-STEP, by step.
+/// The checkpoints at `url`: the one at `url` itself if it has a manifest, otherwise its checkpoint-STEP, by step.
 std::vector<StoredCheckpoint> checkpoints_at(const ObjectStore& store, const ObjectUrl& url);
-/// The one to go on from: `url` itself, or the newest below it that is whole. Throws InputError when there is none.
+/// The checkpoint to resume from: `url` itself, or the newest complete one below it. Throws InputError when there is
+/// neither.
 StoredCheckpoint newest_at(const ObjectStore& store, const ObjectUrl& url);
 
 struct FetchReport {
   std::string folder;
   std::int64_t step = 0;
-  std::uint64_t bytes = 0;    ///< the whole checkpoint
-  std::uint64_t fetched = 0;  ///< now; the others were there already, from a fetch that was interrupted
+  std::uint64_t bytes = 0;    ///< size of the whole checkpoint
+  std::uint64_t fetched = 0;  ///< by this call; the rest was left by an interrupted fetch
 };
 
-/// Makes `folder` a copy of the checkpoint at `from`. It grows as FOLDER.fetching, each byte compared with the manifest
-/// as it arrives, and gets its name when all of them are on the disk: it is whole or it is not there. What an
-/// interrupted fetch has left is kept where it has the right checksums. Processes that fetch the same, of one host or
-/// of several that share the folder, wait for the first one (locks of NFS from version 4 on). A folder that is there
-/// with the same manifest is left as it is. Throws InputError when the folder is another checkpoint, StorageError when
-/// the store has other bytes than its manifest says (naming file and bytes) or cannot be reached.
+/// Makes `folder` a copy of the checkpoint at `from`. The copy is built in FOLDER.fetching, each byte checked against
+/// the manifest as it arrives, and renamed when everything is on disk, so `folder` is either complete or absent. Data
+/// of an interrupted fetch is reused where its checksum is right. Processes that fetch the same checkpoint, on one host
+/// or on several that share the folder, wait for the first one (needs locks: NFS from version 4 on). A folder with the
+/// same manifest is left unchanged. Throws InputError when the folder contains another checkpoint, StorageError when
+/// the store's bytes do not match its manifest (naming file and bytes) or the store cannot be reached.
 FetchReport fetch_checkpoint(const ObjectStore& store, const ObjectUrl& from, const std::string& folder,
                              const TransferOptions& options = {});
 
-/// Reads every byte of the checkpoint at `from` without keeping it. Returns a line per damage; none: it is whole.
+/// Reads every byte of the checkpoint at `from` without storing it. Returns one line per damaged place; none: intact.
 struct RemoteVerdict {
   format::Manifest manifest;
   std::vector<std::string> damages;

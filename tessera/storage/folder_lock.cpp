@@ -17,7 +17,7 @@ namespace tessera::storage {
 FolderLock::FolderLock(const std::string& path, const std::atomic<bool>* cancelled) : path_(path + ".lock") {
   for (;;) {
     fd_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (!fd_) throw Error(concat(path_, " cannot be made: ", std::strerror(errno)));
+    if (!fd_) throw Error(concat(path_, " cannot be created: ", std::strerror(errno)));
     struct flock lock{};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
@@ -25,16 +25,16 @@ FolderLock::FolderLock(const std::string& path, const std::atomic<bool>* cancell
       if (errno != EAGAIN && errno != EACCES && errno != EINTR)
         throw Error(
             concat(path_, " cannot be locked: ", std::strerror(errno), ": choose a folder on another file system"));
-      if (cancelled != nullptr && cancelled->load()) throw Error(path_ + ": given up");
+      if (cancelled != nullptr && cancelled->load()) throw Error(path_ + ": cancelled");
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    // The one before may have removed the file while we waited for it: then somebody else may hold a new one.
+    // The previous holder may have removed the file while we waited for it; another process may then hold a new one.
     if (leads_to(path_, fd_.get())) return;
   }
 }
 
 FolderLock::~FolderLock() {
-  ::unlink(path_.c_str());  // while it is locked: who waits looks again
+  ::unlink(path_.c_str());  // while it is locked: waiting processes then check again
 }
 
 }  // namespace tessera::storage

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Only one process makes a folder: a lock that the kernel drops when its holder dies.
+/// Ensures that only one process creates a folder: a lock that the kernel releases when its holder dies.
 
 #include <tessera/launch/agent/unique_fd.h>
 
@@ -9,11 +9,11 @@
 
 namespace tessera::storage {
 
-/// Holds PATH.lock locked (an open file description lock, which NFS keeps at the server from version 4 on) and removes
-/// it at its end.
+/// Holds a lock on PATH.lock (an open file description lock, which NFS keeps at the server from version 4 on) and
+/// removes the file on destruction.
 class FolderLock {
  public:
-  /// Waits until the lock is free. Throws Error when the file cannot be made or the file system has no locks, and when
+  /// Waits until the lock is free. Throws Error when the file cannot be created, the file system has no locks, or
   /// `cancelled` (may be nullptr) becomes true.
   explicit FolderLock(const std::string& path, const std::atomic<bool>* cancelled = nullptr);
   ~FolderLock();

@@ -1,4 +1,4 @@
-// The plug-in: HTTP by libcurl, digests by libcrypto.
+// The plug-in: HTTP through libcurl, digests through libcrypto.
 
 #include <tessera/storage/http.h>
 
@@ -18,14 +18,14 @@ namespace tessera::storage {
 namespace {
 
 constexpr std::size_t most_header_bytes = std::size_t{64} << 10;
-constexpr std::uint64_t most_refusal_bytes = std::uint64_t{64} << 10;  // the XML that says why
+constexpr std::uint64_t most_refusal_bytes = std::uint64_t{64} << 10;  // an error's XML body
 
 struct Handle {
   CURL* curl = nullptr;
   ~Handle() { curl_easy_cleanup(curl); }
 };
 
-/// This thread's handle: it keeps the connection from request to request.
+/// This thread's handle, which keeps its connection between requests.
 CURL* own_handle() {
   static const CURLcode once = curl_global_init(CURL_GLOBAL_DEFAULT);
   thread_local Handle handle;
@@ -34,7 +34,7 @@ CURL* own_handle() {
   return handle.curl;
 }
 
-/// A peer that closes its end must not end the program: in a thread that waits for it, SIGPIPE is not wanted.
+/// Blocks SIGPIPE in this thread: a peer that closes the connection must not kill the program.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -64,23 +64,23 @@ struct Arriving {
   HttpAnswer answer = {};
   std::uint64_t most_bytes = 0;
   std::size_t header_bytes = 0;
-  bool refused = false;  // its status is not 2xx: its body is no part of what was asked for
+  bool refused = false;  // the status is not 2xx, so the body is an error message
   const char* too_much = nullptr;
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-// libcurl calls these from C: no exception may pass through it.
+// libcurl calls these from C: no exception may propagate through it.
 std::size_t take_body(char* bytes, std::size_t, std::size_t count, void* into) noexcept {
   auto& arriving = *static_cast<Arriving*>(into);
   const std::uint64_t most = arriving.refused ? std::max(arriving.most_bytes, most_refusal_bytes) : arriving.most_bytes;
   if (arriving.answer.body.size() + count > most) {
-    arriving.too_much = "the answer is longer than what was asked for";
+    arriving.too_much = "the response is longer than requested";
     return 0;
   }
   try {
     arriving.answer.body.append(bytes, count);
   } catch (const std::bad_alloc&) {
-    arriving.too_much = "no memory for the answer";
+    arriving.too_much = "out of memory for the response";
     return 0;
   }
   return count;
@@ -90,19 +90,19 @@ std::size_t take_header(char* bytes, std::size_t, std::size_t count, void* into)
   auto& arriving = *static_cast<Arriving*>(into);
   arriving.header_bytes += count;
   if (arriving.header_bytes > most_header_bytes) {
-    arriving.too_much = "the answer's headers are longer than 64 KiB";
+    arriving.too_much = "the response's headers are longer than 64 KiB";
     return 0;
   }
   try {
     const std::string_view line(bytes, count);
-    if (line.starts_with("HTTP/")) {  // behind "100 Continue" comes the real answer
+    if (line.starts_with("HTTP/")) {  // "100 Continue" precedes the real response
       arriving.answer.headers.clear();
       arriving.refused = line.find(" 2") != line.find(' ');
     }
     if (const std::size_t colon = line.find(':'); colon != std::string_view::npos)
       arriving.answer.headers[to_lower(trim(line.substr(0, colon)))] = trim(line.substr(colon + 1));
   } catch (const std::bad_alloc&) {
-    arriving.too_much = "no memory for the answer";
+    arriving.too_much = "out of memory for the response";
     return 0;
   }
   return count;
@@ -115,7 +115,7 @@ int look_up(void* into, curl_off_t, curl_off_t, curl_off_t, curl_off_t) noexcept
 
 void set_request(CURL* curl, const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
-  curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);  // the signature is of the path as it stands
+  curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);  // the signature covers the path verbatim
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, request.url.starts_with("https:") ? "https" : "http");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 10L);

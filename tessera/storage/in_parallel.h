@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Several transfers at once: one connection rarely fills a network.
+/// Parallel transfers: one connection rarely saturates a network.
 
 #include <algorithm>
 #include <atomic>
@@ -13,8 +13,8 @@
 
 namespace tessera::storage {
 
-/// Calls act(i) for every i below `count` on up to `threads` threads, the lower ones first. When one throws, no further
-/// one begins, and the first exception is thrown here after all threads have ended.
+/// Calls act(i) for every i below `count` on up to `threads` threads, in ascending order of start. If a call throws, no
+/// further call starts, and the first exception is rethrown here after all threads have ended.
 inline void in_parallel(std::size_t count, int threads, const std::function<void(std::size_t)>& act) {
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;

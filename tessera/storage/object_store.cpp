@@ -20,7 +20,7 @@ constexpr std::uint64_t most_xml = std::uint64_t{8} << 20;
 constexpr std::size_t most_listed = 1'000'000;
 constexpr const char* crc_metadata = "x-amz-meta-tessera-crc32c";
 
-/// Percent-encoding as the signature wants it: everything but letters, digits, "-_.~" and, in a path, '/'.
+/// Percent-encoding as the signature requires: everything but letters, digits, "-_.~" and, in a path, '/'.
 std::string encoded(std::string_view text, bool path) {
   std::string out;
   for (const char c : text) {
@@ -47,8 +47,8 @@ std::span<const std::byte> bytes_of_text(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-/// A pause before the n-th repetition: doubling from the first one to 20 s, half of it chance, so that many ranks do
-/// not come back at once.
+/// Seconds to wait before the n-th retry: doubles from `first` up to 20 s, half of it random, so that many ranks do not
+/// retry simultaneously.
 double pause_before(int repetition, double first, const HttpAnswer& answer) {
   thread_local std::minstd_rand random{std::random_device{}()};
   const double whole = std::min(20.0, first * static_cast<double>(1 << std::min(repetition, 10)));
@@ -69,7 +69,7 @@ struct ObjectStore::Call {
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::span<const std::byte> body = {};
   std::uint64_t most_bytes = most_xml;
-  /// A problem with an answer of status 2xx that may pass, or "".
+  /// The transient problem of a response with status 2xx, or "".
   std::function<std::string(const HttpAnswer&)> check = {};
 };
 
@@ -89,11 +89,11 @@ std::string ObjectStore::url_of(const ObjectUrl& object, const Parameters& param
   return url;
 }
 
-/// One request, repeated while that may help. Returns an answer of status 2xx; throws for every other.
+/// Sends one request, with retries while they may help. Returns a response with status 2xx; throws for any other.
 HttpAnswer ObjectStore::send(const Call& call) const {
   const HttpPlugin& plugin = http_plugin();
   HttpRequest request{call.method, url_of(call.object, call.parameters), call.headers, call.body, call.most_bytes};
-  // TLS protects the bytes by itself; without it the signature does.
+  // TLS already protects the body; without TLS the signature covers it.
   request.headers.emplace_back("x-amz-content-sha256", access_.endpoint.starts_with("https:")
                                                            ? std::string("UNSIGNED-PAYLOAD")
                                                            : plugin.sha256(call.body));
@@ -102,14 +102,14 @@ HttpAnswer ObjectStore::send(const Call& call) const {
   const std::string what = concat(call.method, " ", call.object.text());
   for (int attempt = 1;; ++attempt) {
     const HttpAnswer answer = plugin.perform(request, access_, cancelled_);
-    if (cancelled_ != nullptr && cancelled_->load()) throw StorageError(Kind::cancelled, what + ": given up");
+    if (cancelled_ != nullptr && cancelled_->load()) throw StorageError(Kind::cancelled, what + ": cancelled");
     std::string problem;
     if (answer.status >= 200 && answer.status < 300) {
       try {
         if (call.check) problem = call.check(answer);
       } catch (const StorageError&) {
         throw;
-      } catch (const Error& error) {  // no XML: a proxy's page, or an answer that was cut off
+      } catch (const Error& error) {  // not XML: a proxy's page, or a truncated response
         problem = error.what();
       }
       if (problem.empty()) return answer;
@@ -128,7 +128,7 @@ HttpAnswer ObjectStore::send(const Call& call) const {
 void ObjectStore::pause(double seconds) const {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (std::chrono::steady_clock::now() < end) {
-    if (cancelled_ != nullptr && cancelled_->load()) throw StorageError(Kind::cancelled, "given up");
+    if (cancelled_ != nullptr && cancelled_->load()) throw StorageError(Kind::cancelled, "cancelled");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
@@ -138,7 +138,7 @@ std::optional<ObjectFacts> ObjectStore::find(const ObjectUrl& object) const {
     const HttpAnswer answer = send({.method = "HEAD", .object = object});
     ObjectFacts facts{.key = object.key, .size = 0, .etag = unquoted(header(answer, "etag"))};
     const auto size = parse_int(header(answer, "content-length"));
-    if (!size || *size < 0) throw StorageError(Kind::refused, concat(object.text(), ": the server tells no size"));
+    if (!size || *size < 0) throw StorageError(Kind::refused, concat(object.text(), ": the server reports no size"));
     facts.size = static_cast<std::uint64_t>(*size);
     facts.crc32c = parse_hexadecimal(header(answer, crc_metadata));
     const std::string encryption = header(answer, "x-amz-server-side-encryption");
@@ -170,17 +170,19 @@ void ObjectStore::get_range(const ObjectUrl& object, std::uint64_t begin, std::s
   if (!etag.empty()) call.headers.emplace_back("If-Match", concat("\"", etag, "\""));
   call.check = [&](const HttpAnswer& answer) -> std::string {
     if (answer.body.size() != into.size())
-      return concat("the server gave ", answer.body.size(), " of ", into.size(), " bytes");
-    if (!etag.empty() && unquoted(header(answer, "etag")) != etag) return "the server gave another object's bytes";
-    if (answer.status == 200) return begin == 0 ? "" : "the server gave the beginning in place of a range";
+      return concat("the server returned ", answer.body.size(), " of ", into.size(), " bytes");
+    if (!etag.empty() && unquoted(header(answer, "etag")) != etag)
+      return "the server returned bytes of another version of the object";
+    if (answer.status == 200)
+      return begin == 0 ? "" : "the server returned the start of the object instead of the range";
     const std::string range = concat("bytes ", begin, "-", begin + into.size() - 1, "/");
-    return header(answer, "content-range").starts_with(range) ? "" : "the server gave another range";
+    return header(answer, "content-range").starts_with(range) ? "" : "the server returned another range";
   };
   const HttpAnswer answer = send(call);
   std::memcpy(into.data(), answer.body.data(), into.size());
 }
 
-/// The answer to a GET of the bucket.
+/// The response to a GET of the bucket or, with `key`, of the object.
 std::string ObjectStore::answer_text(const ObjectUrl& bucket, Parameters parameters, const std::string& key) const {
   const ObjectUrl target{bucket.bucket, key};
   return send({.object = target, .parameters = std::move(parameters)}).body;
@@ -198,9 +200,9 @@ Listing ObjectStore::list(const ObjectUrl& prefix, bool one_level) const {
     const std::string text = answer_text(prefix, std::move(parameters), "");
     std::string next = read_listing(parse_xml(text), listing);
     if (listing.objects.size() + listing.prefixes.size() > most_listed)
-      throw StorageError(Kind::refused, concat(prefix.text(), " holds more than ", most_listed, " objects"));
+      throw StorageError(Kind::refused, concat(prefix.text(), " contains more than ", most_listed, " objects"));
     if (!next.empty() && next == token)
-      throw StorageError(Kind::refused, concat(prefix.text(), ": the server lists the same objects again and again"));
+      throw StorageError(Kind::refused, concat(prefix.text(), ": the server repeats the same page of the listing"));
     token = std::move(next);
   } while (!token.empty());
   return listing;
@@ -216,7 +218,7 @@ void ObjectStore::put(const ObjectUrl& object, std::span<const std::byte> bytes,
   std::vector<std::byte> back(bytes.size());
   get_range(object, 0, back);
   if (format::crc32c(back) != crc32c)
-    throw StorageError(Kind::passing, object.text() + ": read back, it has other bytes than were sent");
+    throw StorageError(Kind::passing, object.text() + ": reading it back gives different bytes than were sent");
 }
 
 void ObjectStore::erase(const ObjectUrl& object) const { send({.method = "DELETE", .object = object}); }
@@ -227,7 +229,7 @@ std::string ObjectStore::begin_upload(const ObjectUrl& object, std::uint32_t crc
   std::string upload;
   call.check = [&](const HttpAnswer& answer) -> std::string {
     upload = parse_xml(answer.body).text_of("UploadId");
-    return upload.empty() || upload.size() > 2048 ? "the server tells no UploadId" : "";
+    return upload.empty() || upload.size() > 2048 ? "the server returned no valid UploadId" : "";
   };
   send(call);
   return upload;
@@ -248,7 +250,7 @@ std::vector<StoredPart> ObjectStore::parts_of(const ObjectUrl& object, const std
     const std::string text = answer_text(object, std::move(parameters), object.key);
     const std::size_t before = parts.size();
     marker = read_parts(parse_xml(text), parts);
-    if (parts.size() == before || parts.size() > 10'000) break;  // a server that turns in circles
+    if (parts.size() == before || parts.size() > 10'000) break;  // a server that repeats pages
   } while (!marker.empty());
   return parts;
 }
@@ -260,7 +262,7 @@ StoredPart ObjectStore::put_part(const ObjectUrl& object, const std::string& upl
   call.headers = {{"x-amz-checksum-crc32c", crc_header(crc32c)}};
   bool proved = false;
   call.check = [&](const HttpAnswer& answer) -> std::string {
-    if (unquoted(header(answer, "etag")).empty()) return "the server tells no ETag of a part";
+    if (unquoted(header(answer, "etag")).empty()) return "the server returned no ETag for a part";
     return check_stored(answer, bytes, crc32c, http_plugin().md5, proved);
   };
   const HttpAnswer answer = send(call);
@@ -278,7 +280,7 @@ void ObjectStore::complete_upload(const ObjectUrl& object, const std::string& up
     body += "</Part>";
   }
   body += "</CompleteMultipartUpload>";
-  // The answer of status 200 begins before the work is done: what comes behind may be an error after all.
+  // The status 200 is sent before the work is done, so the body may still report an error.
   send({.method = "POST",
         .object = object,
         .parameters = {{"uploadId", upload}},

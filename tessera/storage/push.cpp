@@ -19,7 +19,7 @@
 namespace tessera::storage {
 namespace {
 
-constexpr std::uint64_t most_parts = 9'000;  // S3 takes 10,000
+constexpr std::uint64_t most_parts = 9'000;  // S3 allows 10,000
 
 launch::UniqueFd open_listed(const std::string& folder, const format::ManifestFile& file) {
   const std::string path = path_join(folder, file.name);
@@ -28,11 +28,11 @@ launch::UniqueFd open_listed(const std::string& folder, const format::ManifestFi
   if (!fd || ::fstat(fd.get(), &facts) != 0)
     throw InputError(concat(path, " cannot be opened: ", std::strerror(errno)));
   if (!S_ISREG(facts.st_mode) || static_cast<std::uint64_t>(facts.st_size) != file.digest.size)
-    throw InputError(concat(path, " is not the file of ", file.digest.size, " bytes that the manifest lists"));
+    throw InputError(concat(path, " is not a file of ", file.digest.size, " bytes, as the manifest requires"));
   return fd;
 }
 
-/// The work on one checkpoint: what several threads share.
+/// The upload of one checkpoint: state shared by several threads.
 class Push {
  public:
   Push(const ObjectStore& store, const OpenCheckpoint& checkpoint, const ObjectUrl& to, const TransferOptions& options)
@@ -66,14 +66,14 @@ class Push {
     if (options_.progress) options_.progress(done_, report_.bytes);
   }
 
-  /// The bytes of a part, which are those that the manifest lists.
+  /// Reads a part and checks it against the manifest.
   std::vector<std::byte> read_part(const OpenCheckpoint::File& file, const Part& part) const {
     std::vector<std::byte> bytes(part.end - part.begin);
     const std::string path = path_join(checkpoint_.folder(), file.listed.name);
     read_exactly(file.fd.get(), part.begin, bytes, path);
     if (format::crc32c(bytes) != part.crc)
       throw InputError(concat(path, ": bytes ", part.begin, " to ", part.end,
-                              " are damaged: they do not have the checksum that the manifest lists"));
+                              " are damaged: their checksum differs from the manifest's"));
     return bytes;
   }
 
@@ -96,7 +96,7 @@ class Push {
     push_parts(file, object, parts, crc);
   }
 
-  /// A multiple of the digest's chunks, so that parts have checksums without being read.
+  /// A multiple of the digest's chunk size, so that parts' checksums follow without reading the file.
   std::uint64_t part_size(const format::Digest& digest) const {
     const std::uint64_t least = std::max(options_.part_bytes, (digest.size + most_parts - 1) / most_parts);
     return (least + digest.chunk_bytes - 1) / digest.chunk_bytes * digest.chunk_bytes;
@@ -122,13 +122,14 @@ class Push {
     store_.complete_upload(object, upload, list);
     const auto whole = store_.find(object);
     if (!whole || whole->size != file.listed.digest.size)
-      throw StorageError(StorageError::Kind::passing, object.text() + " was put together and has another size");
+      throw StorageError(StorageError::Kind::passing,
+                         object.text() + " has the wrong size after completing the upload");
     if (!all_verified) read_back(object, parts, whole->etag);
   }
 
-  /// The newest upload of this object that somebody began and did not end, and what it has of these parts: those with
-  /// the right size and the right checksum (or MD5, where the store tells no checksum). Older uploads are given up:
-  /// they cost money and nobody will end them.
+  /// Returns the newest unfinished upload of this object and, in `stored`, the parts it already has: those with the
+  /// right size and checksum (or MD5, if the store reports no checksum). Older uploads are aborted: they cost money and
+  /// nobody will finish them.
   std::string resumable(const OpenCheckpoint::File& file, const ObjectUrl& object, const std::vector<Part>& parts,
                         std::vector<std::optional<StoredPart>>& stored) const {
     std::vector<std::string> uploads = store_.uploads_of(object);
@@ -154,11 +155,13 @@ class Push {
         store_.get_range(object, parts[i].begin, bytes, etag);
         if (format::crc32c(bytes) == parts[i].crc) return;
         damaged = true;
-        throw StorageError(StorageError::Kind::passing, concat(object.text(), ": read back, bytes ", parts[i].begin,
-                                                               " to ", parts[i].end, " are others than were sent"));
+        throw StorageError(StorageError::Kind::passing,
+                           concat(object.text(), ": reading it back, bytes ", parts[i].begin, " to ", parts[i].end,
+                                  " differ from those sent"));
       });
     } catch (const StorageError&) {
-      // Not before every part has been read: the others would meet an object that is gone, and report that instead.
+      // Only after all parts have been read: otherwise the other threads would find the object gone and report that
+      // instead.
       if (damaged) store_.erase(object);
       throw;
     }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A checkpoint's folder into an object store. It is there, or it is not: the manifest goes last, so that an upload
-/// that was interrupted is no checkpoint, and one that replaces another takes that one's manifest away first.
+/// Uploads a checkpoint's folder to an object store. The manifest is uploaded last, so an interrupted upload never
+/// counts as a checkpoint; an upload that replaces another checkpoint deletes that one's manifest first.
 
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/launch/agent/unique_fd.h>
@@ -15,10 +15,10 @@
 
 namespace tessera::storage {
 
-/// The files of a checkpoint, held open: what removes the folder meanwhile (--save_total_limit) does no harm.
+/// The open files of a checkpoint, so that removing the folder meanwhile (--save_total_limit) does no harm.
 class OpenCheckpoint {
  public:
-  /// Throws InputError when the folder has no manifest or a file of it cannot be opened.
+  /// Throws InputError when the folder has no manifest or one of its files cannot be opened.
   explicit OpenCheckpoint(std::string folder);
 
   struct File {
@@ -29,7 +29,7 @@ class OpenCheckpoint {
   std::int64_t step() const { return manifest_.step; }
   const std::vector<File>& files() const { return files_; }
   const std::string& manifest_text() const { return manifest_text_; }
-  std::uint64_t bytes() const;  ///< all files together
+  std::uint64_t bytes() const;  ///< total size of all files
 
  private:
   std::string folder_, manifest_text_;
@@ -39,20 +39,20 @@ class OpenCheckpoint {
 
 struct TransferOptions {
   int connections = 4;
-  std::uint64_t part_bytes = std::uint64_t{16} << 20;  ///< at least; objects have at most 10,000 parts
-  /// Called from several threads, one at a time: bytes that are done, and all.
+  std::uint64_t part_bytes = std::uint64_t{16} << 20;  ///< minimum part size; objects have at most 10,000 parts
+  /// Called from several threads, one at a time, with the bytes done and the total.
   std::function<void(std::uint64_t done, std::uint64_t all)> progress = {};
 };
 
 struct PushReport {
-  std::uint64_t bytes = 0;  ///< the whole checkpoint
-  std::uint64_t sent = 0;   ///< now; the others were there already, from an earlier push
+  std::uint64_t bytes = 0;  ///< size of the whole checkpoint
+  std::uint64_t sent = 0;   ///< by this call; the rest was already there from an earlier push
 };
 
-/// Makes `to` a copy of the checkpoint and returns when the store has every byte, by its own word or read back: an
-/// object that is there with the right size and checksum is not sent again, nor is a part of an upload that was
-/// interrupted. What is read is compared with the manifest before it is sent. Throws InputError when a file is not what
-/// its manifest says, StorageError otherwise; what is there by then is used by the next call.
+/// Makes `to` a copy of the checkpoint. Returns when the store has every byte, confirmed by its response or by reading
+/// back. Objects already stored with the right size and checksum are not sent again, nor are such parts of an
+/// interrupted upload. Data is checked against the manifest before it is sent. Throws InputError when a file does not
+/// match its manifest, StorageError otherwise; the next call continues with what has been stored.
 PushReport push_checkpoint(const ObjectStore& store, const OpenCheckpoint& checkpoint, const ObjectUrl& to,
                            const TransferOptions& options = {});
 

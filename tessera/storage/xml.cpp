@@ -11,10 +11,10 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(concat("the server's XML cannot be read: ", what)); }
 
-/// Copies an element with what is in it; `elements`: those before it.
+/// Copies an element and its descendants; `elements`: how many were copied before it.
 XmlElement copied(const pugi::xml_node& node, int depth, int& elements) {
   constexpr int deepest = 16, most_elements = 200'000;
-  if (depth > deepest) refuse(concat("elements are more than ", deepest, " deep"));
+  if (depth > deepest) refuse(concat("elements are nested more than ", deepest, " deep"));
   if (++elements > most_elements) refuse(concat("there are more than ", most_elements, " elements"));
   XmlElement out;
   out.name = node.name();
@@ -51,7 +51,7 @@ XmlElement parse_xml(std::string_view text) {
   if (!result) refuse(concat(result.description(), " at byte ", result.offset));
   const pugi::xml_node root = document.first_child();
   if (root.type() != pugi::node_element || root.next_sibling())
-    refuse("it is to be one element, without a document type and without text around it");
+    refuse("expected one element, without a document type and without text around it");
   int elements = 0;
   return copied(root, 0, elements);
 }

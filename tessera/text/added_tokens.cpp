@@ -16,7 +16,7 @@ bool is_space(std::string_view text, std::size_t at, std::size_t& size) {
   return CharClasses::get().of(c.value) == CharClass::space;
 }
 
-/// Where the blanks that end at `at` begin.
+/// The start of the blanks that end at `at`.
 std::size_t blanks_begin(std::string_view text, std::size_t at) {
   while (at > 0) {
     std::size_t before = at - 1, size;
@@ -61,7 +61,7 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer
 
 void AddedTokens::Matcher::add(const std::string& content, const AddedToken& token) {
   if (content.empty())
-    throw InputError(concat("of the added token ", token.id, " \"", token.content, "\" normalization leaves nothing"));
+    throw InputError(concat("the added token ", token.id, " \"", token.content, "\" is empty after normalization"));
   const auto [known, is_new] = tokens_.emplace(content, Flags{token.id, token.single_word, token.lstrip, token.rstrip});
   if (!is_new)
     throw InputError(concat("the added tokens ", known->second.id, " and ", token.id, " have the same content \"",
@@ -85,7 +85,7 @@ std::size_t AddedTokens::Matcher::longest(std::string_view text, std::size_t at,
 }
 
 void AddedTokens::Matcher::split(std::string_view text, std::vector<Segment>& out) const {
-  std::size_t done = 0;  // end of the last segment, which stripped blanks may have pushed beyond `at`
+  std::size_t done = 0;  // end of the last segment, which may be beyond `at` because of absorbed blanks
   for (std::size_t at = 0; at < text.size();) {
     const Flags* token = nullptr;
     const std::size_t size = is_first_[static_cast<unsigned char>(text[at])] ? longest(text, at, &token) : 0;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Tokens that are found literally in the text before it is cut into words (special or not).
+/// Added tokens (special or not): found literally in the text before it is cut into words.
 
 #include <tessera/text/normalizer.h>
 
@@ -17,10 +17,10 @@ namespace tessera::text {
 struct AddedToken {
   std::string content;
   std::int32_t id = 0;
-  bool single_word = false;  ///< only where no word character (\w) stands before or after it
-  bool lstrip = false;       ///< swallows blanks before it
-  bool rstrip = false;       ///< swallows blanks after it
-  bool normalized = false;   ///< looked for, in its normal form, in normalized text, after the others
+  bool single_word = false;  ///< matched only without a word character (\w) before or after it
+  bool lstrip = false;       ///< absorbs blanks before it
+  bool rstrip = false;       ///< absorbs blanks after it
+  bool normalized = false;   ///< matched in its normalized form, in normalized text, after the others
   bool special = false;
 };
 
@@ -28,19 +28,20 @@ struct AddedToken {
 struct Segment {
   std::string_view text;
   std::int32_t id = -1;
-  bool at_start = false;  ///< it begins where the whole text does
+  bool at_start = false;  ///< it begins at the start of the whole text
 };
 
 /// Immutable.
 class AddedTokens {
  public:
   AddedTokens() = default;
-  /// Throws InputError when two tokens have the same content, or the same normal form.
+  /// Throws InputError when two tokens have the same content or the same normalized form.
   AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer& normalizer);
 
   /// Normalizes well-formed UTF-8 and cuts it into segments, leftmost and longest match first, as Hugging Face does:
-  /// tokens with normalized = false in the text as it stands; what is left between them is normalized, each piece on
-  /// its own, and the other tokens are looked for in it. Empty pieces are left out. Segments view `text` or `storage`.
+  /// tokens with normalized = false are matched in the original text; the pieces between them are normalized
+  /// separately, and the other tokens are matched there. Empty pieces are dropped. Segments refer to `text` or
+  /// `storage`.
   std::vector<Segment> split(std::string_view text, const Normalizer& normalizer,
                              std::deque<std::string>& storage) const;
 
@@ -56,7 +57,7 @@ class AddedTokens {
     bool empty() const { return tokens_.empty(); }
 
    private:
-    /// The longest token that text[at...] begins with; its size, or 0.
+    /// The longest token at text[at]; returns its size, or 0.
     std::size_t longest(std::string_view text, std::size_t at, const Flags** flags) const;
 
     struct Hash {
@@ -64,7 +65,7 @@ class AddedTokens {
       std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
     };
     std::unordered_map<std::string, Flags, Hash, std::equal_to<>> tokens_;
-    std::array<std::vector<std::size_t>, 256> sizes_;  ///< by first byte, descending, distinct
+    std::array<std::vector<std::size_t>, 256> sizes_;  ///< token sizes by first byte, descending, distinct
     std::array<bool, 256> is_first_{};
   };
   Matcher first_, second_;

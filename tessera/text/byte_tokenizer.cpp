@@ -43,7 +43,7 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<std::int32_t> end_of_text() const override { return end_id; }
   bool is_special(std::int32_t id) const override { return id == end_id; }
 
-  /// A byte-level BPE without merges, which Hugging Face reads as the same thing (text that is valid UTF-8).
+  /// Saves a byte-level BPE without merges, which Hugging Face's library treats identically (for valid UTF-8).
   void save(const std::string& folder) const override {
     BpeFile file;
     for (int byte = 0; byte < 256; ++byte)

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The tokenizer that needs no file: ids 0-255 are the bytes, 256 is <|endoftext|>.
+/// A tokenizer that needs no file: ids 0-255 are the bytes, 256 is <|endoftext|>.
 
 #include <tessera/text/tokenizer.h>
 

@@ -30,18 +30,18 @@ constexpr const char* chatml_source =
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 constexpr std::array<const char*, 3> reasoning_names = {"reasoning_content", "thinking", "reasoning"};
-constexpr std::string_view continued_mark = "CONTINUE_FINAL_MESSAGE_TAG ";  // transformers' own: never in the result
+constexpr std::string_view continued_mark = "CONTINUE_FINAL_MESSAGE_TAG ";  // transformers' own; never in the result
 constexpr std::size_t most_messages = 100'000;
 constexpr std::array<const char*, 4> object_writers = {"tojson", "items", "dictsort", "dict"};
 
-/// What stands in for a turn's content, and in no conversation.
+/// Replaces a turn's content; does not occur in any conversation.
 constexpr std::string_view stand_in = "Tessera5tands1nF0rTh1sTurn";
 
 [[noreturn]] void fail_message(std::size_t index, const std::string& why) {
   throw InputError(concat("message ", index + 1, ": ", why));
 }
 
-/// A message as the template sees it.
+/// A message as seen by the template.
 jinja::Value plain_message(const tessera::Value& message) {
   const tessera::Value* reasoning = nullptr;
   for (const char* name : reasoning_names)
@@ -78,7 +78,7 @@ std::unordered_set<std::string> words_of(const std::string& text) {
   return words;
 }
 
-/// Whether the template's text writes JSON of a call's arguments without asking whether they are a text.
+/// Whether the template writes a call's arguments as JSON without checking whether they are a string.
 bool writes_arguments_as_json(const std::string& text) {
   if (text.find("tojson") == std::string::npos) return false;
   bool named = false, as_json = false;
@@ -87,18 +87,18 @@ bool writes_arguments_as_json(const std::string& text) {
     named = true;
     const std::string_view rest = std::string_view(text).substr(at + name.size());
     const std::string_view behind = rest.substr(std::min(rest.find_first_not_of("'\"]) \t\n"), rest.size()));
-    if (behind.starts_with("is ")) return false;  // it knows texts
+    if (behind.starts_with("is ")) return false;  // it handles strings
     as_json |= behind.starts_with("|") && jinja::strip_left(behind.substr(1)).starts_with("tojson");
   }
   return as_json || !named;
 }
 
-/// The last message with the mark behind its text. Returns that text.
+/// Appends the mark to the text of the last message. Returns that text.
 std::string add_mark(jinja::Values& messages) {
   jinja::Members members = messages.back().dict().members;
   const auto content = std::find_if(members.begin(), members.end(),
                                     [](const auto& member) { return member.first.string() == "content"; });
-  if (content == members.end()) throw InputError("the last message, which is to be continued, has no \"content\"");
+  if (content == members.end()) throw InputError("the last message, which should be continued, has no \"content\"");
   std::string text;
   if (content->second.is_string()) {
     text = content->second.string();
@@ -109,7 +109,7 @@ std::string add_mark(jinja::Values& messages) {
     const auto part = std::find_if(parts.rbegin(), parts.rend(), [](const jinja::Value& one) {
       return one.is_dict() && one.member("text") != nullptr && one.member("text")->is_string();
     });
-    if (part == parts.rend()) throw InputError("the last message, which is to be continued, has no text");
+    if (part == parts.rend()) throw InputError("the last message, which should be continued, has no text");
     jinja::Members inner = part->dict().members;
     for (auto& [name, value] : inner) {
       if (name.string() != "text") continue;
@@ -123,13 +123,13 @@ std::string add_mark(jinja::Values& messages) {
   return text;
 }
 
-/// The text up to where the mark stands.
+/// Truncates the text at the mark.
 void cut_at_mark(jinja::Rendered& rendered, const std::string& continued) {
   const std::string_view bare = jinja::strip_right(continued_mark);
   const std::string said(jinja::strip_left(jinja::strip_right(continued)));
   const std::size_t at = rendered.text.rfind(bare);
   if (at == std::string::npos || rendered.text.find(said) == std::string::npos)
-    throw InputError("the template does not write the last message as it is, so that it cannot be continued");
+    throw InputError("the template does not write the last message verbatim, so it cannot be continued");
   const bool keeps_blanks = std::string_view(rendered.text).substr(at).starts_with(continued_mark);
   rendered.text.resize(at);
   if (!keeps_blanks) rendered.text.resize(jinja::strip_right(rendered.text).size());
@@ -186,9 +186,9 @@ struct ChatTemplate::Given {
 };
 
 ChatTemplate::Given ChatTemplate::given(const tessera::Value& messages, const ChatOptions& options) const {
-  if (messages.items().empty()) throw InputError("a conversation without messages");
+  if (messages.items().empty()) throw InputError("the conversation has no messages");
   if (messages.items().size() > most_messages)
-    throw InputError(concat("a conversation of more than ", most_messages, " messages"));
+    throw InputError(concat("the conversation has more than ", most_messages, " messages"));
   Given given{{}, options};
   for (std::size_t i = 0; i < messages.items().size(); ++i) {
     const tessera::Value& message = messages.items()[i];
@@ -205,7 +205,7 @@ ChatTemplate::Given ChatTemplate::given(const tessera::Value& messages, const Ch
   }
   for (auto& [name, value] : given.options.variables) value = parted(value, tokens_.special);
   if (options.continue_final_message && options.add_generation_prompt)
-    throw InputError("a last message is to be continued and another one to be begun: ask for one of the two");
+    throw InputError("continue_final_message and add_generation_prompt exclude each other: set only one of them");
   return given;
 }
 
@@ -232,7 +232,7 @@ jinja::Rendered ChatTemplate::render(const tessera::Value& messages, const ChatO
   return rendered;
 }
 
-// What the assistant says.
+// The assistant's output.
 
 namespace {
 
@@ -245,7 +245,7 @@ jinja::Values first_of(const jinja::Values& messages, std::size_t count) {
   return {messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
-/// Text before and behind the stand-in.
+/// Text before and after the stand-in.
 struct Around {
   std::string before, behind;
 };
@@ -278,7 +278,7 @@ std::vector<Piece> pieces_of(const std::string& text, const std::vector<jinja::S
 
 }  // namespace
 
-/// Where a span ends when blanks behind its last special token are left out.
+/// The end of a span without blanks after its last special token.
 std::size_t ChatTemplate::without_blanks(const std::string& whole, jinja::Span span) const {
   const std::string_view said = std::string_view(whole).substr(span.begin, span.end - span.begin);
   const std::string_view bare = jinja::strip_right(said);
@@ -287,8 +287,8 @@ std::size_t ChatTemplate::without_blanks(const std::string& whole, jinja::Span s
   return ends_with_token ? span.begin + bare.size() : span.end;
 }
 
-/// How much of what follows a turn's content is the mark of its end: what also follows it where it is the last turn;
-/// else (some write another mark at the very end) a special token that stands there.
+/// The size of the end marker at the start of the text that follows a turn's content: either everything that also
+/// follows it if it is the last turn, or (some templates write another marker at the very end) a special token.
 std::optional<std::size_t> ChatTemplate::size_of_mark(std::string_view behind, std::string_view behind_last) const {
   if (behind.starts_with(behind_last)) return behind_last.size();
   std::size_t longest = 0;
@@ -305,12 +305,12 @@ jinja::Span ChatTemplate::span_of_turn(const jinja::Values& messages, std::size_
   const auto text_of = [&](const jinja::Values& some, const ChatOptions& how) {
     try {
       return render_unchecked(some, how).text;
-    } catch (const InputError& error) {  // a template may refuse a conversation that ends in the middle
-      fail_message(
-          turn, concat("to find what the assistant says here, parts of the conversation are rendered: ", error.what()));
+    } catch (const InputError& error) {  // a template may refuse an incomplete conversation
+      fail_message(turn,
+                   concat("rendering parts of the conversation to locate the assistant's text failed: ", error.what()));
     }
   };
-  // A conversation may begin with the assistant; few templates write one that has no messages at all.
+  // A conversation may begin with the assistant, but few templates can render an empty list of messages.
   const std::string prompt = turn == 0 ? "" : text_of(first_of(messages, turn), prompting);
   const std::string until = text_of(first_of(messages, turn + 1), plain);
   const bool begins = turn > 0 && whole.starts_with(prompt);
@@ -327,15 +327,15 @@ jinja::Span ChatTemplate::span_of_turn(const jinja::Values& messages, std::size_
   const auto mark = found ? size_of_mark(in_whole->behind, as_last->behind) : std::nullopt;
   if (!mark)
     fail_message(turn,
-                 "the template writes this turn of the assistant otherwise once others follow it, so that where it "
-                 "begins and ends is not known: put {% generation %} and {% endgeneration %} around what the "
-                 "assistant says in a copy of the template (--chat_template FILE), or end the conversation with this "
+                 "the template writes this turn of the assistant differently when others follow it, so its "
+                 "limits are unknown: put {% generation %} and {% endgeneration %} around the "
+                 "assistant's text in a copy of the template (--chat_template FILE), or end the conversation with this "
                  "turn, or score everything (--assistant_only_loss false)");
   const bool from_prompt = begins && in_whole->before.starts_with(prompt);
   return {from_prompt ? prompt.size() : in_whole->before.size(), whole.size() - in_whole->behind.size() + *mark};
 }
 
-/// What the assistant says in the turns from `first` on.
+/// The assistant's text in the turns from `first` on.
 std::vector<jinja::Span> ChatTemplate::spans_of_turns(const Given& given, const jinja::Rendered& whole,
                                                       std::size_t first) const {
   std::vector<jinja::Span> spans;
@@ -344,13 +344,13 @@ std::vector<jinja::Span> ChatTemplate::spans_of_turns(const Given& given, const 
     jinja::Span span = span_of_turn(given.messages, turn, whole.text, given.options);
     span.end = without_blanks(whole.text, span);
     if (!spans.empty() && span.begin < spans.back().end)
-      fail_message(turn, "the template writes this turn of the assistant into the one before it");
+      fail_message(turn, "the template writes this turn of the assistant inside the previous one");
     spans.push_back(span);
   }
   return spans;
 }
 
-/// Where the text of the first `prompt` messages ends, and with it what the assistant's answer begins with.
+/// The end of the text of the first `prompt` messages, including the beginning of the assistant's answer.
 std::size_t ChatTemplate::end_of_prompt(const Given& given, const std::string& whole, std::size_t prompt) const {
   for (const bool prompting : {true, false}) {
     ChatOptions options = given.options;
@@ -376,15 +376,15 @@ std::vector<Piece> ChatTemplate::completion_pieces(const tessera::Value& message
   if (scored == Completion::assistant && !marked) return pieces_of(whole.text, spans_of_turns(given, whole, prompt));
   if (scored == Completion::assistant && whole.generation_lost)
     throw InputError(
-        "the template marks what the assistant says within a macro or a captured block, so that its "
-        "place in the text is not known: move {% generation %} out of it");
+        "the template marks the assistant's text inside a macro or a captured block, so its "
+        "position in the text is unknown: move {% generation %} out of it");
   if (scored == Completion::assistant && prompt == 0) return pieces_of(whole.text, whole.generated);
   if (prompt >= given.messages.size()) throw InputError("no message completes the prompt");
   const std::size_t begin = end_of_prompt(given, whole.text, prompt);
   if (begin > whole.text.size())
     fail_message(prompt,
-                 "the template writes the prompt otherwise where messages follow it, so that where the completion "
-                 "begins is not known: let it begin with a message of the assistant");
+                 "the template writes the prompt differently when messages follow it, so the start of the completion "
+                 "is unknown: begin it with a message of the assistant");
   std::vector<jinja::Span> spans = {{begin, whole.text.size()}};
   if (scored == Completion::without_last_blanks) spans[0].end = without_blanks(whole.text, spans[0]);
   if (scored == Completion::assistant) {
@@ -398,7 +398,7 @@ std::vector<Piece> ChatTemplate::completion_pieces(const tessera::Value& message
 // Tokens.
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), line_feed_(tokenizer.encode("\n")) {
-  // Text behind a line feed has the tokens that it has anywhere but at the beginning.
+  // Text after a line feed has the same tokens as anywhere except at the start of a text.
   const std::vector<std::int32_t> alone = tokenizer.encode("x"), behind = tokenizer.encode("\nx");
   puts_blank_ = behind.size() > line_feed_.size() && std::equal(line_feed_.begin(), line_feed_.end(), behind.begin()) &&
                 !std::equal(alone.begin(), alone.end(), behind.begin() + static_cast<std::ptrdiff_t>(line_feed_.size()),

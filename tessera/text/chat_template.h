@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// Conversations as text, by the template that comes with a model: a program in Jinja (text/jinja/template.h) in
-/// chat_template.jinja or tokenizer_config.json. The text is what transformers' apply_chat_template makes.
+/// Formats conversations as text with the model's own template: a Jinja program (text/jinja/template.h) in
+/// chat_template.jinja or tokenizer_config.json. The text is the same as that of transformers' apply_chat_template.
 ///
-/// A tokenizer without a template that has both markers of ChatML as tokens gets ChatML
+/// If a tokenizer has no template but both markers of ChatML as tokens, ChatML is used
 /// (https://github.com/openai/openai-python/blob/v0.28.1/chatml.md):
 ///
 ///   <|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\nHi.<|im_end|>\n
@@ -24,14 +24,13 @@
 
 namespace tessera::text {
 
-/// What a conversation may have beside its messages.
+/// Inputs of a template besides the messages.
 struct ChatOptions {
-  bool add_generation_prompt = false;   ///< end with what the assistant's answer begins with
-  bool continue_final_message = false;  ///< end within the last message, whose text the model is to go on with
-  tessera::Value tools = {},
-                 documents = {};  ///< lists as the template expects them (JSON schemas of functions), or null
-  std::vector<std::pair<std::string, tessera::Value>> variables = {};  ///< others, as enable_thinking
-  std::time_t now = std::time(nullptr);                                ///< what strftime_now() tells
+  bool add_generation_prompt = false;         ///< end with the beginning of the assistant's answer
+  bool continue_final_message = false;        ///< end inside the last message, for the model to continue its text
+  tessera::Value tools = {}, documents = {};  ///< lists in the template's format (JSON schemas of functions), or null
+  std::vector<std::pair<std::string, tessera::Value>> variables = {};  ///< further variables, such as enable_thinking
+  std::time_t now = std::time(nullptr);                                ///< the time used by strftime_now()
 };
 
 /// Immutable: any number of threads may use one object at the same time.
@@ -39,61 +38,63 @@ class ChatTemplate {
  public:
   struct Source {
     std::string text;
-    std::string name;  ///< what errors call it: "DIR/chat_template.jinja"
+    std::string name;  ///< name used in errors: "DIR/chat_template.jinja"
   };
   struct Tokens {
     std::vector<std::pair<std::string, std::string>> named;  ///< "bos_token" and the like: variables of the template
-    std::vector<std::string> special;                        ///< text, where a message has them
+    std::vector<std::string> special;                        ///< special tokens, treated as text in messages
   };
 
-  /// for_tools: used where a conversation has tools. Throws InputError naming the place in the template.
+  /// for_tools: used for conversations with tools. Throws InputError naming the place in the template.
   ChatTemplate(const Source& source, const std::optional<Source>& for_tools, Tokens tokens);
 
-  /// ChatML: roles system, user and assistant. `special`: tokens beside its own marks.
+  /// ChatML: roles system, user and assistant. `special`: tokens besides its own markers.
   static ChatTemplate chatml(std::vector<std::string> special = {});
-  /// Whether this is chatml(): the tokenizer's own beginning and end of a text are then put around it.
+  /// Whether this is chatml(): the tokenizer's own prefix and suffix are then put around the text.
   bool is_chatml() const { return is_chatml_; }
-  /// What a conversation's text depends on beside the conversation: another template has another identity. One that
-  /// asks what day it is has another one every day.
+  /// Identifies everything besides the conversation that its text depends on: different templates have different
+  /// identities. The identity of a template that uses the current date changes every day.
   std::string identity(std::time_t now = std::time(nullptr)) const;
-  /// Whether the text depends on the day.
+  /// Whether the text depends on the current date.
   bool asks_for_the_day() const;
 
-  /// The text of a conversation and what `{% generation %}` blocks wrote of it. `messages`: a list of objects with
-  /// "role" and whatever the template reads ("content": a text or a list of parts; "tool_calls"; ...); members that
-  /// are null count as missing, and the names of reasoning (reasoning_content, thinking, reasoning) as one, as in
-  /// transformers. Special tokens that people wrote are marked (parted_tokens.h): ChatEncoder makes text of them.
-  /// Throws InputError naming the message, or the place in the template: not of this form, or refused by the template.
+  /// Renders a conversation, and records the parts written by `{% generation %}` blocks. `messages`: a list of objects
+  /// with "role" and any members that the template reads ("content": a text or a list of parts; "tool_calls"; ...).
+  /// Null members count as missing, and the names of reasoning (reasoning_content, thinking, reasoning) are aliases, as
+  /// in transformers. Special tokens written by people are marked (parted_tokens.h) so that ChatEncoder encodes them as
+  /// text. Throws InputError naming the message, or the place in the template, for malformed input and when the
+  /// template refuses it.
   jinja::Rendered render(const tessera::Value& messages, const ChatOptions& options = {}) const;
 
-  /// The same text in pieces; scored is what the assistant says and the mark of its end, neighbours differ in
-  /// `scored`. A template with `{% generation %}` says so itself. For others, a turn is what the text grows by from
-  /// the messages before it, with the generation prompt, to the messages up to it. Templates that write a turn
-  /// otherwise once others follow (Qwen3 leaves out its thoughts) are asked once more with another content in its
-  /// place: a turn then reaches from the end of the generation prompt to what follows in both (or to a special token
-  /// that follows). Where that does not give one answer InputError names the message and the remedy: no score is
-  /// guessed. Blanks behind the mark of the end, which the model never has to say, are not scored.
+  /// The same text in pieces; the assistant's messages and their end markers are scored, and adjacent pieces differ in
+  /// `scored`. A template with `{% generation %}` marks them itself. For others, the text of a turn is what is added
+  /// between rendering the messages before it, with the generation prompt, and rendering the messages up to it. Some
+  /// templates write a turn differently when others follow (Qwen3 omits its thoughts); for these the conversation is
+  /// rendered again with different content in place of the turn, which then extends from the end of the generation
+  /// prompt to the common rest of both texts (or to a special token that follows). If that is ambiguous, throws
+  /// InputError naming the message and the remedy: scores are never guessed. Blanks after the end marker, which the
+  /// model never generates, are not scored.
   std::vector<Piece> scored_pieces(const tessera::Value& messages, const ChatOptions& options = {}) const;
 
-  /// Which part of what completes a prompt is scored.
+  /// The scored part of a completion.
   enum class Completion { assistant, whole, without_last_blanks };
-  /// The same where the first `prompt` messages are a prompt and the rest completes it: nothing of the prompt, which
-  /// ends with what the template begins the assistant's answer with, is scored. Of the rest what scored_pieces() says;
-  /// all of it, as TRL does; or all but blanks behind its last special token.
+  /// The same if the first `prompt` messages are a prompt and the rest completes it. The prompt, including the
+  /// template's beginning of the assistant's answer, is not scored. Of the rest, the parts scored by scored_pieces()
+  /// are scored; or all of it, as in TRL; or all except blanks after its last special token.
   std::vector<Piece> completion_pieces(const tessera::Value& messages, std::size_t prompt, Completion scored,
                                        const ChatOptions& options = {}) const;
 
-  /// Whether the template's text has this word: a member of another name is not read, but where objects are written
-  /// whole (writes_objects()).
+  /// Whether the template's text contains this word. A member with another name is not read, unless whole objects are
+  /// written (writes_objects()).
   bool reads(const std::string& name) const { return words_.contains(name); }
   bool writes_objects() const;
-  /// Whether a call's arguments that are a text come out as a text within JSON, where an object is meant.
+  /// Whether a tool call's arguments given as text would be written as a JSON string instead of an object.
   bool quotes_arguments() const { return quotes_arguments_; }
-  /// A special token that people wrote; nullptr: none.
+  /// A special token written by people; nullptr: none.
   const std::string* special_token_in(const tessera::Value& value) const;
 
  private:
-  struct Given;  // a conversation as the template is given it
+  struct Given;  // the template's view of a conversation
   const jinja::Template& used(const ChatOptions& options) const;
   Given given(const tessera::Value& messages, const ChatOptions& options) const;
   std::vector<jinja::Span> spans_of_turns(const Given& given, const jinja::Rendered& whole, std::size_t first) const;
@@ -105,26 +106,27 @@ class ChatTemplate {
   std::size_t without_blanks(const std::string& whole, jinja::Span span) const;
 
   std::shared_ptr<const jinja::Template> default_, for_tools_;
-  std::string sources_;  // texts of both
+  std::string sources_;  // texts of both templates
   std::unordered_set<std::string> words_;
   bool quotes_arguments_ = false;
   Tokens tokens_;
   bool is_chatml_ = false;
 };
 
-/// `given` is the text of a template (it has "{{", "{%" or a line end), or names a file of one. Throws InputError for a
-/// file that is not there or too large.
+/// `given`: the text of a template (it has "{{", "{%" or a line end), or a file name. Throws InputError for a file that
+/// does not exist or is too large.
 ChatTemplate::Source read_chat_template(const std::string& given);
 
-/// The template of a tokenizer: `given` (read_chat_template) if that is not empty; else, where `place` (what
-/// load_tokenizer was given) is a folder or a tokenizer.json in one, what lies there: chat_template.jinja (and
+/// The template of a tokenizer: `given` (read_chat_template) if it is not empty; otherwise, if `place`
+/// (load_tokenizer's argument) is a folder or a tokenizer.json in one, the folder's template: chat_template.jinja (and
 /// additional_chat_templates/tool_use.jinja), or `chat_template` in tokenizer_config.json (a text, or a list with
-/// names: "default" and "tool_use" are used); else ChatML where the tokenizer knows its markers. Throws InputError
-/// naming the file, or saying what to do where there is no template.
+/// names, of which "default" and "tool_use" are used); otherwise ChatML if the tokenizer has its markers. Throws
+/// InputError naming the file or, if no template is found, the remedy.
 ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& place, const std::string& given = "");
 
-/// The ids of a conversation's pieces. A tokenizer that puts a blank before every text (SentencePiece) does so before
-/// the first piece only, as in the whole text. Special tokens that are marked as people's (parted_tokens.h) are text.
+/// Encodes the pieces of a conversation. A tokenizer that adds a blank before every text (SentencePiece) does so only
+/// before the first piece, as in the whole text. Special tokens marked as written by people (parted_tokens.h) are
+/// encoded as text.
 class ChatEncoder {
  public:
   explicit ChatEncoder(const Tokenizer& tokenizer);

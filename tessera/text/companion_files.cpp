@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char *template_file = "chat_template.jinja", *config_file = "tokenizer_config.json";
 
-using Files = std::map<std::string, std::string>;  // bytes by names in the folder
+using Files = std::map<std::string, std::string>;  // bytes by name in the folder
 
 class AccompaniedTokenizer final : public Tokenizer {
  public:
@@ -54,8 +54,8 @@ class AccompaniedTokenizer final : public Tokenizer {
   Files files_;
 };
 
-/// tokenizer_config.json with every template of the folder, as a list of names and templates, which says the same as
-/// the files of more_templates: no file of a checkpoint is in a folder of its own.
+/// tokenizer_config.json with every template of the folder as a list of names and templates, which replaces the files
+/// of more_templates: a checkpoint has no subfolders.
 std::optional<std::string> config_with_templates(const std::string& folder) {
   const std::string more = path_join(folder, more_templates), file = path_join(folder, config_file);
   const std::string usual = path_join(folder, template_file);
@@ -77,7 +77,7 @@ std::optional<std::string> config_with_templates(const std::string& folder) {
   return dump_json(config) + "\n";
 }
 
-/// Those of a tokenizer's folder which its own save() does not write, or writes otherwise.
+/// The files of a tokenizer's folder that its own save() does not write, or writes differently.
 Files files_around(const std::string& folder, bool with_templates) {
   Files files;
   const auto config = with_templates ? config_with_templates(folder) : std::nullopt;

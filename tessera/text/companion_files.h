@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A tokenizer together with the files that belong to it: where one is saved, the others are, so that a trained folder
-/// means to others what the one it came from did, and can be talked with.
+/// A tokenizer together with its companion files: saving the tokenizer also saves them, so that a trained folder works
+/// for other programs like the original one, and can be chatted with.
 
 #include <memory>
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace tessera::text {
 
-/// The same tokenizer, whose save() also writes, byte for byte, what is_tokenizer_file() names in the tokenizer's
-/// folder (`place`, or around it), as it is now. Templates of its more_templates become a list in
-/// tokenizer_config.json. `given`, the text of a template or a file of one, as load_chat_template takes it, is saved as
-/// chat_template.jinja in place of all of them. Where there is nothing of the kind the tokenizer itself is returned.
-/// Throws InputError where `given` names no file.
+/// Returns the same tokenizer, whose save() also writes, byte for byte and as they are on this call, the files of the
+/// tokenizer's folder (`place`, or its parent) that is_tokenizer_file() accepts. The templates in its more_templates
+/// become a list in tokenizer_config.json. `given`, the text of a template or its file as for load_chat_template, is
+/// saved as chat_template.jinja in place of all of them. If there are no such files, returns the tokenizer itself.
+/// Throws InputError if `given` does not name a file.
 std::shared_ptr<const Tokenizer> with_companion_files(std::shared_ptr<const Tokenizer> tokenizer,
                                                       const std::string& place, const std::string& given);
-/// The tokenizer itself, whose class tells its kind.
+/// The wrapped tokenizer, whose class identifies its kind.
 const Tokenizer& without_companion_files(const Tokenizer& tokenizer);
 
 }  // namespace tessera::text

@@ -39,7 +39,7 @@ constexpr std::array<Conversation, 10> conversations = {{
     {"v0_plain", Style::plain, "", "", "\n"},
 }};
 
-/// LLaVA's other names.
+/// LLaVA's other templates.
 constexpr std::array<std::string_view, 7> not_built = {"default",       "llama_2",        "mpt",     "llava_v0",
                                                        "chatml_direct", "mistral_direct", "v0_mmtag"};
 
@@ -51,7 +51,7 @@ std::string names() {
   return join(all);
 }
 
-/// What LLaVA looks for to tell the question from the answer.
+/// The text that LLaVA searches for to separate the question from the answer.
 std::string separator_of(const Conversation& conversation) {
   return conversation.style == Style::llama_2 ? concat(kInstruction, " ") : concat(" ", kAssistant, ": ");
 }
@@ -68,7 +68,8 @@ std::vector<Round> plain_rounds(const Conversation& conversation, const std::vec
                                 const std::string& where) {
   if (turns.size() != 2)
     throw InputError(concat(where, ": --version ", conversation.version,
-                            " is for an image and its caption, two turns; ", "this conversation has ", turns.size()));
+                            " is for an image and its caption, i.e. two turns; ", "this conversation has ",
+                            turns.size()));
   std::string images;
   const std::string& said = turns[0].text;
   for (std::size_t at = said.find(kImage); at != std::string::npos; at = said.find(kImage, at + kImage.size()))
@@ -87,8 +88,8 @@ const Conversation& conversation_of(std::string_view version) {
   if (found != conversations.end()) return *found;
   const bool theirs = std::find(not_built.begin(), not_built.end(), version) != not_built.end();
   throw InputError(concat("--version ", version,
-                          theirs ? ": this template of LLaVA's is not built" : ": is no template", "; there are ",
-                          names(), "; others are written with --chat_template from `messages`"));
+                          theirs ? ": this template of LLaVA is not supported" : ": unknown template",
+                          "; supported are ", names(), "; for others use --chat_template and `messages`"));
 }
 
 std::vector<Round> rounds_of(const Conversation& conversation, std::vector<Turn> turns, const std::string& where) {
@@ -97,7 +98,7 @@ std::vector<Round> rounds_of(const Conversation& conversation, std::vector<Turn>
   for (std::size_t i = 0; i < turns.size(); ++i)
     if (turns[i].assistant != (i % 2 == 1))
       throw InputError(concat(where, ": turn ", i + 1, " is the ", turns[i].assistant ? "assistant" : "user",
-                              "'s, too: human and gpt must alternate"));
+                              "'s again: human and gpt must alternate"));
   if (turns.empty() || turns.size() % 2 == 1 || says_nothing_clear(conversation, turns)) return {};
   std::vector<Round> rounds;
   for (std::size_t i = 0; i < turns.size(); i += 2) {

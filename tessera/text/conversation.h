@@ -1,8 +1,7 @@
 #pragma once
 /// \file
-/// Conversations as text by the templates that LLaVA's --version names (FastChat's conversation templates), without a
-/// program in Jinja: https://github.com/haotian-liu/LLaVA/blob/main/llava/conversation.py, and what train.py beside it
-/// scores of them.
+/// Formats conversations with the templates of LLaVA's --version (FastChat's conversation templates), without Jinja:
+/// https://github.com/haotian-liu/LLaVA/blob/main/llava/conversation.py; scored as in its train.py.
 ///
 ///   v1 (vicuna_v1)   SYSTEM USER: question ASSISTANT: answer</s>USER: ...
 ///   llava_llama_2    [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nquestion [/INST] answer </s><s>[INST] ...
@@ -17,31 +16,32 @@ namespace tessera::text {
 struct Conversation {
   enum class Style { two_separators, llama_2, plain };
   std::string_view version;     ///< its name
-  Style style;                  ///< what surrounds the turns
-  std::string_view system;      ///< what stands before the first question
-  std::string_view begin, end;  ///< llama_2: before each question but the first; all: behind an answer
-  bool marks_images = false;    ///< <Image> and </Image> around each image
+  Style style;                  ///< format of the turns
+  std::string_view system;      ///< text before the first question
+  std::string_view begin, end;  ///< llama_2: before each question but the first; all: after an answer
+  bool marks_images = false;    ///< puts <Image> and </Image> around each image
 };
 
-/// What one side says.
+/// One side's message.
 struct Turn {
   bool assistant = false;
   std::string text;
 };
 
-/// A question with all that stands before the answer, which is not scored, and the answer with its end, which is.
+/// A question with all text before the answer, which is not scored, and the answer with its end, which is scored.
 struct Round {
   std::string asked, answered;
 };
 
-/// By the name of --version. LLaVA's train.py leaves its template, vicuna_v1, where the version is v0 or v0.5. Throws
-/// InputError, with the names that there are, for others, and for those of LLaVA's whose scores are not built.
+/// Looks up a --version name. For v0 and v0.5 LLaVA's train.py keeps its default template, vicuna_v1. Throws
+/// InputError, listing the supported names, for unknown and unsupported ones.
 const Conversation& conversation_of(std::string_view version);
 
-/// Turns that alternate, the user's first (a first one of the assistant is left out, as by LLaVA); plain: two turns.
-/// Throws InputError, naming `where`, for others. An empty list: nothing can be scored - no answer, an empty text, or a
-/// text that has what separates turns, of which LLaVA ignores the whole conversation (its "tokenization mismatch").
-/// plain: what the question says is left out but for its images, "<image>" each.
+/// Splits alternating turns, the user's first (a first turn of the assistant is dropped, as in LLaVA), into rounds;
+/// plain: exactly two turns, of which the question is reduced to its images, one "<image>" each. Throws InputError,
+/// naming `where`, if turns do not alternate. Returns an empty list if the conversation cannot be scored: no answer, an
+/// empty text, or a text that contains the turn separator, for which LLaVA ignores the whole conversation (its
+/// "tokenization mismatch").
 std::vector<Round> rounds_of(const Conversation& conversation, std::vector<Turn> turns, const std::string& where);
 
 }  // namespace tessera::text

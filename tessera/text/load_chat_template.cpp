@@ -27,7 +27,7 @@ void add_special(std::vector<std::string>& special, const Value& token) {
   if (const auto text = token_text(&token)) special.push_back(*text);
 }
 
-/// Those that the files beside a template name.
+/// The tokens named by the files next to a template.
 ChatTemplate::Tokens read_tokens(const std::string& folder, const Value& config) {
   ChatTemplate::Tokens tokens;
   for (const char* name : token_names)
@@ -49,14 +49,14 @@ ChatTemplate::Tokens read_tokens(const std::string& folder, const Value& config)
   return tokens;
 }
 
-/// The tokenizer's own too, as far as it recognises them in a text. Blanks are ordinary text, whatever a file says.
+/// Adds the tokenizer's own special tokens that encode() recognises. Blanks are always ordinary text.
 void add_special(std::vector<std::string>& special, const Tokenizer& tokenizer) {
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (!tokenizer.is_special(id)) continue;
     const std::string token = tokenizer.decode(std::vector<std::int32_t>{id});
     if (tokenizer.encode(token) == std::vector<std::int32_t>{id}) special.push_back(token);
   }
-  if (has_chat_tokens(tokenizer))  // also where nothing says that they are special
+  if (has_chat_tokens(tokenizer))  // even if no file marks them as special
     for (const std::string_view mark : {chat_begin, chat_end}) special.emplace_back(mark);
   std::erase_if(special, [](const std::string& token) { return trim(token).empty(); });
   std::sort(special.begin(), special.end());
@@ -70,7 +70,7 @@ struct Sources {
 ChatTemplate::Source read_source(const std::string& path) {
   const std::uint64_t size = std::filesystem::file_size(path);
   if (size > largest_template)
-    throw InputError(concat(path, ": a chat template of ", format_bytes(size), ", must be at most ",
+    throw InputError(concat(path, ": the chat template has ", format_bytes(size), "; it must have at most ",
                             format_bytes(largest_template)));
   return {std::string(without_byte_order_mark(read_file(path))), path};
 }
@@ -101,7 +101,7 @@ Sources read_config(const Value& config, const std::string& name) {
   }
   if (!sources.usual && !names.empty())
     throw InputError(concat(given->where().str(), ": the tokenizer has the chat templates ", join(names),
-                            " but none that is called default: write the one to use into a file and give it as "
+                            " but none is called default: write the one to use into a file and pass it as "
                             "--chat_template"));
   return sources;
 }
@@ -116,7 +116,7 @@ bool is_text(const std::string& given) {
 ChatTemplate::Source read_chat_template(const std::string& given) {
   if (is_text(given)) return {given, "--chat_template"};
   if (!path_exists(given) || is_directory(given))
-    throw InputError(concat("--chat_template ", given, ": no such file, and no text of a template"));
+    throw InputError(concat("--chat_template ", given, ": neither an existing file nor the text of a template"));
   return read_source(given);
 }
 
@@ -127,7 +127,7 @@ ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& p
   const std::string config_path = path_join(folder, "tokenizer_config.json");
   const bool has_config = in_files && path_exists(config_path);
   const Value config = has_config ? read_json(config_path) : Value::make_object();
-  config.members();  // an object
+  config.members();  // throws unless it is an object
 
   Sources sources;
   if (!given.empty()) {
@@ -146,13 +146,14 @@ ChatTemplate load_chat_template(const Tokenizer& tokenizer, const std::string& p
     add_special(special, tokenizer);
     return ChatTemplate::chatml(std::move(special));
   }
-  throw InputError(concat("the tokenizer '", place,
-                          "' comes with no chat template (chat_template.jinja, or "
-                          "chat_template in tokenizer_config.json), and has no tokens ",
-                          chat_begin, " and ", chat_end,
-                          " for ChatML, so that conversations (field \"messages\") cannot be written: use the "
-                          "tokenizer of a chat model, give a template (--chat_template FILE), or give the data as "
-                          "\"prompt\" and \"completion\""));
+  throw InputError(
+      concat("the tokenizer '", place,
+             "' comes with no chat template (chat_template.jinja, or "
+             "chat_template in tokenizer_config.json), and has no tokens ",
+             chat_begin, " and ", chat_end,
+             " for ChatML, so that conversations (field \"messages\") cannot be written: use the "
+             "tokenizer of a chat model, specify a template (--chat_template FILE), or provide the data as "
+             "\"prompt\" and \"completion\""));
 }
 
 }  // namespace tessera::text

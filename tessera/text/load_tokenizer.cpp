@@ -16,11 +16,11 @@ namespace tessera::text {
 namespace {
 
 constexpr std::uint64_t most_bytes = 256u << 20;
-/// The files that a folder is looked through for, in this order.
+/// The files searched for in a folder, in this order.
 constexpr std::array<const char*, 5> file_names{"tokenizer.json", "tokenizer.model", "spiece.model",
                                                 "sentencepiece.bpe.model", "vocab.txt"};
 
-/// The file of a folder, or of vocab.json with merges.txt the former; "": there is none.
+/// The tokenizer file of a folder (for vocab.json with merges.txt, the former); "": none.
 std::string find_file(const std::string& folder) {
   for (const char* name : file_names)
     if (std::string path = path_join(folder, name); path_exists(path)) return path;
@@ -34,11 +34,11 @@ std::string find_file(const std::string& folder) {
 std::string file_of_folder(const std::string& folder) {
   if (std::string path = find_file(folder); !path.empty()) return path;
   throw InputError(concat("the folder '", folder,
-                          "' has no tokenizer: none of tokenizer.json, tokenizer.model, spiece.model, "
+                          "' has no tokenizer; expected one of tokenizer.json, tokenizer.model, spiece.model, "
                           "sentencepiece.bpe.model, vocab.txt, vocab.json with merges.txt, *.tiktoken"));
 }
 
-/// The tokenizer.json that the bytes of any of these files mean.
+/// The tokenizer.json equivalent to the bytes of any of these files.
 std::string json_of(std::string bytes, const std::string& path, const std::string& config_json,
                     const std::string& config_path) {
   if (path.ends_with(".txt")) return tokenizer_json_of_vocabulary(bytes, path, config_json, config_path);
@@ -55,7 +55,7 @@ std::string json_of(std::string bytes, const std::string& path, const std::strin
   const Value tree = looks_like_tiktoken(bytes)
                          ? tokenizer_json_of_tiktoken(bytes, config(), path)
                          : tokenizer_json_of(read_sentencepiece_model(bytes, path), config(), path);
-  log::info(path, " is read as the tokenizer.json that it means; models are saved with that");
+  log::info(path, " is converted to a tokenizer.json; models are saved with that");
   return dump_json(tree, -1);
 }
 
@@ -81,7 +81,7 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& name_or_path)
   if (!path_exists(path))
     throw InputError(
         concat("the tokenizer '", name_or_path,
-               "' does not exist: expected a folder with tokenizer.json or another tokenizer's files, such a "
+               "' does not exist: expected a folder with tokenizer.json or another tokenizer's files, one such "
                "file, or the word byte"));
   const std::string config_path =
       path_join(std::filesystem::path(path).parent_path().string(), "tokenizer_config.json");

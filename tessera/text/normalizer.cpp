@@ -44,7 +44,7 @@ std::string_view apply_step(PlainStep step, std::string_view text, std::string& 
   return text;
 }
 
-/// `next(from)` gives the next match at or behind `from` as [begin, end); begin = npos: there is none.
+/// Replaces matches; `next(from)` returns the next match at or after `from` as [begin, end); begin = npos: none.
 template <class Next>
 std::string_view replace_matches(std::string_view text, std::string& storage, std::string_view content,
                                  const Next& next) {
@@ -106,7 +106,7 @@ std::string_view apply_step(const CharsmapStep& step, std::string_view text, std
   return step.map->apply(text, storage);
 }
 
-/// Whether a step takes away what the text begins with.
+/// Whether a step removes the beginning of the text.
 bool removes_front(const NormalizerStep& step, std::string_view text, RegexScratch& scratch) {
   if (text.empty()) return false;
   const std::string_view front = text.substr(0, code_point_at(text, 0).size);
@@ -142,7 +142,7 @@ std::string_view Normalizer::apply(std::string_view text, std::string& storage, 
       storage.swap(other);
       text = storage;
       owned = true;
-    } else {  // unchanged, or only a part of it is left
+    } else {  // unchanged, or reduced to a part of it
       text = done;
     }
   }

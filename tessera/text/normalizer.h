@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What is done to text before it is cut into words: the `normalizer` of a tokenizer.json.
+/// Normalizes text before it is cut into words: the `normalizer` of a tokenizer.json.
 
 #include <tessera/text/bpe/regex_split.h>
 #include <tessera/text/unicode/charsmap.h>
@@ -13,8 +13,8 @@
 
 namespace tessera::text {
 
-/// Steps without settings. BertNormalizer is up to five of them: clean_text, space_chinese, nfd and remove_marks
-/// (strip_accents), lower_case.
+/// Steps without settings. A BertNormalizer consists of up to five of them: clean_text, space_chinese, nfd and
+/// remove_marks (strip_accents), lower_case.
 enum class PlainStep {
   nfc,
   nfd,
@@ -29,23 +29,23 @@ enum class PlainStep {
   byte_level  ///< bytes in the printable alphabet of bpe/byte_alphabet.h
 };
 
-/// Every match of a pattern becomes `content`.
+/// Replaces every match of a pattern by `content`.
 struct ReplaceStep {
   std::variant<std::shared_ptr<const RegexSplitter>, std::string> pattern;  ///< std::string: literally
   std::string content;
 };
 
-/// Put before a text that is not empty.
+/// Inserted before a non-empty text.
 struct PrependStep {
   std::string content;
 };
 
-/// White space is taken off the ends.
+/// Removes white space at the ends.
 struct StripStep {
   bool left = true, right = true;
 };
 
-/// Precompiled: SentencePiece's table of replacements.
+/// Precompiled: SentencePiece's replacement table.
 struct CharsmapStep {
   std::shared_ptr<const Charsmap> map;
 };
@@ -54,11 +54,11 @@ using NormalizerStep = std::variant<PlainStep, ReplaceStep, PrependStep, StripSt
 
 /// Immutable in use; thread-safe.
 struct Normalizer {
-  std::vector<NormalizerStep> steps;  ///< in order; none: text stays as it is
+  std::vector<NormalizerStep> steps;  ///< in order; empty: text is unchanged
 
-  /// Normalizes well-formed UTF-8: `text` itself or a view of `storage`, which is overwritten. `front_kept`, where
-  /// asked for: whether the result begins with what the text began with (or with something put before it), which
-  /// Metaspace's prepend_scheme "first" depends on.
+  /// Normalizes well-formed UTF-8; returns `text` itself or a view of `storage`, which is overwritten. `front_kept`, if
+  /// given, is set to whether the result begins with the beginning of the text (or with something inserted before it),
+  /// which Metaspace's prepend_scheme "first" depends on.
   std::string_view apply(std::string_view text, std::string& storage, bool* front_kept = nullptr) const;
 };
 

@@ -7,7 +7,7 @@
 namespace tessera::text {
 namespace {
 
-/// Bytes of the character that begins here.
+/// Bytes of the first character of `text`.
 std::size_t character(std::string_view text) {
   std::size_t size = 1;
   while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
@@ -16,7 +16,7 @@ std::size_t character(std::string_view text) {
 
 bool can_be_parted(std::string_view token) { return !token.empty() && character(token) < token.size(); }
 
-/// Which bytes one of the tokens, or the mark, begins with.
+/// The first bytes of all tokens and of the mark.
 std::array<bool, 256> beginnings(const std::vector<std::string>& tokens) {
   std::array<bool, 256> begins{};
   for (const std::string& token : tokens)
@@ -117,7 +117,7 @@ std::vector<std::string> between_partings(std::string_view text) {
     text.remove_prefix(at);
     if (text.empty()) break;
     text.remove_prefix(parting.size());
-    if (text.starts_with(parting)) {  // two: the character itself
+    if (text.starts_with(parting)) {  // doubled: the character itself
       parts.back() += parting;
       text.remove_prefix(parting.size());
     } else {

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Special tokens that people have written into a message. As tokens they would begin or end turns that nobody took;
-/// so they are encoded as the text that they are. A template mixes what people say with its own tokens; a character
-/// that is none, U+FDD0 behind the first character of such a token, tells them apart until the text is encoded.
+/// Special tokens that people wrote in a message. Encoded as tokens they would forge turns, so they are encoded as
+/// plain text. To distinguish them from the template's own tokens until encoding, a noncharacter, U+FDD0, is inserted
+/// after the first character of each.
 
 #include <optional>
 #include <string>
@@ -13,16 +13,16 @@
 
 namespace tessera::text {
 
-inline constexpr std::string_view parting = "\xEF\xB7\x90";  ///< U+FDD0; one in people's text is written twice
+inline constexpr std::string_view parting = "\xEF\xB7\x90";  ///< U+FDD0; doubled where people's text contains it
 
-/// The first of `tokens` in the texts of a value, its names included; nullptr: none. Tokens of one character are
-/// passed over: they cannot be parted.
+/// The first of `tokens` that occurs in the texts of a value, including member names; nullptr: none. Single-character
+/// tokens are ignored: they cannot be split.
 const std::string* find_token(const Value& value, const std::vector<std::string>& tokens);
 
-/// The value with every such token, and every U+FDD0, marked. Places are kept.
+/// The value with every such token, and every U+FDD0, marked. Source positions are kept.
 Value parted(const Value& value, const std::vector<std::string>& tokens);
 
-/// The text between the marks, in order: to be encoded one by one.
+/// The texts between the marks, in order, to be encoded separately.
 std::vector<std::string> between_partings(std::string_view text);
 
 }  // namespace tessera::text

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// How text becomes the words of byte-level BPE: any number of Split and Digits steps and then ByteLevel. (Any other
-/// `pre_tokenizer` of a tokenizer.json: pipeline/word_cutter.h.) Every step cuts the pieces that the step before it
-/// made; pieces are handed on one by one, none is stored.
+/// Cuts text into the words of byte-level BPE: any number of Split and Digits steps, then ByteLevel. (For any other
+/// `pre_tokenizer` of a tokenizer.json see pipeline/word_cutter.h.) Every step cuts the pieces of the previous step;
+/// pieces are passed on one by one, without storing them.
 
 #include <tessera/text/bpe/gpt2_split.h>
 #include <tessera/text/split_step.h>

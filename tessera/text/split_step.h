@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One step of cutting text where a pattern matches: the Split, Digits, Punctuation, ... of a tokenizer.json.
+/// One step that cuts text at matches of a pattern: Split, Digits, Punctuation, ... of a tokenizer.json.
 
 #include <tessera/text/bpe/regex_split.h>
 #include <tessera/text/unicode/code_set.h>
@@ -14,28 +14,28 @@
 
 namespace tessera::text {
 
-/// What becomes of the matches of a pattern, and of what lies between them (Hugging Face's SplitDelimiterBehavior).
+/// What happens to the matches of a pattern and the text between them (Hugging Face's SplitDelimiterBehavior).
 enum class SplitBehavior {
-  isolated,              ///< each match and each piece between is a piece
-  removed,               ///< matches vanish
-  contiguous,            ///< neighbouring matches are one piece
-  merged_with_previous,  ///< a match joins the piece before it, unless that ends with a match
-  merged_with_next       ///< a match joins the piece after it, unless that is a match
+  isolated,              ///< each match and each stretch between matches is a piece
+  removed,               ///< matches are dropped
+  contiguous,            ///< adjacent matches form one piece
+  merged_with_previous,  ///< a match is appended to the preceding piece, unless that ends with a match
+  merged_with_next       ///< a match is prepended to the following piece, unless that is a match
 };
 
-/// The numbers that Digits cuts out: char::is_numeric of Rust's library.
+/// Matches the numbers that Digits cuts out: char::is_numeric of Rust's library.
 struct DigitsPattern {};
 
-/// Every code point for which it is true is a match by itself.
+/// A code point for which this is true is a match by itself.
 using CodePredicate = bool (*)(std::uint32_t code_point);
 
 struct SplitStep {
   std::variant<RegexSplitter, std::string, DigitsPattern, CodePredicate> pattern;  ///< std::string: literally
   SplitBehavior behavior = SplitBehavior::isolated;
-  bool invert = false;  ///< what lies between matches counts as match, and the other way round
+  bool invert = false;  ///< swaps the roles of matches and the text between them
 };
 
-/// Groups the stream of matches and pieces between them as a SplitBehavior says. They cover a text in order.
+/// Groups a stream of matches and the pieces between them by a SplitBehavior. Together they cover a text in order.
 template <class Emit>
 class SplitJoiner {
  public:

@@ -8,7 +8,7 @@
 namespace tessera::text {
 namespace {
 
-/// Ids count from 0 with few holes. Far above any real vocabulary; bounds what a small bad file can allocate.
+/// Ids count from 0 with few gaps. Far above any real vocabulary; limits the allocations for a small malformed file.
 std::int64_t most_ids(std::size_t tokens) {
   return std::min(std::int64_t{1} << 22, static_cast<std::int64_t>(tokens) * 16 + (1 << 16));
 }
@@ -23,7 +23,8 @@ const Value& member_or_null(const Value& object, std::string_view key) {
   return value != nullptr ? *value : null;
 }
 
-/// tokenizers' own encode() applies them; transformers' tokenizers switch both off unless asked, as training wants it.
+/// tokenizers' own encode() applies them; transformers' tokenizers disable both by default, which is what training
+/// needs.
 void note_what_is_not_applied(const Value& root) {
   for (const char* key : {"truncation", "padding"}) {
     if (const Value* value = root.find(key); is_set(value))
@@ -46,7 +47,7 @@ TokenTable::TokenTable(const Value& root) : root_(root) {
 void TokenTable::place(std::int64_t id, std::string content, const Value& at) {
   if (id < 0 || id >= most_ids_)
     throw InputError(concat(at.where().str(), ": token id ", id, " is outside [0, ", most_ids_,
-                            "), which is ample for so many tokens"));
+                            "), a generous range for this many tokens"));
   const auto i = static_cast<std::size_t>(id);
   if (i >= contents.size()) {
     contents.resize(i + 1);
@@ -82,7 +83,7 @@ std::vector<AddedToken> TokenTable::read_added_tokens() {
   for (const Value& value : list->items()) {
     AddedToken token;
     token.content = value.at("content").as_string();
-    if (token.content.empty()) throw InputError(concat(value.where().str(), ": an added token without content"));
+    if (token.content.empty()) throw InputError(concat(value.where().str(), ": an added token has no content"));
     check_added_id(token.content, value.at("id"));
     place(value.at("id").as_int(), token.content, value.at("id"));
     token.id = static_cast<std::int32_t>(value.at("id").as_int());
@@ -96,7 +97,7 @@ std::vector<AddedToken> TokenTable::read_added_tokens() {
   return added;
 }
 
-/// An id that Hugging Face would not give this token, or that another token has, would change ids silently.
+/// Refuses an id that Hugging Face would not give this token, or that another token has: ids would change silently.
 void TokenTable::check_added_id(const std::string& content, const Value& id) const {
   const auto fail = [&](const std::string& why) {
     throw InputError(

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The tokens of a tokenizer.json by spelling and by id while it is read: what every kind of model checks alike.
+/// The tokens of a tokenizer.json by spelling and by id while it is parsed: checks common to all kinds of models.
 
 #include <tessera/base/value.h>
 #include <tessera/text/added_tokens.h>
@@ -16,26 +16,26 @@ namespace tessera::text {
 bool is_set(const Value* value);  ///< present and not null
 const Value& member_or_null(const Value& object, std::string_view key);
 
-/// `truncation` and `padding` are not applied, which is logged.
+/// Logs that `truncation` and `padding` are not applied.
 void note_what_is_not_applied(const Value& root);
 
-/// A token's content where a file gives a text or an object with `content`.
+/// The content of a token given as a text or as an object with `content`.
 const std::string& token_content(const Value& value);
 
 class TokenTable {
  public:
-  /// For the vocabulary and the added tokens of this file. Ids beyond what so many tokens can need are refused, so that
-  /// a small bad file cannot allocate much.
+  /// For the vocabulary and the added tokens of this file. Ids far beyond its number of tokens are refused, so that a
+  /// small malformed file cannot cause large allocations.
   explicit TokenTable(const Value& root);
 
-  /// A token of the vocabulary, spelt so; `content` is what it decodes to. Throws InputError for an id that is out of
-  /// range or taken.
+  /// Adds a token of the vocabulary; `content` is the text that it decodes to. Throws InputError for an id that is out
+  /// of range or taken.
   void add(const std::string& spelling, std::string content, const Value& id);
-  /// The next token of a vocabulary whose ids are its positions; `at`: where it stands. Of equal spellings the last
-  /// one has the spelling's id.
+  /// Adds the next token of a vocabulary whose ids are its positions; `at`: its place in the file. Of equal spellings
+  /// the last one keeps the spelling's id.
   void add_next(const std::string& spelling, const Value& at);
-  /// The file's `added_tokens` (none: empty), which join the table. Throws InputError where an id contradicts the
-  /// vocabulary: ids would change silently.
+  /// Reads the file's `added_tokens` (none: empty) and adds them to the table. Throws InputError if an id contradicts
+  /// the vocabulary, because ids would change silently.
   std::vector<AddedToken> read_added_tokens();
 
   /// The id of a spelling of the vocabulary (not of added tokens).
@@ -43,7 +43,7 @@ class TokenTable {
   std::int64_t size() const { return static_cast<std::int64_t>(exists.size()); }  ///< largest id + 1
 
   std::vector<std::string> contents;  ///< by id
-  std::vector<bool> exists;           ///< by id: there may be holes
+  std::vector<bool> exists;           ///< by id: there may be gaps
 
  private:
   void place(std::int64_t id, std::string content, const Value& at);

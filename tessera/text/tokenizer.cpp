@@ -22,7 +22,7 @@ Encoding Tokenizer::encode_text(std::string_view utf8, std::int64_t most_ids) co
 Encoding Tokenizer::encode_pair(std::string_view /*first*/, std::string_view /*second*/,
                                 std::int64_t /*most_ids*/) const {
   throw InputError(
-      "encode_pair: this tokenizer has no template for two texts; take the WordPiece tokenizer of a BERT folder, or "
+      "encode_pair: this tokenizer has no template for two texts; use the WordPiece tokenizer of a BERT folder, or "
       "join "
       "the texts yourself and call encode()");
 }

@@ -35,7 +35,7 @@ std::shared_ptr<const Charsmap> read_charsmap(const Value& value) {
 }
 
 void add_normalizer(const Value& value, Normalizer& normalizer) {
-  constexpr std::size_t most_steps = 64;  // bounds what a bad file can cost
+  constexpr std::size_t most_steps = 64;  // limits the cost of a malformed file
   static const std::array<std::pair<const char*, PlainStep>, 8> plain{{{"NFC", PlainStep::nfc},
                                                                        {"NFD", PlainStep::nfd},
                                                                        {"NFKC", PlainStep::nfkc},
@@ -50,7 +50,7 @@ void add_normalizer(const Value& value, Normalizer& normalizer) {
     return;
   }
   if (normalizer.steps.size() >= most_steps)
-    throw InputError(concat(value.where().str(), ": more than ", most_steps, " steps of normalization"));
+    throw InputError(concat(value.where().str(), ": more than ", most_steps, " normalization steps"));
   for (const auto& [name, step] : plain)
     if (type == name) return void(normalizer.steps.emplace_back(step));
   if (type == "BertNormalizer")
@@ -68,7 +68,7 @@ void add_normalizer(const Value& value, Normalizer& normalizer) {
     refuse_component(value, "normalizer", supported_normalizers);
 }
 
-/// The types of a component's steps, Sequences taken apart.
+/// Collects the types of a component's steps, with Sequences expanded.
 void flatten(const Value& value, const char* steps, std::vector<std::string>& types) {
   if (value.is_null()) return;
   if (type_of(value) != "Sequence") return types.push_back(type_of(value));
@@ -176,7 +176,7 @@ class PostProcessorReader {
         piece.type = type_of_piece(*sequence);
         if ((name != "A" && name != "B") || found.find(piece.text) != std::string::npos || (texts == 1 && name == "B"))
           throw InputError(concat(item.where().str(), ": the template for ", texts == 1 ? "one text" : "two texts",
-                                  " must hold Sequence A", texts == 1 ? "" : " and Sequence B", " once"));
+                                  " must contain Sequence A", texts == 1 ? "" : " and Sequence B", " once"));
         found += piece.text;
         continue;
       }

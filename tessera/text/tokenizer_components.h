@@ -15,36 +15,36 @@
 
 namespace tessera::text {
 
-/// Every normalizer of Hugging Face `tokenizers` (docs/tokenizers.md); null.
+/// Supports every normalizer of Hugging Face `tokenizers` (docs/tokenizers.md), and null.
 Normalizer read_normalizer(const Value& value);
 
-/// The members of a Replace, of normalizers and of decoders.
+/// Reads the members of a Replace, for normalizers and decoders.
 ReplaceStep read_replace(const Value& value);
 
-/// A Split, Digits or Punctuation, ... behavior.
+/// Reads the behavior of a Split, Digits, Punctuation, ...
 SplitBehavior read_behavior(const Value& value);
 SplitStep read_split(const Value& value);
 SplitStep read_digits(const Value& value);
 
-/// The one character that a text must hold.
+/// Returns a text that must be exactly one character.
 const std::string& read_character(const Value& value);
 
 /// Whether a pre_tokenizer is ByteLevel, or a Sequence of Splits and Digits (nested Sequences too) that ends with
-/// ByteLevel: what read_pre_tokenizer() takes. (All of them: pipeline/pipeline_json.h.)
+/// ByteLevel, i.e. read_pre_tokenizer() supports it. (For all others see pipeline/pipeline_json.h.)
 bool is_byte_level_pre_tokenizer(const Value& value);
 PreTokenizer read_pre_tokenizer(const Value& value);
 
-/// TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel (does nothing to ids),
-/// Sequences with at most one of the first three; null. `vocab_size`: ids must be below.
+/// Supports TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel (which does not change ids), Sequences
+/// with at most one of the first three, and null. `vocab_size`: ids must be below it.
 PostProcessor read_post_processor(const Value& value, std::int64_t vocab_size);
 
-/// Whether a decoder is ByteLevel, Fuse, a Sequence of them, or null: what byte-level BPE's decode() does.
+/// Whether a decoder is ByteLevel, Fuse, a Sequence of them, or null, i.e. what byte-level BPE's decode() implements.
 bool is_byte_level_decoder(const Value& value);
 
-/// Refuses `value`, a component of a kind ("normalizer") that is not among `supported` ("NFC, NFD").
+/// Throws for `value`, a component of a kind ("normalizer") that is not among `supported` ("NFC, NFD").
 [[noreturn]] void refuse_component(const Value& value, const std::string& kind, const std::string& supported);
 
-/// Boolean member with a default (missing or null).
+/// Reads a boolean member with a default (if missing or null).
 bool read_flag(const Value& object, std::string_view key, bool by_default);
 
 }  // namespace tessera::text

@@ -16,7 +16,7 @@
 namespace tessera::text {
 namespace {
 
-/// Whether the faster tokenizer of byte-level BPE reads this file.
+/// Whether the faster byte-level BPE tokenizer supports this file.
 bool is_byte_level_bpe(const Value& root) {
   const Value& model = root.at("model");
   if (model_type(model) != "BPE") return false;
@@ -60,8 +60,8 @@ class Reader {
   }
 
  private:
-  /// What becomes of bytes that the vocabulary lacks. As Hugging Face does: unk_token if there is one, else nothing,
-  /// which gets a warning.
+  /// The replacement for bytes missing from the vocabulary. As in Hugging Face, unk_token if there is one; otherwise
+  /// they are dropped, with a warning.
   BpeModel::Unknown read_unknown(const Value& model) const {
     const auto missing = std::count(byte_ids_.begin(), byte_ids_.end(), BpeModel::no_token);
     if (missing == 0) return {};
@@ -73,14 +73,14 @@ class Reader {
       return {*known, read_flag(model, "fuse_unk", false)};
     }
     log::warning(model.at("vocab").where().str(), ": the vocabulary lacks ", missing,
-                 " of the 256 bytes: they vanish from texts");
+                 " of the 256 bytes: they are dropped from texts");
     return {};
   }
 
   void read_vocabulary(const Value& vocabulary, BpeParts& parts) {
     const ByteAlphabet& alphabet = ByteAlphabet::get();
     for (const auto& [spelling, id] : vocabulary.members()) {
-      // a spelling outside the alphabet can only be an added token: it stands for itself
+      // a spelling outside the alphabet can only be an added token, taken literally
       const auto bytes = alphabet.bytes(spelling);
       table_.add(spelling, bytes.value_or(spelling), id);
       (bytes ? parts.ids_of_bytes : parts.other_ids)
@@ -113,7 +113,7 @@ class Reader {
   std::array<std::int32_t, 256> byte_ids_{};
 };
 
-/// The eos_token of tokenizer_config.json; warns of tokens there that tokenizer.json does not have.
+/// Returns the id of tokenizer_config.json's eos_token; warns of tokens there that tokenizer.json does not have.
 template <class IdOf>
 std::optional<std::int32_t> read_config(const std::string& json, const std::string& tokenizer_path, const IdOf& id_of) {
   const std::filesystem::path beside = std::filesystem::path(tokenizer_path).parent_path() / "tokenizer_config.json";
@@ -130,13 +130,13 @@ std::optional<std::int32_t> read_config(const std::string& json, const std::stri
       const std::string& content = token.at("content").as_string();
       if (const auto known = id_of(content); !known || std::to_string(*known) != id)
         log::warning(token.where().str(), ": added_tokens_decoder has \"", content, "\" with id ", id,
-                     ", tokenizer.json does not: it is not used");
+                     ", but tokenizer.json does not: it is not used");
     }
   }
   return end_of_turn;
 }
 
-/// A content's id among added tokens, then in the vocabulary.
+/// Looks up a content among the added tokens, then in the vocabularies.
 auto lookup(const std::vector<AddedToken>& added,
             std::vector<const std::unordered_map<std::string, std::int32_t>*> vocabularies) {
   return [&added, vocabularies = std::move(vocabularies)](const std::string& content) -> std::optional<std::int32_t> {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// tokenizer.json of Hugging Face `tokenizers` (version "1.0"): reading it, and writing byte-level BPE.
+/// tokenizer.json of Hugging Face `tokenizers` (version "1.0"): parsing it, and writing byte-level BPE.
 
 #include <tessera/base/value.h>
 #include <tessera/text/added_tokens.h>
@@ -14,17 +14,17 @@
 
 namespace tessera::text {
 
-/// What a tokenizer.json of GPT-2's kind says. Spellings are in the byte alphabet.
+/// The contents of a GPT-2-like tokenizer.json. Tokens are spelt in the byte alphabet.
 struct BpeFile {
-  std::vector<std::pair<std::string, std::int32_t>> vocabulary;  ///< in order of id
+  std::vector<std::pair<std::string, std::int32_t>> vocabulary;  ///< ordered by id
   std::vector<std::pair<std::string, std::string>> merges;       ///< by rank
   std::vector<std::pair<std::string, std::int32_t>> specials;    ///< added special tokens
 };
 
-/// The file as Hugging Face writes it (ByteLevel pre-tokenizer and decoder, no prefix space).
+/// The file in Hugging Face's format (ByteLevel pre-tokenizer and decoder, no prefix space).
 std::string tokenizer_json(const BpeFile& file);
 
-/// What two byte-level BPE files may differ in. A null Value is a null in the file.
+/// The variable parts of a byte-level BPE file. A null Value becomes null in the file.
 struct BpeDocument {
   std::vector<Value> added_tokens;
   Value normalizer, pre_tokenizer, post_processor, decoder;
@@ -33,16 +33,16 @@ struct BpeDocument {
   std::vector<Value> merges;              ///< [left, right]
 };
 
-/// The whole document, in Hugging Face's order of keys.
+/// The whole document, with keys in Hugging Face's order.
 Value tokenizer_document(BpeDocument parts);
 
 /// Writes tokenizer.json (these bytes) and tokenizer_config.json into an existing folder.
 void write_tokenizer_files(const std::string& folder, std::string_view tokenizer_json, std::string_view end_of_text);
 
-/// A tokenizer from the text of a tokenizer.json; `path` names it in messages. What is not supported (components that
-/// Hugging Face's library does not have either, BPE dropout, some regular expressions) throws InputError with
-/// file:line:column, the component and those that are. `truncation` and `padding` are not applied, which is logged.
-/// `config_json`: the tokenizer_config.json beside it, which save() writes again; empty: save() makes one.
+/// Creates a tokenizer from the text of a tokenizer.json; `path` names it in messages. Unsupported contents (components
+/// that Hugging Face's library does not have either, BPE dropout, some regular expressions) throw InputError with
+/// file:line:column, the component and the supported ones. `truncation` and `padding` are not applied, which is logged.
+/// `config_json`: the tokenizer_config.json next to it, which save() writes again; empty: save() creates one.
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string text, const std::string& path,
                                                       std::string config_json = "");
 

@@ -35,7 +35,7 @@ TEST(JsonLenient, CommentsAndCommas) {
 TEST(JsonLenient, WordsOfPythonAreNamed) {
   for (const char* word : {"True", "False", "None", "NaN"})
     EXPECT_EQ(problem(concat("{\"a\": {\"b\": ", word, "}}")),
-              concat("a.hjson:1:13: ", word, " is Python's; JSON has numbers, true, false and null"));
+              concat("a.hjson:1:13: ", word, " is Python syntax; JSON accepts numbers, true, false and null"));
 }
 
 TEST(JsonLenient, WithoutQuotes) {
@@ -87,11 +87,11 @@ TEST(JsonLenient, Refused) {
   EXPECT_EQ(problem("{a b: 1}"), "a.hjson:1:4: expected ':' after the key \"a\", found 'b'");
   EXPECT_EQ(problem("{a: }"), "a.hjson:1:5: expected a value, found '}'");
   EXPECT_EQ(problem("{a: 1"),
-            "a.hjson:1:1: an object that begins here never ends (text without quotes goes on to the end of its line)");
+            "a.hjson:1:1: an object that begins here never ends (unquoted text extends to the end of its line)");
   EXPECT_EQ(problem("{a: 1, b: {c: cpu }}"),
-            "a.hjson:1:11: an object that begins here never ends (text without quotes goes on to the end of its line)");
+            "a.hjson:1:11: an object that begins here never ends (unquoted text extends to the end of its line)");
   EXPECT_EQ(problem("a: [1,"),
-            "a.hjson:1:4: an array that begins here never ends (text without quotes goes on to the end of its line)");
+            "a.hjson:1:4: an array that begins here never ends (unquoted text extends to the end of its line)");
   EXPECT_EQ(problem("{,}"), "a.hjson:1:2: expected a key, found ','");
   EXPECT_EQ(problem("{a: 1,, b: 2}"), "a.hjson:1:7: expected a key, found ','");
   EXPECT_EQ(problem(""), "a.hjson:1:1: expected a value, found the end of the file");

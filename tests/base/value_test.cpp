@@ -167,7 +167,7 @@ TEST(Yaml, IsStrict) {
   EXPECT_NE(yaml_error("a: [1, 2\n").find("x.yaml:"), std::string::npos);
   EXPECT_EQ(
       yaml_error("a: 1\nb: 'x\nc: 2\nd: '\n"),
-      "x.yaml:2:4: this quote ' is not closed in its line, so the lines after it become part of the text; close it");
+      "x.yaml:2:4: this quote ' is not closed on its line, so the lines after it become part of the text; close it");
   EXPECT_NE(yaml_error("a: \"x\n  long_key: 2\nd: \"\n").find("x.yaml:1:4: this quote \""), std::string::npos);
   EXPECT_NE(yaml_error("a: 'x\nb: 2\n"), "");
   EXPECT_EQ(parse_yaml("a: 'two\n  lines'\n", "x.yaml").at("a").as_string(), "two lines");

@@ -91,7 +91,7 @@ TEST_F(HfFolderTest, ShardsAreReadThroughTheirIndex) {
 TEST_F(HfFolderTest, IndexAndShardsMustBelongTogether) {
   write_shard("s.safetensors", {{"a", at::ones({1})}});
   write_index(R"({"a": "s.safetensors", "b": "s.safetensors"})");
-  expect_complaint("1 tensor is not in the shard that the index names");
+  expect_complaint("1 tensor is not in the shard named by the index");
   expect_complaint("'b' (s.safetensors)");
   write_index(R"({"a": "absent.safetensors"})");
   expect_complaint("absent.safetensors");
@@ -109,7 +109,7 @@ TEST_F(HfFolderTest, AnIndexMayNotLeaveTheFolder) {
 }
 
 TEST_F(HfFolderTest, FoldersWithoutWeights) {
-  expect_complaint("holds neither model.safetensors nor model.safetensors.index.json");
+  expect_complaint("contains neither model.safetensors nor model.safetensors.index.json");
   write_file_atomically(file("pytorch_model.bin"), "x");
   expect_complaint("is a pickle, which is never read");
   EXPECT_THROW(read_hf_weights(file("absent")), InputError);

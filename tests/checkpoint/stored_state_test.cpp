@@ -203,7 +203,7 @@ TEST_F(SpoiltState, AMissingFileIsNamed) {
 
 TEST_F(SpoiltState, AMissingTensorIsNamed) {
   replace(1, {tensor_source("exp_avg.other", at::randn({20}))});
-  expect({"optimizer-1.safetensors", "exp_avg.a", "is not in it"});
+  expect({"optimizer-1.safetensors", "exp_avg.a", "is missing"});
 }
 
 TEST_F(SpoiltState, AnotherTypeIsNamed) {

@@ -179,13 +179,13 @@ TEST(Columns, TheNoteSaysWhatIsRead) {
 
 TEST(Columns, Complaints) {
   EXPECT_EQ(complaint(R"({"prompt": "x", "completion": "y", "messages": []})"),
-            "a.jsonl:1:1: its columns say several things: prompt and completion and also messages; choose with "
+            "a.jsonl:1:1: its columns match several forms: prompt and completion and messages; choose with "
             "--dataset_text_field NAME or --column_map, such as messages=messages");
   EXPECT_EQ(
       complaint(R"({"question": "x", "answer": "y"})"),
-      "a.jsonl:1:1: the columns are question, answer: none is known by its name; known are text; prompt and "
+      "a.jsonl:1:1: the columns are question, answer: no column name is known; known are text; prompt and "
       "completion; messages; conversations (ShareGPT); instruction, input and output (Alpaca); input_ids and labels; "
-      "say which is which: --column_map prompt=question,completion=answer");
+      "specify which is which: --column_map prompt=question,completion=answer");
   EXPECT_NE(complaint(R"({"body": "x", "n": 1})").find("if this is the text: --dataset_text_field body"),
             std::string::npos);
   EXPECT_NE(complaint(R"({"ids": [1, 2]})").find("--column_map input_ids=ids"), std::string::npos);
@@ -195,7 +195,7 @@ TEST(Columns, Complaints) {
             std::string::npos);
   EXPECT_EQ(complaint(R"({"a": 1})", {"b", {}}), "a.jsonl:1:1: has no column \"b\" (for text); it has a");
   EXPECT_EQ(complaint(R"({"a": 1})", {"a", {{"text", "a"}}}),
-            "--dataset_text_field and --column_map both say what the columns mean: keep one of them");
+            "--dataset_text_field and --column_map both specify what the columns mean: keep one of them");
   EXPECT_EQ(complaint(R"({"a": 1, "b": 2})", mapped("text=a,system=b")),
             "--column_map: system does not belong to text");
 }
@@ -210,7 +210,7 @@ TEST(ColumnMap, Complaints) {
   EXPECT_EQ(error_of([] { parse_column_map("prompt"); }),
             "--column_map: 'prompt' is not MEANING=COLUMN, such as prompt=question");
   EXPECT_EQ(error_of([] { parse_column_map("question=prompt"); }),
-            "--column_map: 'question' is no meaning of a column; there are input_ids, labels, attention_mask, "
+            "--column_map: 'question' is not a known meaning of a column; known are input_ids, labels, attention_mask, "
             "completion_mask, assistant_masks, prompt, completion, system, messages, conversations, instruction, "
             "output, input, text, chosen, rejected; did you mean prompt=question?");
   EXPECT_EQ(error_of([] { parse_column_map("text=a,text=b"); }), "--column_map: text is both a and b");

@@ -44,11 +44,10 @@ TEST(Csv, Complaints) {
   EXPECT_EQ(rows("a,b\n1,2\n3\n"), (Records{R"({"a":"1","b":"2"})",
                                             "a.csv:3:1: has 1 cell, but the first row names 2: is a quote or a "
                                             "separator missing?"}));
-  EXPECT_EQ(rows("a,b\n\"1\n2\",\"3\n"), (Records{"a.csv:3:4: a cell in quotes that begins here never ends"}));
-  EXPECT_EQ(rows("a,b\n\"1\"x,2\n"),
-            (Records{"a.csv:2:4: expected ',' or the end of the line behind a cell in quotes (a "
-                     "quote inside is written \"\")"}));
-  EXPECT_EQ(rows("a,b,a\n"), (Records{"a.csv:1:5: a second column is named \"a\""}));
+  EXPECT_EQ(rows("a,b\n\"1\n2\",\"3\n"), (Records{"a.csv:3:4: a quoted cell that begins here never ends"}));
+  EXPECT_EQ(rows("a,b\n\"1\"x,2\n"), (Records{"a.csv:2:4: expected ',' or the end of the line after a quoted cell (a "
+                                              "quote inside is written \"\")"}));
+  EXPECT_EQ(rows("a,b,a\n"), (Records{"a.csv:1:5: two columns are named \"a\""}));
 }
 
 TEST(Csv, PlacesOfCellsAndGoingOn) {

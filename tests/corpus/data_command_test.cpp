@@ -127,14 +127,14 @@ TEST_F(DataCommand, MergeTakesSeveralKinds) {
                                       R"({"text":"z"})"}));
   good(with("m.txt"));
   EXPECT_EQ(read_file(made.path("m.txt")), "x\ny\none\ntwo\nz\n");
-  expect_has(refused(with("m.csv")), "can write .jsonl and .txt");
+  expect_has(refused(with("m.csv")), "only .jsonl and .txt can be written");
   expect_has(refused(with("b.txt")), "is one of the files that are read");
 }
 
 TEST_F(DataCommand, Misuse) {
   expect_has(refused({"data", "stats"}), "needs a PATH");
   expect_has(refused({"data", "stat", "x"}), "did you mean 'stats'?");
-  expect_has(refused({"data", "stats", made.path("x.jsonl")}), "there is no file");
+  expect_has(refused({"data", "stats", made.path("x.jsonl")}), "no such file");
   expect_has(refused({"data", "shuffle", numbered("a.jsonl", 0, 1)}), "--output");
   expect_has(refused({"data", "stats", made.path(), "--split", "dev"}), "expected train, validation or test");
   for (const char* command : {"stats", "check", "shuffle", "split", "merge"})

@@ -48,11 +48,11 @@ TEST(DataList, WhatExistsIsOnePlace) {
 
 TEST(DataList, Refuses) {
   const auto error = [](const char* text) { return error_of([&] { parse_data_list(text); }); };
-  EXPECT_EQ(error("'a b"), "the list of files ''a b' has an open quote: 'a b");
+  EXPECT_EQ(error("'a b"), "the list of files ''a b' has an unclosed quote: 'a b");
   EXPECT_EQ(error("0.5 a 0 b"), "the list of files '0.5 a 0 b': the weight 0 is not above 0");
   EXPECT_EQ(error("-1 a"), "the list of files '-1 a': the weight -1 is not above 0");
   EXPECT_NE(error("0.5 0.5 b").find("a weight is followed by 0.5, another weight"), std::string::npos);
-  EXPECT_EQ(error("1 a 2"), "the list of files '1 a 2' names nothing behind its last weight");
+  EXPECT_EQ(error("1 a 2"), "the list of files '1 a 2' names no file after its last weight");
   EXPECT_NE(error("a 0.5 b").find("begins without one"), std::string::npos);
   EXPECT_NE(error("''").find("names an empty path"), std::string::npos);
 }

@@ -45,12 +45,12 @@ TEST(JsonFile, AnArrayInAMember) {
 
 TEST(JsonFile, Complaints) {
   EXPECT_EQ(values("[{\"a\": 1}\n {\"b\": 2}]"),
-            (Records{R"({"a":1})", "a.json:2:2: expected ',' or ']' behind an item of the array, found '{'"}));
+            (Records{R"({"a":1})", "a.json:2:2: expected ',' or ']' after an item of the array, found '{'"}));
   EXPECT_EQ(values("[{\"a\": 1}"),
             (Records{R"({"a":1})",
-                     "a.json:1:10: expected ',' or ']' behind an item of the array, found the end of the file"}));
-  EXPECT_EQ(values("[{},]"), (Records{"{}", "a.json:1:5: expected another item behind ',', found ']'"}));
-  EXPECT_EQ(values("[{}] x"), (Records{"{}", "a.json:1:6: expected the end of the file behind the array, found 'x'"}));
+                     "a.json:1:10: expected ',' or ']' after an item of the array, found the end of the file"}));
+  EXPECT_EQ(values("[{},]"), (Records{"{}", "a.json:1:5: expected another item after ',', found ']'"}));
+  EXPECT_EQ(values("[{}] x"), (Records{"{}", "a.json:1:6: expected the end of the file after the array, found 'x'"}));
   EXPECT_EQ(values("[\n 1]"), (Records{"a.json:2:2: expected an object, found an integer"}));
   EXPECT_EQ(values("[\n {\"a\":\n  tru}]"), (Records{"a.json:3:3: expected a value, found 't'"}));
   EXPECT_EQ(values("hello"), (Records{"a.json:1:1: expected a value, found 'h'"}));

@@ -70,7 +70,7 @@ TEST(Pieces, AVanishedFileIsStillNamed) {
   const auto reader = read_records(file, pieces_of(file, 5).at(2));
   const auto record = reader->next();
   std::filesystem::remove(file.path);
-  EXPECT_EQ(record->where().str(), file.path + ": line 1 behind byte 18");
+  EXPECT_EQ(record->where().str(), file.path + ": line 1 after byte 18");
 }
 
 RC_GTEST_PROP(Pieces, HoldEveryRecordOnceInOrder, ()) {
@@ -103,7 +103,7 @@ TEST(Lines, LongerThanTheBufferAndThanTheLimit) {
   limited.next();
   for (int again = 0; again < 2; ++again)
     EXPECT_EQ(error_of([&] { limited.next(); }),
-              file.path + ": a record is longer than 1.0 MiB: is this file what its name says?");
+              file.path + ": a record is longer than 1.0 MiB: do its contents match its extension?");
 }
 
 TEST(Lines, AFileThatIsShortenedMeanwhile) {
@@ -111,8 +111,8 @@ TEST(Lines, AFileThatIsShortenedMeanwhile) {
   SourceFile file = source_file(made.add("a.txt", "one\ntwo\n"));
   file.bytes = 100;
   EXPECT_EQ(records_of(file), (Lines{R"({"text":"one\n"})", R"({"text":"two\n"})",
-                                     file.path + ": ends at byte 8, but had 100 when it was found: somebody shortened "
-                                                 "it meanwhile"}));
+                                     file.path + ": ends at byte 8, but had 100 when it was opened: it was truncated "
+                                                 "meanwhile"}));
 }
 
 }  // namespace

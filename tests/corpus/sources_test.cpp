@@ -41,7 +41,8 @@ TEST_F(Sources, OneFileHasTheKindOfItsExtension) {
 
 TEST_F(Sources, TokensAreAPair) {
   made.add("t.bin", "1234");
-  EXPECT_EQ(complaint(made.path("t.bin")), "D/t.bin: D/t.idx is not there: tokens are a pair of files, .bin and .idx");
+  EXPECT_EQ(complaint(made.path("t.bin")),
+            "D/t.bin: D/t.idx does not exist: tokens need a pair of files, .bin and .idx");
   made.add("t.idx");
   EXPECT_EQ(found(made.path("t.idx")), (Names{"t.bin"}));
   EXPECT_EQ(found(made.path("t.*")), (Names{"t.bin"})) << "one source, not two";
@@ -56,9 +57,10 @@ TEST_F(Sources, Globs) {
   EXPECT_EQ(found(made.path("a/**/?.txt")), (Names{"a/1.txt", "a/2.txt", "a/b/c/4.txt"}));
   EXPECT_EQ(found(made.path("?/5.csv")), (Names{"a/5.csv"}));
   EXPECT_EQ(complaint(made.path("a/*.jsonl")), "no file matches 'D/a/*.jsonl'");
-  EXPECT_EQ(complaint(made.path("a/*")),
-            "D/a/*: holds files of several kinds: 2 of text (D/a/1.txt), 1 of CSV (D/a/5.csv); say which with a glob, "
-            "such as '*.txt'");
+  EXPECT_EQ(
+      complaint(made.path("a/*")),
+      "D/a/*: contains files of several kinds: 2 of text (D/a/1.txt), 1 of CSV (D/a/5.csv); select one with a glob, "
+      "such as '*.txt'");
   made.add("x[1].txt");
   EXPECT_EQ(found(made.path("x[1].txt")), (Names{"x[1].txt"})) << "a file of that very name";
 }
@@ -95,7 +97,7 @@ TEST_F(Sources, SavedByDatasets) {
   made.add("dataset_info.json", "{}");
   made.add("data-0.arrow");
   EXPECT_EQ(complaint(made.path()),
-            "D/state.json:1:18: names data-1.arrow, which is not there: the folder is incomplete");
+            "D/state.json:1:18: names data-1.arrow, which does not exist: the folder is incomplete");
   made.add("data-1.arrow");
   made.add("cache-0123.arrow");
   EXPECT_EQ(found(made.path()), (Names{"data-1.arrow", "data-0.arrow"})) << "in the order of state.json";
@@ -123,19 +125,19 @@ TEST_F(Sources, SavedSplitsByDatasets) {
 
 TEST_F(Sources, ComplaintsSayWhatIsThere) {
   made.add("corpus.jsonl");
-  EXPECT_EQ(complaint(made.path("corpsu.jsonl")), "there is no file 'D/corpsu.jsonl'; did you mean 'D/corpus.jsonl'?");
-  EXPECT_EQ(complaint(made.path("no/x.jsonl")), "there is no file 'D/no/x.jsonl': there is no folder 'D/no'");
+  EXPECT_EQ(complaint(made.path("corpsu.jsonl")), "no such file 'D/corpsu.jsonl'; did you mean 'D/corpus.jsonl'?");
+  EXPECT_EQ(complaint(made.path("no/x.jsonl")), "no such file 'D/no/x.jsonl': no such folder 'D/no'");
   EXPECT_EQ(complaint(made.add("a.docx")),
             "D/a.docx: unknown kind of file; expected .txt, .jsonl, .json, .csv, .tsv (each also .gz, .zst, .xz), "
-            ".parquet, .arrow, or .bin with .idx beside it");
+            ".parquet, .arrow, or .bin with an .idx next to it");
   EXPECT_NE(complaint(made.add("a.parquet.gz")).find("decompress the file first"), std::string::npos);
   MadeFiles other;
   other.add("x.docx");
-  EXPECT_NE(complaint(other.path()).find("no file here can be read; expected .txt"), std::string::npos);
+  EXPECT_NE(complaint(other.path()).find("contains no file that can be read; expected .txt"), std::string::npos);
   EXPECT_NE(complaint(other.path()).find("it has x.docx"), std::string::npos);
   other.add("b.csv");
   other.add("c.txt");
-  EXPECT_NE(complaint(other.path()).find("holds files of several kinds: 1 of text ("), std::string::npos);
+  EXPECT_NE(complaint(other.path()).find("contains files of several kinds: 1 of text ("), std::string::npos);
   EXPECT_NE(complaint(other.path()).find("/**/*.csv'"), std::string::npos);
 }
 

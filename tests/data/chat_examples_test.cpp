@@ -152,7 +152,7 @@ TEST_F(ChatRecords, ArgumentsOfCallsAreThoseOfTheRow) {
     request(call(arguments), rule).encode(parse_json(call(arguments), "line"), out);
     return out.remark;
   };
-  EXPECT_NE(remark(text, as_json).find("give the object that the text is"), std::string::npos);
+  EXPECT_NE(remark(text, as_json).find("pass the object itself instead of its JSON text"), std::string::npos);
   EXPECT_EQ(remark(object, as_json), "");
   EXPECT_EQ(remark(text, plain), "");
   EXPECT_EQ(remark(text, rule("{% if c.function.arguments is string %}{{ c.function.arguments }}{% else %}"
@@ -179,9 +179,10 @@ TEST_F(ChatRecords, SpecialTokensInMessagesAreText) {
     }
     EXPECT_NE(text.find(said), std::string::npos) << text;
     EXPECT_EQ(ends, rule.empty() ? 4 : 0) << "the template's own";
-    EXPECT_EQ(out.remark,
-              "the special token <|im_end|> is in a message; it is read as text, because as a token it would forge a "
-              "turn");
+    EXPECT_EQ(
+        out.remark,
+        "the special token <|im_end|> appears in a message; it is read as text, because as a token it would forge a "
+        "turn");
   }
 }
 

@@ -131,7 +131,7 @@ TEST_F(DatasetTest, IndexedFilesAreOneStream) {
 }
 
 TEST_F(DatasetTest, BadInputIsNamed) {
-  expect_complaint(from(""), "--train_file is not given");
+  expect_complaint(from(""), "--train_file is not set");
   expect_complaint(from(path_join(folder_.path(), "absent.txt")), "--train_file: no such file: ");
   expect_complaint(from(folder_.path()), folder_.path());  // holds nothing
   expect_complaint(from(write("t.odt", "x")), "t.odt");
@@ -170,7 +170,7 @@ TEST_F(DatasetTest, ThreadsAndPiecesChangeNoToken) {
   EXPECT_EQ(encoded(text, tokenizer_, 3), expected);
   DataConfig config = from(write("kept.txt", text));
   config.data_cache_dir = path_join(folder_.path(), "cache");
-  for (const char* said : {"tokens made, and kept in ", "tokens found in "}) {
+  for (const char* said : {"tokens made and stored in ", "tokens found in "}) {
     const Datasets kept = open(config, 1000, 256, false);
     EXPECT_NE(kept.notes.at(0).find(said), std::string::npos) << kept.notes.at(0);
     const std::int64_t last = kept.train->size() - 1;
@@ -196,7 +196,7 @@ TEST_F(DatasetTest, ExamplesAreHeldOutCutAndPackedAsConfigured) {
   ASSERT_EQ(padded.warnings.size(), 3u);
   EXPECT_NE(padded.warnings[0].find("10 of 40 examples are longer than 4 tokens and were cut"), std::string::npos);
   EXPECT_NE(padded.warnings[1].find("1 example was left out: no scored token within the first 4"), std::string::npos);
-  EXPECT_NE(padded.warnings[2].find("fields that are not used: id"), std::string::npos);
+  EXPECT_NE(padded.warnings[2].find("unused fields: id"), std::string::npos);
   ASSERT_EQ(padded.notes.size(), 1u);
   EXPECT_NE(padded.notes[0].find("40 examples (text), 130 tokens, 69.2% of them scored"), std::string::npos)
       << padded.notes[0];

@@ -153,16 +153,17 @@ TEST_F(ExamplesTest, BadLinesAreNamed) {
   for (const char* columns : {"{\"prompt\": \"a\"}\n", "{\"completion\": \"a\"}\n", "{\"texts\": \"a\"}\n"})
     EXPECT_TRUE(complaint(columns).starts_with("e.jsonl:1:1: ")) << complaint(columns);  // corpus/columns.h says why
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"prompt\": \"b\", \"completion\": \"c\"}\n"),
-            "e.jsonl:2:1: holds prompt and completion, but e.jsonl:1:1 holds text: a file has examples of one kind");
+            "e.jsonl:2:1: contains prompt and completion, but e.jsonl:1:1 contains text: all examples of a file must "
+            "be of one kind");
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"text\": \"\xFF\"}\n"), "e.jsonl:2:11: not valid UTF-8");
   EXPECT_EQ(complaint("{\"text\": \"a\"\n"),
             "e.jsonl:1:13: expected ',' or '}' in an object, found the end of the line");
-  EXPECT_EQ(complaint(""), "e.jsonl: is empty: give a file with at least one row");
-  EXPECT_EQ(complaint(" \n\n"), "e.jsonl: has no lines: give a file with at least one row");
+  EXPECT_EQ(complaint(""), "e.jsonl: is empty: use a file with at least one row");
+  EXPECT_EQ(complaint(" \n\n"), "e.jsonl: contains no records: use a file with at least one record");
   options_.vocab_size = 100;
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n"),
             "e.jsonl:1:1: a token has id 256, but the model's vocabulary has 100 entries: tokenizer and model do not "
-            "belong together");
+            "match");
 }
 
 TEST_F(ExamplesTest, BadConversationsAreNamed) {
@@ -170,7 +171,7 @@ TEST_F(ExamplesTest, BadConversationsAreNamed) {
   EXPECT_EQ(with("\"a\""), "e.jsonl:1:14: expected an array, found a string");
   EXPECT_NE(with("[{\"role\": \"assistant\"}]").find("e.jsonl:1:15: "), std::string::npos);
   EXPECT_NE(complaint("{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n", FakeTokenizer())
-                .find("e.jsonl:1:1: holds messages, but the tokenizer '' comes with no chat template"),
+                .find("e.jsonl:1:1: contains messages, but the tokenizer '' comes with no chat template"),
             std::string::npos);
 }
 
@@ -205,7 +206,7 @@ TEST_F(ExamplesTest, EmptyCellsAreLeftOutAndCounted) {
   }
   EXPECT_EQ(
       complaint("{\"text\": \"\"}\n{\"text\": null}\n"),
-      "e.jsonl: nothing can be learnt from its 2 records: 1 left out: \"text\" is empty (e.jsonl:1:1); 1 left out: "
+      "e.jsonl: nothing can be learned from its 2 records: 1 left out: \"text\" is empty (e.jsonl:1:1); 1 left out: "
       "\"text\" is null (e.jsonl:2:1)");
 }
 
@@ -233,11 +234,12 @@ TEST_F(ExamplesTest, RowsOfTokens) {
   EXPECT_EQ(row(read(masks), 0).labels, (Ids{-100, 6, -100}));
   options_.completion_only = false;
   EXPECT_EQ(row(read(masks), 0).labels, (Ids{5, 6, -100}));
-  EXPECT_EQ(complaint("{\"input_ids\": [5, 6], \"labels\": [5, 7]}\n"),
-            "e.jsonl:1:33: \"labels\" has 7 at 1, where the token is 6: a label is its token, or -100 where it is not "
-            "scored");
+  EXPECT_EQ(
+      complaint("{\"input_ids\": [5, 6], \"labels\": [5, 7]}\n"),
+      "e.jsonl:1:33: \"labels\" has 7 at 1, where the token is 6: a label must be its token, or -100 where it is not "
+      "scored");
   EXPECT_EQ(complaint("{\"input_ids\": [5, 6], \"labels\": [5]}\n"),
-            "e.jsonl:1:33: \"labels\" has 1 items, but \"input_ids\" has 2: one belongs to each token");
+            "e.jsonl:1:33: \"labels\" has 1 items, but \"input_ids\" has 2: they need one item per token");
   EXPECT_NE(complaint("{\"input_ids\": [5], \"labels\": [5]}\n{\"input_ids\": [5]}\n").find("one kind"),
             std::string::npos)
       << "a row that says nothing of what is scored";
@@ -348,13 +350,13 @@ TEST_F(ExamplesTest, AnotherTemplateHasOtherTokensInTheCache) {
 
 TEST_F(ExamplesTest, SeveralBadLinesAreListedAtOnceUpToTwenty) {
   EXPECT_EQ(complaint("{}}\n{\"text\": \"fine\"}\n{\"text\": 1}\n"),
-            "e.jsonl: 2 records that cannot be used:\n"
+            "e.jsonl: 2 unusable records:\n"
             "  e.jsonl:1:3: expected the end of the line after the value, found '}'\n"
             "  e.jsonl:3:10: expected a string, found an integer");
   std::string text;
   for (int i = 0; i < 25; ++i) text += "{\"text\": 1}\n";
   const std::string what = complaint(text);
-  EXPECT_TRUE(what.starts_with("e.jsonl: the first 20 records that cannot be used:\n  e.jsonl:1:10: ")) << what;
+  EXPECT_TRUE(what.starts_with("e.jsonl: the first 20 unusable records:\n  e.jsonl:1:10: ")) << what;
   EXPECT_TRUE(what.ends_with("\n  e.jsonl:20:10: expected a string, found an integer\n  ... and more")) << what;
 }
 

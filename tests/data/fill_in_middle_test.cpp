@@ -224,11 +224,10 @@ TEST(FillInMiddle, EpochsSeeTextsCutElsewhere) {
 TEST(FillInMiddle, TokensMustBeTheTokenizers) {
   DataConfig config;
   config.fim_middle_token = "<mid>";
-  EXPECT_EQ(
-      error_of([&] { fill_in_middle(config, tokenizer, 0); }),
-      "--fim_middle_token <mid>: the tokenizer (262 tokens) has no such token: give the tokenizer that the tokens "
-      "are of (--tokenizer_name), name a token that it has, or add this one to its tokenizer.json "
-      "(added_tokens)");
+  EXPECT_EQ(error_of([&] { fill_in_middle(config, tokenizer, 0); }),
+            "--fim_middle_token <mid>: the tokenizer (262 tokens) has no such token: use the tokenizer that has these "
+            "tokens (--tokenizer_name), choose a token that it has, or add this one to its tokenizer.json "
+            "(added_tokens)");
   config = {};
   config.fim_split_sample = "##";
   EXPECT_NE(error_of([&] { fill_in_middle(config, tokenizer, 0); }).find("--fim_split_sample ##"), std::string::npos);
@@ -246,8 +245,8 @@ TEST(FillInMiddle, ExamplesAreRefused) {
     config.validation_split_percentage = 0;
     EXPECT_EQ(error_of([&] { open_datasets(config, tokenizer, 8, 262, false); }),
               concat("--fim_data: ", path,
-                     " holds examples, and only the rows of blocks of text or tokens are rearranged: give text (.txt) "
-                     "or tokens (.bin with .idx), or leave it out"));
+                     " contains examples, but only blocks of text or tokens can be rearranged: use text (.txt) "
+                     "or tokens (.bin with .idx), or remove --fim_data"));
   }
 }
 

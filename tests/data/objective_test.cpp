@@ -160,7 +160,7 @@ TEST_F(LabelledTest, ReadsFilesOfAnyKind) {
   for (std::int64_t row = 0; row < 4; ++row) classes.push_back(datasets.train->read(row).labels[0]);
   EXPECT_EQ(classes, (std::vector<std::int64_t>{1, 0, 2, 1}));
   config.train_file = "0.5 " + numbers + " 0.5 " + packed;
-  EXPECT_NE(error_of([&] { open_labelled(config, tokenizer(), 12, {}, 3, false); }).find("leave out the weights"),
+  EXPECT_NE(error_of([&] { open_labelled(config, tokenizer(), 12, {}, 3, false); }).find("remove the weights"),
             std::string::npos);
 }
 

@@ -147,12 +147,12 @@ TEST_F(PairsTest, Complaints) {
     EXPECT_NE(said.find("pairs.jsonl:1:"), std::string::npos) << said;
   };
   says("{\"prompt\": \"a\", \"chosen\": \"b\"}\n", "has no \"rejected\"");
-  says("{\"chosen\": \"b\", \"rejected\": \"c\"}\n", "no words in common");
+  says("{\"chosen\": \"b\", \"rejected\": \"c\"}\n", "do not begin with the same words");
   says("{\"prompt\": \"a\", \"chosen\": \"\", \"rejected\": \"c\"}\n", "\"chosen\" is empty");
   config_.chat_template = "{% for m in messages %}<{{ m['role'][0] }}>{{ m['content'] }};{% endfor %}";
   says(R"({"chosen": [{"role": "user", "content": "q"}], "rejected": [{"role": "user", "content": "r"}]})"
        "\n",
-       "no message in common");
+       "do not begin with the same message");
   says(R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "user", "content": "y"}],)"
        R"( "rejected": [{"role": "assistant", "content": "no"}]})"
        "\n",

@@ -259,9 +259,8 @@ TEST_F(StreamTest, EmptyRowsAreLeftOutAndCounted) {
       notes);
   stream->start(0);
   EXPECT_EQ(stream->read(26).ids, (std::vector<std::int64_t>{'a', 'b', '3', '9'}));
-  EXPECT_EQ(warnings,
-            (std::vector<std::string>{":1:1: a field that is not used: id", ":2:1: is left out: \"text\" is null",
-                                      ":29:1: is left out: \"text\" is null (10 records so far)"}));
+  EXPECT_EQ(warnings, (std::vector<std::string>{":1:1: unused field: id", ":2:1: left out: \"text\" is null",
+                                                ":29:1: left out: \"text\" is null (10 records so far)"}));
 }
 
 /// A file that is replaced while it is read ends the stream by name; nothing of the new one is taken for the old.

@@ -155,11 +155,11 @@ TEST(DeepspeedCheckpointFolder, latest_names_a_folder_beside_it) {
   const Copy copy("zero2");
   for (const std::string tag : {"../../etc", "/etc", "", ".."}) {
     write(copy.path("latest"), tag);
-    EXPECT_EQ(copy.error(), concat(copy.path("latest"), ": '", tag, "' is not the plain name of a folder beside it"));
+    EXPECT_EQ(copy.error(), concat(copy.path("latest"), ": '", tag, "' is not the plain name of a folder next to it"));
   }
   write(copy.path("latest"), "global_step3");
   EXPECT_EQ(copy.error(),
-            concat(copy.path("global_step3"), ": there is no such folder, but ", copy.path("latest"), " names it"));
+            concat(copy.path("global_step3"), ": no such folder, but ", copy.path("latest"), " names it"));
   fs::create_directory_symlink(copy.path("global_step2"), copy.path("global_step3"));
   EXPECT_EQ(copy.error(),
             concat(copy.path("global_step3"), ": is a symbolic link; the files of a checkpoint must be in its folder"));
@@ -174,15 +174,15 @@ TEST(DeepspeedCheckpointFolder, files_that_are_missing) {
     EXPECT_EQ(
         copy.error(),
         concat(copy.path("global_step2"),
-               ": the checkpoint is of 2 ranks, and of 1 there is a file *_optim_states.pt; that of rank 0 is missing: "
+               ": the checkpoint has 2 ranks, but only 1 of the files *_optim_states.pt; that of rank 0 is missing: "
                "copy the files of all nodes into one folder"));
     fs::remove(copy.state(optimizer1));
-    EXPECT_EQ(
-        copy.error(),
-        concat(copy.path("global_step2"), ": holds no file *_optim_states.pt, so it is no ZeRO checkpoint of DeepSpeed",
-               stage == std::string("zero2") ? "; of stage 0, mp_rank_00_model_states.pt holds whole weights: "
-                                               "torch.save() its 'module' to a file of its own"
-                                             : ""));
+    EXPECT_EQ(copy.error(),
+              concat(copy.path("global_step2"),
+                     ": contains no file *_optim_states.pt, so it is not a ZeRO checkpoint of DeepSpeed",
+                     stage == std::string("zero2") ? "; in stage 0 mp_rank_00_model_states.pt contains whole weights: "
+                                                     "torch.save() its 'module' to a file of its own"
+                                                   : ""));
   }
   const Copy second("zero2");
   fs::remove(second.state(model2));
@@ -201,16 +201,17 @@ TEST(DeepspeedCheckpointFolder, files_of_other_runs) {
   fs::copy(fixture(concat("zero1/global_step2/", optimizer1)), stages.state(optimizer1),
            fs::copy_options::overwrite_existing);
   EXPECT_EQ(stages.error(), concat(stages.state(optimizer1), ": 'zero_stage' is 1, but 2 in ", stages.state(optimizer0),
-                                   ": files of two runs"));
+                                   ": the files are from two runs"));
   const Copy more("zero2");
   fs::copy(more.state(optimizer1), more.state("zero_pp_rank_5_mp_rank_00_optim_states.pt"));
   EXPECT_EQ(more.error(),
             concat(more.state("zero_pp_rank_5_mp_rank_00_optim_states.pt"),
-                   ": is of rank 5, but the checkpoint is of 2 ranks: left over from another run; remove it"));
+                   ": belongs to rank 5, but the checkpoint has 2 ranks: left over from another run; remove it"));
   const Copy twice("zero2");
   fs::copy(twice.state(optimizer1), twice.state("bf16_"s + optimizer1));
-  EXPECT_EQ(twice.error(), concat(twice.path("global_step2"), ": '", optimizer1, "' and 'bf16_", optimizer1,
-                                  "' are of one rank: files of two runs; remove those of the older one"));
+  EXPECT_EQ(twice.error(),
+            concat(twice.path("global_step2"), ": '", optimizer1, "' and 'bf16_", optimizer1,
+                   "' belong to the same rank, so they are from two runs; remove those of the older one"));
   const Copy models("zero3");  // 'count', 'frozen', 'mean': of another type here
   fs::copy(fixture("zero3_bf16/global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt"),
            models.state("zero_pp_rank_1_mp_rank_00_model_states.pt"), fs::copy_options::overwrite_existing);
@@ -227,17 +228,20 @@ TEST(DeepspeedCheckpointFolder, what_is_not_read) {
     return error.substr(std::min(error.size(), copy.path("global_step2").size() + 2));
   };
   EXPECT_EQ(with("mp_rank_01_model_states.pt"),
-            "'mp_rank_01_model_states.pt' is of tensor parallelism (model rank 1), whose parts are not joined; convert "
+            "'mp_rank_01_model_states.pt' is from tensor parallelism (model rank 1), whose parts cannot be joined "
+            "here; convert "
             "with DeepSpeed's ds_to_universal.py");
-  EXPECT_EQ(with("layer_0_expert_1_mp_rank_00_model_states.pt"),
-            "'layer_0_expert_1_mp_rank_00_model_states.pt' holds experts (MoE), which are not read; convert with "
-            "DeepSpeed's ds_to_universal.py");
+  EXPECT_EQ(
+      with("layer_0_expert_1_mp_rank_00_model_states.pt"),
+      "'layer_0_expert_1_mp_rank_00_model_states.pt' contains experts (MoE), which are not supported; convert with "
+      "DeepSpeed's ds_to_universal.py");
   EXPECT_EQ(with("expp_rank_0_mp_rank_00_optim_states.pt"),
-            "'expp_rank_0_mp_rank_00_optim_states.pt' holds experts (MoE), which are not read; convert with "
+            "'expp_rank_0_mp_rank_00_optim_states.pt' contains experts (MoE), which are not supported; convert with "
             "DeepSpeed's ds_to_universal.py");
-  EXPECT_EQ(with("layer_01-model_00-model_states.pt"),
-            "'layer_01-model_00-model_states.pt' is of pipeline parallelism, which is not read; save without pipeline "
-            "stages");
+  EXPECT_EQ(
+      with("layer_01-model_00-model_states.pt"),
+      "'layer_01-model_00-model_states.pt' is from pipeline parallelism, which is not supported; save without pipeline "
+      "stages");
 }
 
 TEST(DeepspeedCheckpointFolder, links_and_pipes) {
@@ -274,15 +278,14 @@ TEST(DeepspeedCheckpointFolder, sizes_that_do_not_add_up) {
   larger.replace(model2, shape, std::string("K\x1eK\x05\x86", 5), of_model(larger, model2));
   EXPECT_EQ(
       larger.error(),
-      concat(larger.state(model2),
-             ": parameter 'embed.weight' of shape [30, 5] begins at element 0 of group 0, of which the ranks hold 65"));
+      concat(
+          larger.state(model2),
+          ": parameter 'embed.weight' of shape [30, 5] begins at element 0 of group 0, but the ranks contain only 65"));
   const Copy smaller("zero2");
   smaller.replace(model2, shape, std::string("K\x01K\x05\x86", 5), of_model(smaller, model2));
-  EXPECT_EQ(
-      smaller.error(),
-      concat(
-          smaller.state(model2),
-          ": the parameters of group 0 take 35 elements, but the ranks hold 65 (both are padded to a multiple of 4)"));
+  EXPECT_EQ(smaller.error(), concat(smaller.state(model2),
+                                    ": the parameters of group 0 take 35 elements, but the ranks contain 65 (both are "
+                                    "padded to a multiple of 4)"));
   const Copy divided("zero3");
   divided.replace(model3, shape, std::string("K\x1eK\x05\x86", 5), of_model(divided, model3));
   EXPECT_EQ(
@@ -292,7 +295,7 @@ TEST(DeepspeedCheckpointFolder, sizes_that_do_not_add_up) {
   const Copy less("zero3");
   less.replace(model3, shape, std::string("K\x01K\x05\x86", 5), of_model(less, model3));
   EXPECT_EQ(less.error(),
-            concat(less.state(model3), ": the parameters take 26 elements of each rank, but the ranks hold 41"));
+            concat(less.state(model3), ": the parameters take 26 elements of each rank, but the ranks contain 41"));
 }
 
 TEST(DeepspeedCheckpointFolder, a_stage_that_is_not_known) {
@@ -303,7 +306,7 @@ TEST(DeepspeedCheckpointFolder, a_stage_that_is_not_known) {
   ASSERT_NE(at, std::string::npos);
   bytes[at + 1] = 4;
   write(copy.state(optimizer0), bytes);
-  EXPECT_EQ(copy.error(), concat(copy.state(optimizer0), ": is of ZeRO stage 4; 1, 2 and 3 are read"));
+  EXPECT_EQ(copy.error(), concat(copy.state(optimizer0), ": has ZeRO stage 4; 1, 2 and 3 are supported"));
 }
 
 /// Without the list of paddings, which BF16_Optimizer writes, no stage means that it is not known what wrote it.
@@ -312,7 +315,7 @@ TEST(DeepspeedCheckpointFolder, no_stage_and_not_of_bf16_optimizer) {
   copy.replace("bf16_"s + optimizer0, "group_paddings", "other_paddings");
   EXPECT_EQ(copy.error(),
             concat(copy.state("bf16_"s + optimizer0),
-                   ": has no 'zero_stage': ZeRO of DeepSpeed did not write it, or one older than 0.6 did"));
+                   ": has no 'zero_stage': it was not written by DeepSpeed's ZeRO, or by a version before 0.6"));
 }
 
 TEST(DeepspeedCheckpointFolder, a_rank_of_another_stage_beside_bf16_optimizer) {
@@ -320,7 +323,7 @@ TEST(DeepspeedCheckpointFolder, a_rank_of_another_stage_beside_bf16_optimizer) {
   fs::copy(fixture(concat("zero2_bf16/global_step2/bf16_", optimizer1)), copy.state("bf16_"s + optimizer1),
            fs::copy_options::overwrite_existing);
   EXPECT_EQ(copy.error(), concat(copy.state("bf16_"s + optimizer1), ": 'zero_stage' is 2, but 1 in ",
-                                 copy.state("bf16_"s + optimizer0), ": files of two runs"));
+                                 copy.state("bf16_"s + optimizer0), ": the files are from two runs"));
 }
 
 TEST(DeepspeedCheckpointFolder, a_flipped_bit_in_the_weights_is_found) {

@@ -376,11 +376,11 @@ TEST(GgufToHf, EverythingWrongWithTheTensorsAtOnce) {
   b.at("output_norm.weight").name = "blk.9.attn_norm.weight";
   auto& quantised = b.at("blk.1.ffn_up.weight");
   quantised.type = 24;  // I8
-  expect_refused(
-      b, {"missing tensor 'blk.0.attn_q.weight' [8, 8]", "missing tensor 'output_norm.weight' [8]",
-          "'blk.1.ffn_down.weight' has shape [12, 8], the metadata says [8, 12]", "'blk.1.ffn_up.weight' has type I8",
-          "supported are F32, F16", "Q6_K", "unexpected tensor 'blk.0.attn_p.weight'",
-          "did you mean 'blk.0.attn_q.weight'?", "unexpected tensor 'blk.9.attn_norm.weight'", "(6 problems)"});
+  expect_refused(b, {"missing tensor 'blk.0.attn_q.weight' [8, 8]", "missing tensor 'output_norm.weight' [8]",
+                     "'blk.1.ffn_down.weight' has shape [12, 8], but the metadata requires [8, 12]",
+                     "'blk.1.ffn_up.weight' has type I8", "supported are F32, F16", "Q6_K",
+                     "unexpected tensor 'blk.0.attn_p.weight'", "did you mean 'blk.0.attn_q.weight'?",
+                     "unexpected tensor 'blk.9.attn_norm.weight'", "(6 problems)"});
 }
 
 TEST(GgufToHf, SenselessSettings) {

@@ -99,10 +99,10 @@ TEST(Safetensors, OverlapAndHole) {
       R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
       12);
   expect_complaint(
-      "tensors must not leave a hole",
+      "tensors must not leave a gap",
       R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[2],"data_offsets":[10,12]}})",
       12);
-  expect_complaint("tensors must not leave a hole", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3);
+  expect_complaint("tensors must not leave a gap", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3);
   expect_complaint(
       "tensors must not overlap",
       R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",

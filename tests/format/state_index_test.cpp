@@ -106,11 +106,11 @@ TEST(StateIndex, EveryRuleHasItsMessage) {
       {with("[2, 2]", piece(0, 1, "a.safetensors", R"(, "box": {"offset": [0, 0], "shape": [1, 1], "q": 0})")),
        "a box of tensor 'w' has an unknown key 'q'"},
       {with("[4]", concat(piece(0, 2), ",", piece(3, 4, "b.safetensors"))),
-       "tensor 'w': its pieces hold 3 of its 4 elements"},
-      {with("[4]", ""), "its pieces hold 0 of its 4 elements"},
+       "tensor 'w': its pieces contain 3 of its 4 elements"},
+      {with("[4]", ""), "its pieces contain 0 of its 4 elements"},
       {with("[4]", concat(piece(0, 3), ",", piece(2, 4, "b.safetensors"))),
        "tensor 'w': elements [0, 3) of 'w' in a.safetensors and elements [2, 4) of 'w' in b.safetensors overlap"},
-      {with("[4]", concat(piece(0, 2), ",", piece(2, 4))), "'w' in a.safetensors is two pieces"},
+      {with("[4]", concat(piece(0, 2), ",", piece(2, 4))), "'w' in a.safetensors is listed as two pieces"},
       {R"({"format": "tessera-pieces-1", "metadata": {"total_size": 9}, "tensors": {"w": {"dtype": "F32", )"
        R"("shape": [2], "pieces": [)" +
            piece(0, 2) + "]}}}",
@@ -236,7 +236,8 @@ TEST(StateIndex, HugeTensorsAndManyPiecesTakeLittleTime) {
   StoredTensor columns{"w", DType::u8, {1 << 20, 6000}, {}};
   for (std::int64_t i = 0; i < 6000; ++i)
     columns.pieces.push_back({"o.safetensors", concat(i), {{0, i}, {1 << 20, 1}, 0, 1 << 20}});
-  EXPECT_NE(complaint(state_index_text({{columns}})).find("takes more than 16777216 comparisons"), std::string::npos);
+  EXPECT_NE(complaint(state_index_text({{columns}})).find("its boxes need more than 16777216 comparisons"),
+            std::string::npos);
 }
 
 TEST(StateIndex, TooManyPiecesAreRefused) {

@@ -81,8 +81,8 @@ TEST(TorchFile, what_is_refused) {
             "and save it once with a newer one");
   const std::string code = read_file(fixture("with_a_function.bin"));
   EXPECT_NE(error_of([&] { (void)parse_torch_file(bytes_of(code), "code.bin"); })
-                .find("the file wants posixpath.join, which is not among the names that its kind of file needs; it is "
-                      "not read any further"),
+                .find("the file refers to posixpath.join, which is not an allowed name in this kind of file; reading "
+                      "stops here"),
             std::string::npos);
 }
 
@@ -152,15 +152,15 @@ TEST(Pickle, what_is_refused) {
     return error_of([&] { (void)parse_pickle(bytes_of(std::string(text)), "p", {}); });
   };
   EXPECT_EQ(error("cos\nsystem\n."),
-            "p: at byte 0 of the pickle: the file wants os.system, which is not among the names that its kind of file "
-            "needs; it is not read any further");
-  EXPECT_EQ(error("K"), "p: at byte 0 of the pickle: 1 bytes are wanted and 0 are left: the data is cut off");
+            "p: at byte 0 of the pickle: the file refers to os.system, which is not an allowed name in this kind of "
+            "file; reading stops here");
+  EXPECT_EQ(error("K"), "p: at byte 0 of the pickle: 1 bytes are needed, but 0 are left: the data is truncated");
   EXPECT_EQ(error("."), "p: at byte 0 of the pickle: the end comes with 0 values on the stack");
   EXPECT_EQ(error("NR."), "p: at byte 1 of the pickle: the stack is empty");
-  EXPECT_EQ(error("NNR."), "p: at byte 2 of the pickle: what is called is a None, not a name");
-  EXPECT_EQ(error("h\x01."), "p: at byte 0 of the pickle: nothing was remembered as 1");
+  EXPECT_EQ(error("NNR."), "p: at byte 2 of the pickle: the callable is a None, not a name");
+  EXPECT_EQ(error("h\x01."), "p: at byte 0 of the pickle: nothing is stored in the memo as 1");
   EXPECT_EQ(error(std::string_view("\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", 10)).substr(0, 60),
-            "p: at byte 0 of the pickle: 9223372036854775807 bytes are wa");
+            "p: at byte 0 of the pickle: 9223372036854775807 bytes are ne");
 }
 
 TEST(Dcp, a_folder_of_two_ranks) {

@@ -246,8 +246,8 @@ TEST_F(VerifyTest, AFileThatIsCutWhileItIsReadIsAFinding) {
     cut = true;
   });
   ASSERT_EQ(verdict.damages.size(), 1u);
-  EXPECT_EQ(verdict.text(),
-            concat("data: bytes ", chunk, " to ", 20 * chunk, " cannot be read: the file was cut while it was read"));
+  EXPECT_EQ(verdict.text(), concat("data: bytes ", chunk, " to ", 20 * chunk,
+                                   " cannot be read: the file was truncated while it was read"));
 }
 
 TEST_F(VerifyTest, WhatWasReadBeforeIsNotReadAgain) {

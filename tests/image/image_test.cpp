@@ -120,7 +120,7 @@ TEST_F(ImageTest, FilesThatAreNoneAreNamed) {
   };
   EXPECT_EQ(read(""), "a/b.jpg: the file is empty; an image was expected");
   EXPECT_EQ(read("GIF89a..."),
-            "a/b.jpg: is neither a JPEG nor a PNG (it looks like a GIF): convert it to one of the two");
+            "a/b.jpg: is neither a JPEG nor a PNG file (it looks like a GIF): convert it to JPEG or PNG");
   EXPECT_THROW(read_image("/nowhere/x.png"), InputError);
   for (const char* name : {"base.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "interlaced.png", "palette.png"}) {
     const std::string whole = read_file(fixture(name));
@@ -144,13 +144,13 @@ TEST_F(ImageTest, BombsAreRefused) {
                                 0, 0x4e, 0x20, 8,  2,   0,   0,   0,   0x6c, 0x12, 0xd1, 0x6e};
   std::string bomb = header + std::string(reinterpret_cast<const char*>(ihdr), sizeof ihdr) + png.substr(33);
   EXPECT_EQ(error_of([&] { decode(std::as_bytes(std::span(bomb)), "x.png"); }),
-            "x.png: the image is 20000 x 20000 pixels, but at most 178956970 are read: make it smaller");
+            "x.png: the image is 20000 x 20000 pixels, but at most 178956970 are accepted: make it smaller");
   std::string jpeg = read_file(fixture("base.jpg"));
   const std::size_t frame = jpeg.find("\xff\xc0");
   ASSERT_NE(frame, std::string::npos);
   for (const std::size_t at : {5U, 6U, 7U, 8U}) jpeg[frame + at] = static_cast<char>(0xf0);
   EXPECT_EQ(error_of([&] { decode(std::as_bytes(std::span(jpeg)), "x.jpg"); }),
-            "x.jpg: the image is 61680 x 61680 pixels, but at most 178956970 are read: make it smaller");
+            "x.jpg: the image is 61680 x 61680 pixels, but at most 178956970 are accepted: make it smaller");
   const Image thread{1, 100'000, std::vector<std::uint8_t>(300'000)};
   std::vector<float> out(336 * 336 * 3);
   EXPECT_THROW(prepare(thread, {336, clip_mean, {1, 1, 1}, false}, "thread", out), InputError);

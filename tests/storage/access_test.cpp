@@ -66,7 +66,7 @@ TEST_F(AccessTest, FromFiles) {
 }
 
 TEST_F(AccessTest, WhatIsWrongIsToldWithoutSecrets) {
-  EXPECT_NE(error_of([&] { read(); }).find("there are no credentials for s3://"), std::string::npos);
+  EXPECT_NE(error_of([&] { read(); }).find("no credentials for s3:// found"), std::string::npos);
   write("credentials", "[default]\naws_access_key_id = a\nhush-hush\n");
   const std::string line = error_of([&] { read(); });
   EXPECT_NE(line.find("credentials:3: expected KEY = VALUE"), std::string::npos) << line;

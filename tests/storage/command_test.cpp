@@ -85,7 +85,7 @@ TEST_F(ObjectCommands, WrongUseEndsWithTwo) {
     if (name == "AWS_ACCESS_KEY_ID" || name == "AWS_SECRET_ACCESS_KEY") value = std::nullopt;
   const auto run = checkpoint({"ls", url_}, nobody);
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_TRUE(has(run.err, "there are no credentials for s3://")) << run.err;
+  EXPECT_TRUE(has(run.err, "no credentials for s3:// found")) << run.err;
 }
 
 TEST_F(ObjectCommands, NoSecretIsEverSaid) {

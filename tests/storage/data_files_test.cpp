@@ -45,7 +45,7 @@ TEST_F(DataFiles, ObjectsFoldersAndPatterns) {
   const std::string tokens = fetch("s3://bucket/t/x.bin");
   EXPECT_EQ(read_file(tokens.substr(0, tokens.size() - 4) + ".idx"), "index");
   EXPECT_EQ(error_of([&] { fetch("s3://bucket/none/"); }),
-            "s3://bucket/none/: there is no such object, and nothing below it");
+            "s3://bucket/none/: no such object, and nothing below this prefix");
 }
 
 TEST_F(DataFiles, IsFetchedOnceUntilItChanges) {
@@ -65,7 +65,8 @@ TEST_F(DataFiles, WrongBytesAreNotPublished) {
   fake_.control("put d/a.txt the-text-of-a-which-has-more-than-one-part");
   fake_.control("flip GET a.txt 1");
   const std::string error = error_of<StorageError>([&] { fetch("s3://bucket/d/a.txt"); });
-  EXPECT_NE(error.find("s3://bucket/d/a.txt is damaged: what came has another MD5 (ETag)"), std::string::npos) << error;
+  EXPECT_NE(error.find("s3://bucket/d/a.txt is damaged: the received data differs in MD5 (ETag)"), std::string::npos)
+      << error;
   EXPECT_EQ(read_file(fetch("s3://bucket/d/a.txt")), "the-text-of-a-which-has-more-than-one-part");
 }
 

@@ -75,7 +75,7 @@ TEST_F(Requests, ErrorsSayWhatToDoAndNoSecret) {
   wrong.secret = "hush-hush";
   const std::string signature = error_of<StorageError>([&] { put(ObjectStore(wrong), "s3://bucket/a", "x"); });
   EXPECT_TRUE(says(signature, "403 SignatureDoesNotMatch")) << signature;
-  EXPECT_TRUE(says(signature, "AWS_SECRET_ACCESS_KEY, or the region (AWS_REGION), is another one")) << signature;
+  EXPECT_TRUE(says(signature, "check AWS_SECRET_ACCESS_KEY and the region (AWS_REGION)")) << signature;
   EXPECT_FALSE(says(signature, "hush")) << signature;
   const ObjectStore store(fake.access(1));
   const std::string bucket = error_of<StorageError>([&] { put(store, "s3://other/a", "x"); });

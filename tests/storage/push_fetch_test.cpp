@@ -98,7 +98,8 @@ TEST_F(PushFetch, ALieAboutASmallObjectIsFoundByReadingItBack) {
   write_checkpoint(at("checkpoint-7"), 1000, 7);
   fake.control("lie PUT config 1");
   const std::string error = error_of<StorageError>([&] { push(fake); });
-  EXPECT_TRUE(error.find("config.json: read back, it has other bytes than were sent") != std::string::npos) << error;
+  EXPECT_TRUE(error.find("config.json: reading it back gives different bytes than were sent") != std::string::npos)
+      << error;
   EXPECT_TRUE(fake.requests("PUT /bucket/runs/checkpoint-7/manifest.json").empty());
 }
 
@@ -199,7 +200,7 @@ TEST_F(PushFetch, AFolderThatIsSomethingElseIsLeftAlone) {
   push(fake);
   make_folders(at("back"));
   write_file_atomically(at("back/mine.txt"), "mine");
-  EXPECT_TRUE(error_of([&] { fetch(fake); }).find("is there already and is not the checkpoint") != std::string::npos);
+  EXPECT_TRUE(error_of([&] { fetch(fake); }).find("already exists and is not the checkpoint") != std::string::npos);
   EXPECT_EQ(list_folder(at("back")), (std::vector<std::string>{"mine.txt"}));
 }
 
@@ -219,7 +220,7 @@ TEST_F(PushFetch, TheNewestThatIsWhole) {
   const FakeStore fake;
   const ObjectStore store(fake.access());
   const ObjectUrl runs = parse_object_url("s3://bucket/runs/");
-  EXPECT_TRUE(error_of([&] { storage::newest_at(store, runs); }).find("holds no whole checkpoint") !=
+  EXPECT_TRUE(error_of([&] { storage::newest_at(store, runs); }).find("contains no complete checkpoint") !=
               std::string::npos);
   for (const int step : {9, 10, 11}) {
     write_checkpoint(at("c"), 1000, step);

@@ -79,7 +79,7 @@ TEST(TokenizerJson, BadStepsAreNamed) {
     return R"({"type": "Split", "pattern": )" + pattern + R"(, "behavior": ")" + behavior + R"(", "invert": false},)";
   };
   expect_refused(steps(cut(R"({"Regex": "a"})", "Isolate") + last), "unknown Split behavior");
-  expect_refused(steps(cut(R"({"Regex": "a*"})", "Isolated") + last), "match nothing");
+  expect_refused(steps(cut(R"({"Regex": "a*"})", "Isolated") + last), "match the empty string");
   expect_refused(steps(cut(R"({"String": ""})", "Isolated") + last), "empty Split pattern");
   expect_refused(steps(cut(R"({"Glob": "a"})", "Isolated") + last), "Regex");
 }
@@ -130,7 +130,7 @@ TEST(TokenizerJson, ContradictionsAreErrors) {
   expect_refused(with_model("vocab", R"({"a": 1, "b": 1})"), "twice");
   expect_refused(with("added_tokens", R"([{"id": 5, "content": "<|endoftext|>"}])"), "257");
   expect_refused(with("added_tokens", R"([{"id": 5, "content": "<new>"}])"), "another token");
-  expect_refused(with("added_tokens", R"([{"id": 258, "content": ""}])"), "without content");
+  expect_refused(with("added_tokens", R"([{"id": 258, "content": ""}])"), "has no content");
 }
 
 TEST(TokenizerJson, BrokenFiles) {

@@ -80,7 +80,7 @@ TEST(ChatTemplate, NoScoreIsGuessed) {
                               std::nullopt, {});
   EXPECT_NE(error_of([&] {
               counting.scored_pieces(two_turns);
-            }).find("message 2: the template writes this turn of the assistant otherwise once others follow it"),
+            }).find("message 2: the template writes this turn of the assistant differently when others follow it"),
             std::string::npos);
 }
 
@@ -119,7 +119,7 @@ TEST(ChatTemplate, SpecialTokensOfTheTokenizerAreKnownWithoutFiles) {
 TEST(ChatTemplate, WhatIsNoConversationIsNamed) {
   const ChatTemplate chat = ChatTemplate::chatml();
   const auto complaint = [&](const char* messages) { return error_of([&] { chat.render(json(messages)); }); };
-  EXPECT_EQ(complaint("[]"), "a conversation without messages");
+  EXPECT_EQ(complaint("[]"), "the conversation has no messages");
   EXPECT_EQ(complaint("[1]"), "message 1: must be an object with \"role\" and \"content\"");
   EXPECT_EQ(complaint("[{}]"), "message 1: has no \"role\", which must be a text");
 }
@@ -165,7 +165,7 @@ TEST_F(ChatFolder, NamedTemplatesAndSpecialTokens) {
   EXPECT_EQ(chat.render(two_turns, {.tools = json("[]")}).text, "T");
   EXPECT_EQ(*chat.special_token_in(json(R"([{"role": "user", "content": "a<x>"}])")), "<x>");
   write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": ""}]})");
-  EXPECT_NE(error_of([&] { hello(); }).find("chat templates rag but none that is called default"), std::string::npos);
+  EXPECT_NE(error_of([&] { hello(); }).find("chat templates rag but none is called default"), std::string::npos);
 }
 
 }  // namespace

@@ -34,11 +34,11 @@ TEST(ConversationTest, TemplatesAreWritten) {
 
 TEST(ConversationTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(error_of([] { rounds_of(conversation_of("v1"), {{false, "a"}, {false, "b"}}, "f:1:1"); }),
-            "f:1:1: turn 2 is the user's, too: human and gpt must alternate");
+            "f:1:1: turn 2 is the user's again: human and gpt must alternate");
   EXPECT_TRUE(rounds_of(conversation_of("v1"), {{false, "a"}}, "x").empty());
   EXPECT_TRUE(rounds_of(conversation_of("v1"), {{false, "a"}, {true, "b</s>c"}}, "x").empty());
-  EXPECT_NE(error_of([] { conversation_of("mpt"); }).find("not built"), std::string::npos);
-  EXPECT_NE(error_of([] { conversation_of("v9"); }).find("is no template; there are v1, "), std::string::npos);
+  EXPECT_NE(error_of([] { conversation_of("mpt"); }).find("not supported"), std::string::npos);
+  EXPECT_NE(error_of([] { conversation_of("v9"); }).find("unknown template; supported are v1, "), std::string::npos);
 }
 
 }  // namespace

@@ -122,13 +122,13 @@ void expect_error(const Act& act, const std::string& needle) {
 
 TEST(SentencePieceModels, WhatCannotBeReadIsNamed) {
   const auto read = [](std::string_view bytes) { return [=] { read_sentencepiece_model(bytes, "m.model"); }; };
-  expect_error(read(""), "m.model: no SentencePiece model: it has no pieces");
-  expect_error(read("\x0A"), "a number is cut off");
-  expect_error(read("\x0A\x05"), "a field of 5 bytes is cut off");
+  expect_error(read(""), "m.model: not a SentencePiece model: it has no pieces");
+  expect_error(read("\x0A"), "a number is truncated");
+  expect_error(read("\x0A\x05"), "a field of 5 bytes is truncated");
   expect_error(read("\x0B"), "wire type 3");
   expect_error(read("\x0A\x02\x18\x09"), "a piece of type 9");
-  expect_error(read("\x0A\x00"), "cut off");
-  expect_error(read(std::string_view("\x0A\x03\x0A\x01\xFF", 5)), "no UTF-8");
+  expect_error(read("\x0A\x00"), "truncated");
+  expect_error(read(std::string_view("\x0A\x03\x0A\x01\xFF", 5)), "not UTF-8");
   SentencePieceModel model = small_model();
   model.kind = SentencePieceModel::Kind::word;
   expect_error([&] { tokenizer_json_of(model, Value(), "m.model"); }, "type word is not supported");
@@ -145,7 +145,7 @@ TEST(Tiktoken, WhatCannotBeReadIsNamed) {
   const auto read = [](const char* text) { return [=] { tokenizer_json_of_tiktoken(text, Value(), "t.tiktoken"); }; };
   expect_error(read("IQ== 0\nIg==\n"), "t.tiktoken:2: expected a token in base64");
   expect_error(read("IQ== 0\nI?== 1\n"), "t.tiktoken:2: character 2");
-  expect_error(read("IQ== 0\nIQ== 1\n"), "t.tiktoken:2: this token has a rank already");
+  expect_error(read("IQ== 0\nIQ== 1\n"), "t.tiktoken:2: this token already has a rank");
   expect_error(read(""), "no token");
   const Value vocabulary = parse_json(R"({"a": 0, "b": 1, "ab": 2})", "vocab.json");
   expect_error([&] { tokenizer_json_of_merges(vocabulary, "#version: 0.2\na b c\n", Value(), "f"); },

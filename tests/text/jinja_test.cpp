@@ -119,11 +119,11 @@ TEST(Jinja, ErrorsNameThePlace) {
   EXPECT_EQ(refusal("{{ 1|upperr }}"), "t:1:6: unknown filter 'upperr' (near: 'upper')");
   EXPECT_EQ(refusal("{{ [].append(1) }}"),
             "t:1:13: the method 'append' of a list would change it, which templates cannot (use + or a namespace)");
-  EXPECT_EQ(refusal("x\n{% if a %}"), "t:2:11: the block that begins here has no end: 'endif' is missing");
+  EXPECT_EQ(refusal("x\n{% if a %}"), "t:2:11: the block that begins here is not closed: 'endif' is missing");
   EXPECT_EQ(refusal("{% include 'x' %}"), "t:1:1: the tag 'include' is not part of the language of chat templates");
   EXPECT_EQ(refusal("{{ (1 }}"), "t:1:7: unexpected '}', expected ')'");
-  EXPECT_EQ(refusal("{{ 'a }}"), "t:1:4: the string that begins here has no end");
-  EXPECT_EQ(refusal("{% break %}"), "t:1:1: 'break' stands outside of a loop");
+  EXPECT_EQ(refusal("{{ 'a }}"), "t:1:4: the string that begins here is not closed");
+  EXPECT_EQ(refusal("{% break %}"), "t:1:1: 'break' is outside a loop");
   EXPECT_EQ(refusal("\xff"), "t: the template is not UTF-8");
 }
 
@@ -136,11 +136,13 @@ TEST(Jinja, WhatIsLeftOutIsRefusedByName) {
   EXPECT_EQ(refusal("{{ 'a b'.partition(' ') }}"), "t:1:19: the str has no attribute 'partition'");
   EXPECT_EQ(refusal("{{ 'x'.uper() }}"), "t:1:12: the str has no attribute 'uper' (near: 'upper')");
   EXPECT_EQ(refusal("{{ {}.item() }}"), "t:1:11: the dict has no attribute 'item' (near: 'items')");
-  EXPECT_EQ(refusal("{{ '%x' % 255 }}"), "t:1:9: '%x' in a format is not supported: %s, %r, %d, %i and %f are");
-  EXPECT_EQ(refusal("{{ '{:,}'.format(1000) }}"),
-            "t:1:17: the format ',' of a int is not supported: [<>][0][width][.precision] before s, d or f is");
+  EXPECT_EQ(refusal("{{ '%x' % 255 }}"),
+            "t:1:9: '%x' in a format is not supported; supported are %s, %r, %d, %i and %f");
+  EXPECT_EQ(
+      refusal("{{ '{:,}'.format(1000) }}"),
+      "t:1:17: the format ',' of a int is not supported; supported is [<>][0][width][.precision] before s, d or f");
   EXPECT_EQ(refusal("{{ '{!r}'.format(1) }}"),
-            "t:1:17: '{!r}': fields within fields and conversions of a format are not supported");
+            "t:1:17: '{!r}': nested fields and conversions in a format are not supported");
 }
 
 TEST(Jinja, EverythingIsBounded) {
@@ -148,8 +150,8 @@ TEST(Jinja, EverythingIsBounded) {
   const auto contains = [&](const std::string& source, const std::string& what) {
     EXPECT_NE(refusal(source, small).find(what), std::string::npos) << source << ": " << refusal(source, small);
   };
-  contains("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "is refused");
-  contains("{% for i in range(300) %}{% for j in range(300) %}{% endfor %}{% endfor %}", "is refused");
+  contains("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "steps");
+  contains("{% for i in range(300) %}{% for j in range(300) %}{% endfor %}{% endfor %}", "steps");
   contains("{{ 'x' * 1000000000000 }}", "of text and lists");
   contains("{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
            "of text");
@@ -157,17 +159,17 @@ TEST(Jinja, EverythingIsBounded) {
   contains("{{ ('%' ~ '99999999999s') % 'x' }}", "is refused");
   contains("{{ '{:99999}'.format('x') }}", "of text and lists");
   contains("{{ [1]|tojson(indent=100000000) }}", "of text and lists");
-  contains("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "deep within each other");
+  contains("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested deeper than the limit");
   contains("{% set ns = namespace(l=[]) %}{% for i in range(200) %}{% set ns.l = [ns.l] %}{% endfor %}",
-           "within each other");
-  contains("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}", "deep within each other");
+           "nested deeper than the limit");
+  contains("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}", "nested deeper than the limit");
   contains("{% set ns = namespace(l=[1]) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
            "steps");
   const std::string brackets = std::string(100'000, '(') + "1" + std::string(100'000, ')');
   std::string sums = "{{ 1";
   for (int i = 0; i < 100'000; ++i) sums += "+1";
   EXPECT_NE(refusal("{{ " + brackets + " }}").find("nested too deep"), std::string::npos);
-  EXPECT_NE(refusal(sums + " }}").find("within each other"), std::string::npos);
+  EXPECT_NE(refusal(sums + " }}").find("nested expressions"), std::string::npos);
 }
 
 }  // namespace

@@ -188,9 +188,10 @@ TEST(Pipeline, BadFilesAreNamed) {
   expect(with(R"("pre_tokenizer": {"type": "FixedLength", "length": 0})"), "at least 1");
   expect(with(R"("decoder": {"type": "Strip", "content": " ", "start": -1, "stop": 0})"), "negative");
   expect(with(R"("normalizer": {"type": "Replace", "pattern": {"String": ""}, "content": "x"})"), "empty Replace");
-  expect(with(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA"})"), "no multiple of 4");
-  expect(with(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA?="})"), "no base64");
-  expect(with(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA=="})"), "lacks its size");
+  expect(with(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA"})"), "not a multiple of 4");
+  expect(with(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA?="})"), "not base64");
+  expect(with(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA=="})"),
+         "too few for its size field");
   expect(with(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": "/wAAAA=="})"), "255 bytes");
   expect(complaint(R"({"model": {"type": "Odd", "vocab": {}}})"), "supported: BPE, Unigram, WordLevel, WordPiece");
   expect(complaint(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}})"), "no unknown token");

@@ -192,7 +192,7 @@ TEST(WordPieceFile, RefusesWhatItDoesNotKnow) {
   expect_refused(tree, "model", R"({"type": "WordPiece", "unk_token": "a", "vocab": {"a": 0, "b": 0}})",
                  "token id 0 is given twice");
   expect_refused(tree, "added_tokens", R"([{"id": 700, "content": "\u200b", "normalized": true}])",
-                 "normalization leaves nothing");
+                 "is empty after normalization");
   expect_refused(tree, "post_processor", R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}],
       "pair": [{"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}], "special_tokens": {}})",
                  "the template for two texts");

@@ -67,7 +67,7 @@ TEST_F(ChatTest, AModelLearnsAndTalksInItsTemplate) {
 TEST_F(ChatTest, WithoutATemplateTheReasonIsSaid) {
   const auto run = tessera(learning("model"));
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_TRUE(contains(run.err, "chats.jsonl:1:1: holds messages, but the tokenizer 'byte' comes with no chat temp"))
+  EXPECT_TRUE(contains(run.err, "chats.jsonl:1:1: contains messages, but the tokenizer 'byte' comes with no chat temp"))
       << run.err;
   EXPECT_FALSE(path_exists(at("model")));
   const auto missing = tessera(learning("model", {"--chat_template", at("nowhere.jinja")}));

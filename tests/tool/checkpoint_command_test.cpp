@@ -116,7 +116,7 @@ TEST_F(CheckpointCommand, ConvertsACheckpointOfDeepspeed) {
   }
   expect_refused(convert(checkpoints + "zero2", {"--group", "model"}), {"a ZeRO checkpoint has one set of weights"});
   write("model/latest", "global_step7");
-  expect_refused(convert(at("model")), {"model/global_step7: there is no such folder, but ", "names it"});
+  expect_refused(convert(at("model")), {"model/global_step7: no such folder, but ", "names it"});
 }
 
 /// A checkpoint-5 folder with weights, optimizer state and a manifest.
@@ -205,10 +205,10 @@ TEST_F(CheckpointCommand, MergePutsShardsTogether) {
 }
 
 TEST_F(CheckpointCommand, WeightsOfPyTorchThatAreRefused) {
-  expect_refused(convert(torch_files + "with_a_function.bin"), {"posixpath.join", "not read any further"});
+  expect_refused(convert(torch_files + "with_a_function.bin"), {"posixpath.join", "reading stops here"});
   expect_refused(convert(torch_files + "before_1.6.bin"), {"as PyTorch before 1.6 wrote"});
   expect_refused(convert(torch_files + "nested.bin", {"--group", "modle"}),
-                 {"--group modle: there is no such group; the groups are model"});
+                 {"--group modle: no such group; the groups are model"});
   expect_refused(convert(torch_files + "nested.bin", {"--dtype", "float16"}), {"--dtype is for GGUF files"});
   std::string damaged = read_file(torch_files + "tensor.bin");
   damaged[damaged.find(std::string("\0\0\0\x3f", 4))] ^= 1;  // 0.5

@@ -60,10 +60,10 @@ TEST_F(TrainFromStore, MistakesEndBeforeAnythingIsWritten) {
   };
   const std::string text = at("text.txt");
   for (const Mistake& mistake :
-       {Mistake{{"--resume_from_checkpoint", "s3://bucket/none"}, text, "holds no whole checkpoint"},
+       {Mistake{{"--resume_from_checkpoint", "s3://bucket/none"}, text, "contains no complete checkpoint"},
         Mistake{{"--resume_from_checkpoint", "s3://other/run"}, text, "the bucket does not exist"},
-        Mistake{{"--resume_from_checkpoint", "s3://B"}, text, "is no bucket's name"},
-        Mistake{{}, "s3://bucket/none.txt", "there is no such object"},
+        Mistake{{"--resume_from_checkpoint", "s3://B"}, text, "is not a bucket name"},
+        Mistake{{}, "s3://bucket/none.txt", "no such object"},
         Mistake{{}, "s3://bucket/a//b.txt", "between two '/'"}}) {
     const auto refused = run(with_data(training("out", batch(6, 2, 2) + mistake.more), mistake.data));
     EXPECT_EQ(refused.exit_code, 2) << refused.err;

@@ -28,7 +28,7 @@ bool is_module_pattern(std::string_view text) { return text.find_first_of("*+?()
 
 bool is_meant_module(std::string_view module, const std::string& target) {
   if (!is_module_pattern(target)) return is_named_module(module, target);
-  return Pattern("the pattern of names of modules", target).fits(module);
+  return Pattern("the pattern of module names", target).fits(module);
 }
 
 bool is_in_named_module(std::string_view parameter, const std::vector<std::string>& targets) {
@@ -46,7 +46,7 @@ std::vector<std::string> parse_module_names(std::string_view setting, const std:
   for (const std::string& name : split(text, ',')) {
     names.push_back(trim(name));
     if (names.back().empty())
-      throw InputError(concat("--", setting, " '", text, "' has an empty name: give names separated by commas", hint));
+      throw InputError(concat("--", setting, " '", text, "' has an empty name: use names separated by commas", hint));
   }
   return names;
 }

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::uint32_t most_steps = 1'000'000;  // some 20 ms
+constexpr std::uint32_t most_steps = 1'000'000;  // about 20 ms
 
 std::string message_of(int error) {
   std::array<PCRE2_UCHAR, 256> text{};

@@ -1,9 +1,10 @@
 #pragma once
 /// \file
-/// base/names/: names of modules, and patterns of them.
+/// base/names/: module names and patterns that match them.
 ///
-/// Regular expressions over names: of modules to wrap, to adapt, to checkpoint. In PCRE2's syntax, which has all that
-/// patterns written for Python's `re` use; the number of steps is bounded, because patterns come from files of others.
+/// Regular expressions that match module names: which to wrap, adapt or checkpoint. The syntax is PCRE2's, which covers
+/// everything that patterns written for Python's `re` use. The number of match steps is bounded, because patterns may
+/// come from untrusted files.
 
 #include <memory>
 #include <string>
@@ -14,12 +15,12 @@ namespace tessera {
 /// Immutable: any number of threads may use one object at the same time.
 class Pattern {
  public:
-  /// Throws InputError that names `what` ("--wrap_pattern"), the text, the position and the fault.
+  /// Throws InputError with `what` ("--wrap_pattern"), the text, the position and the fault.
   Pattern(std::string_view what, std::string text);
 
-  /// Whether it fits the whole name. Throws InputError when the search takes more than a million steps.
+  /// Whether it matches the whole name. Throws InputError when the search takes more than a million steps.
   bool fits(std::string_view name) const;
-  /// Whether it fits a part of the name. Throws as fits() does.
+  /// Whether it matches a part of the name. Throws as fits() does.
   bool occurs_in(std::string_view name) const;
 
  private:

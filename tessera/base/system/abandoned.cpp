@@ -36,7 +36,7 @@ void remove_abandoned(const std::string& folder, const std::function<bool(const 
       const std::filesystem::path path = it->path();
       if (ours(path.filename().string())) remove_unless_held(path.string());
     }
-  } catch (...) {  // no memory for a name
+  } catch (...) {  // out of memory for a name
   }
 }
 

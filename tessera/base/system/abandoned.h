@@ -1,25 +1,25 @@
 #pragma once
 /// \file
-/// base/system/: what the kernel does with processes that are killed, limited or far away, and how that is met.
+/// base/system/: operating-system facilities around processes that are killed, limited or remote.
 ///
-/// Files and folders that processes which were killed have left. Who writes one holds a lock of the kernel on it
-/// (flock), which ends with the process however it ends, also in a container with process numbers of its own. What
-/// nobody holds, where locks work, is abandoned.
+/// Cleanup of files and folders left behind by killed processes. Their writer holds a kernel lock on them (flock),
+/// which the kernel releases however the process ends, even in a container with its own process numbers. If the file
+/// system supports locks, an entry that nobody holds is abandoned.
 
 #include <functional>
 #include <string>
 
 namespace tessera {
 
-/// This process holds the file that is open at `fd` until its last descriptor is closed. Where locks do not exist,
-/// nothing is held and nothing counts as abandoned.
+/// Locks the file open at `fd` for this process until its last descriptor is closed. On a file system without locks,
+/// nothing is locked and nothing counts as abandoned.
 void hold_as_ours(int fd);
 
-/// Removes the entries of a folder whose names `ours` knows, which belong to this user, are regular files or folders,
-/// and which nobody holds. Never throws: what cannot be looked at or removed stays.
+/// Removes the entries of a folder whose names `ours` accepts, that belong to this user, are regular files or folders,
+/// and are not locked by anyone. Never throws: entries that cannot be inspected or removed remain.
 void remove_abandoned(const std::string& folder, const std::function<bool(const std::string& name)>& ours) noexcept;
 
-/// The name in "NAME.tmp.123" (write_file_atomically()'s, before they are whole); empty for other names.
+/// The NAME in "NAME.tmp.123" (write_file_atomically()'s incomplete files); empty for other names.
 std::string name_of_temporary(const std::string& name);
 
 }  // namespace tessera

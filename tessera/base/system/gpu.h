@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// Whether an NVIDIA driver has made its control device: Linux's /dev/nvidiactl, or WSL's /dev/dxg.
+/// Whether an NVIDIA driver has created its control device: Linux's /dev/nvidiactl, or WSL's /dev/dxg.
 bool has_gpu_driver();
 
 }  // namespace tessera

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// The name of this host, for people and for names of files.
+/// The name of this host, for display and for file names.
 
 #include <string>
 
 namespace tessera {
 
-/// `unknown` where the kernel has none.
+/// Returns `unknown` if the kernel has no name.
 std::string host_name(const std::string& unknown);
 
 }  // namespace tessera

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// What becomes of a path while its file or folder is open: others move it, remove it, or put another one there.
+/// Detects that the path of an open file or folder was moved, removed or replaced by others.
 
 #include <string>
 
 namespace tessera {
 
-/// Whether the path leads to what is open at `fd`; a link at its end is followed.
+/// Whether the path refers to the file open at `fd`; follows a symbolic link in the last component.
 bool leads_to(const std::string& path, int fd);
 
 }  // namespace tessera

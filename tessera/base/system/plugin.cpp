@@ -11,11 +11,11 @@ namespace tessera {
 
 namespace {
 
-/// The path of a file beside the library (or the program) that this code is part of.
+/// The path of a file in the folder of the library (or program) that contains this code.
 std::string path_beside(const std::string& file) {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&path_beside), &info) == 0 || info.dli_fname == nullptr)
-    throw Error(concat("cannot find ", file, ": the loader does not know which file this code is from"));
+    throw Error(concat("cannot find ", file, ": the loader does not know which file contains this code"));
   return path_join(std::filesystem::absolute(info.dli_fname).parent_path().string(), file);
 }
 
@@ -32,7 +32,7 @@ void* load_plugin(const Plugin& plugin) {
 }
 
 void* load_entry(const std::string& library, const char* entry, Symbols symbols, std::string_view hint) {
-  // Returns the library already loaded on later calls.
+  // On later calls dlopen returns the library already loaded.
   std::string cause;
   const auto open = [&](const std::string& path) {
     void* const opened = ::dlopen(path.c_str(), RTLD_NOW | (symbols == Symbols::shared ? RTLD_GLOBAL : RTLD_LOCAL));
@@ -45,7 +45,7 @@ void* load_entry(const std::string& library, const char* entry, Symbols symbols,
     handle = open(path_beside(library));
   if (handle == nullptr) throw Error(concat("cannot load ", library, ": ", cause, hint));
   void* const found = ::dlsym(handle, entry);
-  if (found == nullptr) throw Error(concat(library, " has no ", entry, ": it is of another build of Tessera"));
+  if (found == nullptr) throw Error(concat(library, " has no ", entry, ": it is from another build of Tessera"));
   return found;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Writing files, compressed where their name says so.
+/// Writing files, compressed according to their names.
 
 #include <tessera/corpus/records.h>
 
@@ -13,15 +13,15 @@ namespace tessera::corpus {
 /// One thread at a time.
 class ByteSink {
  public:
-  virtual ~ByteSink() = default;  ///< without finish() nothing is left under the path
+  virtual ~ByteSink() = default;  ///< without finish() nothing remains at the path
   /// Throws Error naming the file and errno.
   virtual void write(std::string_view bytes) = 0;
-  /// Ends the file, forces it to the disk and gives it its name; a file of that name is replaced. Call it once, last.
+  /// Completes the file, syncs it to disk and renames it to its path, replacing an existing file. Call it once, last.
   virtual void finish() = 0;
 };
 
-/// Writes PATH.tmp.PID, which finish() renames. Levels: those that the programs gzip, zstd and xz take themselves, but
-/// xz -1 (its own level 6 writes 2 MB/s).
+/// Writes PATH.tmp.PID, which finish() renames. Compression levels are the defaults of the programs gzip and zstd; xz
+/// uses level 1 (its default level 6 writes only 2 MB/s).
 std::unique_ptr<ByteSink> create_file(const std::string& path, Compression compression);
 
 }  // namespace tessera::corpus

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// corpus/bytes/: the bytes of a file as a stream, decompressed, and cut into lines; memory of some hundred KiB.
+/// corpus/bytes/: the bytes of a file as a stream, decompressed and cut into lines, in a few hundred KiB of memory.
 ///
-/// Files are read, not mapped: mapped pages would count as memory of the process, and a file that somebody shortens
-/// meanwhile would end it with SIGBUS.
+/// Files are read, not mapped: mapped pages would count as the process's memory, and truncating a mapped file would end
+/// the process with SIGBUS.
 
 #include <tessera/corpus/records.h>
 
@@ -20,23 +20,23 @@ namespace tessera::corpus {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  /// Fills `to` from its beginning; returns how much, 0 at the end only. Throws InputError naming the file, the byte
-  /// and the reason; so does every later call then.
+  /// Fills `to` from its start; returns the number of bytes, 0 only at the end. Throws InputError naming the file, the
+  /// byte and the reason; every later call throws the same.
   virtual std::size_t read(std::span<char> to) = 0;
-  virtual std::uint64_t used() const = 0;  ///< bytes of the file on disk that were taken, of a range: of this
+  virtual std::uint64_t used() const = 0;  ///< bytes consumed of the file on disk or, for a range, of the range
 };
 
-/// The bytes [begin, end) of a file as they are. Throws InputError when the file cannot be opened or is shorter.
+/// The raw bytes [begin, end) of a file. Throws InputError when the file cannot be opened or is shorter.
 std::unique_ptr<ByteStream> open_range(const std::string& path, std::uint64_t begin, std::uint64_t end);
 
-/// Bytes that the caller keeps.
+/// Bytes in memory, which must outlive the stream.
 std::unique_ptr<ByteStream> stream_of(std::string_view bytes);
 
-/// What a stream of compressed bytes holds; `name` stands for the file in messages.
+/// The decompressed contents of a stream; `name` is the file name for messages.
 std::unique_ptr<ByteStream> decompressed(std::unique_ptr<ByteStream> bytes, Compression compression,
                                          const std::string& name);
 
-/// What the file holds, decompressed.
+/// The decompressed contents of the file.
 std::unique_ptr<ByteStream> open_bytes(const SourceFile& file);
 
 }  // namespace tessera::corpus

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Compressing a stream in memory: what byte_sink.h writes.
+/// In-memory stream compression, used by byte_sink.h.
 
 #include <memory>
 #include <string>
@@ -11,9 +11,9 @@ namespace tessera::corpus {
 class Compressor {
  public:
   virtual ~Compressor() = default;
-  /// Compresses `bytes` and appends what is ready to `out`.
+  /// Compresses `bytes` and appends the available output to `out`.
   virtual void add(std::string_view bytes, std::string& out) = 0;
-  virtual void end(std::string& out) = 0;  ///< appends the rest
+  virtual void end(std::string& out) = 0;  ///< appends the remaining output
 };
 
 std::unique_ptr<Compressor> gzip_compressor();

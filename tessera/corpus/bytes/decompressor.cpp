@@ -27,10 +27,10 @@ std::size_t Decompressor::next_bytes(std::span<char> to) {
     const std::size_t written = step(input_, to, last_);
     if (written > 0) return written;
     if (input_.empty() && last_) {
-      if (!complete()) damaged("the file ends in the middle; was it copied or downloaded completely?");
+      if (!complete()) damaged("the file is truncated; was it copied or downloaded completely?");
       return 0;
     }
-    if (input_.size() == before && before > 0) damaged("nothing can be made of what follows");
+    if (input_.size() == before && before > 0) damaged("the data that follow are not valid");
   }
   return 0;
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the streams of compressed files share: input in pieces, and complaints that name the byte.
+/// Common base of the decompressing streams: input in pieces, and error messages that name the byte.
 
 #include <tessera/corpus/bytes/byte_stream.h>
 
@@ -18,13 +18,13 @@ class Decompressor : public ByteStream {
   std::uint64_t used() const final;
 
  protected:
-  /// `name` of the file and `format` in messages: "gzip".
+  /// `name` of the file and `format` ("gzip") are used in messages.
   Decompressor(std::unique_ptr<ByteStream> bytes, const std::string& name, const char* format);
 
-  /// Takes bytes off the front of `input` and writes into `to`; returns how many were written. `last`: nothing follows
-  /// behind `input`. Calls damaged() for what is not of the format.
+  /// Consumes bytes from the front of `input` and writes into `to`; returns the number written. `last`: no input
+  /// follows. Calls damaged() for malformed input.
   virtual std::size_t step(std::string_view& input, std::span<char> to, bool last) = 0;
-  /// Whether the file may end here.
+  /// Whether the data may end here.
   virtual bool complete() const = 0;
   /// "a.jsonl.gz: the gzip data are damaged near byte 4711 of the file: REASON".
   [[noreturn]] void damaged(const std::string& reason);
@@ -37,15 +37,15 @@ class Decompressor : public ByteStream {
   const char* format_;
   std::vector<char> buffer_;
   std::string_view input_;
-  bool last_ = false;  ///< nothing follows behind `input_`
+  bool last_ = false;  ///< no input follows `input_`
   std::optional<std::string> complaint_;
 };
 
-/// With several members, as `cat a.gz b.gz` makes.
+/// Supports several members, as `cat a.gz b.gz` creates.
 std::unique_ptr<ByteStream> gzip_stream(std::unique_ptr<ByteStream> bytes, const std::string& name);
-/// With several frames; windows up to 128 MiB.
+/// Supports several frames; windows up to 128 MiB.
 std::unique_ptr<ByteStream> zstd_stream(std::unique_ptr<ByteStream> bytes, const std::string& name);
-/// With several streams; at most 256 MiB of memory.
+/// Supports several streams; at most 256 MiB of memory.
 std::unique_ptr<ByteStream> xz_stream(std::unique_ptr<ByteStream> bytes, const std::string& name);
 
 }  // namespace tessera::corpus

@@ -1,4 +1,4 @@
-// Where bytes come from: a range of a file, or the memory.
+// Sources of bytes: a range of a file, or memory.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -34,8 +34,8 @@ class FileRange : public ByteStream {
     } while (got < 0 && errno == EINTR);
     if (got < 0) throw InputError(concat(path_, ": cannot be read at byte ", at_, ": ", std::strerror(errno)));
     if (got == 0)
-      throw InputError(concat(path_, ": ends at byte ", at_, ", but had ", end_,
-                              " when it was found: somebody shortened it meanwhile"));
+      throw InputError(
+          concat(path_, ": ends at byte ", at_, ", but had ", end_, " when it was opened: it was truncated meanwhile"));
     at_ += static_cast<std::uint64_t>(got);
     return static_cast<std::size_t>(got);
   }

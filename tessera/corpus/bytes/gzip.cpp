@@ -16,7 +16,8 @@ class Gzip : public Decompressor {
  public:
   Gzip(std::unique_ptr<ByteStream> bytes, const std::string& name) : Decompressor(std::move(bytes), name, "gzip") {
     constexpr int gzip_with_largest_window = 16 + MAX_WBITS;
-    if (inflateInit2(&stream_, gzip_with_largest_window) != Z_OK) throw Error("zlib cannot begin: out of memory");
+    if (inflateInit2(&stream_, gzip_with_largest_window) != Z_OK)
+      throw Error("zlib cannot be initialized: out of memory");
   }
   ~Gzip() override { inflateEnd(&stream_); }
   Gzip(const Gzip&) = delete;
@@ -26,7 +27,7 @@ class Gzip : public Decompressor {
   std::size_t step(std::string_view& input, std::span<char> to, bool last) override {
     if (ended_ && !begin_member(input)) return 0;
     const std::size_t room = std::min<std::size_t>(to.size(), std::numeric_limits<uInt>::max());
-    // zlib takes no const input before version 1.3, and does not write to it
+    // before version 1.3 zlib takes its input as non-const, but does not write to it
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
     stream_.avail_in = static_cast<uInt>(input.size());
     stream_.next_out = reinterpret_cast<Bytef*>(to.data());
@@ -41,11 +42,12 @@ class Gzip : public Decompressor {
     return room - stream_.avail_out;
   }
 
-  /// Behind a member: another one, or zeros that fill a block of a tape. False when no member begins in `input`.
+  /// Handles what follows a member: another member, or zeros that pad a tape block. Returns false if no member begins
+  /// in `input`.
   bool begin_member(std::string_view& input) {
     input.remove_prefix(std::min(input.find_first_not_of('\0'), input.size()));
     if (input.empty()) return false;
-    if (input[0] != '\x1f') damaged("behind the end of the data stands something that is no gzip");
+    if (input[0] != '\x1f') damaged("the data are followed by bytes that are not gzip");
     inflateReset(&stream_);
     ended_ = false;
     return true;
@@ -54,7 +56,7 @@ class Gzip : public Decompressor {
   bool complete() const override { return ended_; }
 
   z_stream stream_{};
-  bool ended_ = false;  ///< a member is complete
+  bool ended_ = false;  ///< the current member is complete
 };
 
 class GzipCompressor : public Compressor {
@@ -63,7 +65,7 @@ class GzipCompressor : public Compressor {
     constexpr int gzip_with_largest_window = 16 + MAX_WBITS, memory_level = 8;
     if (deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, gzip_with_largest_window, memory_level,
                      Z_DEFAULT_STRATEGY) != Z_OK)
-      throw Error("zlib cannot begin: out of memory");
+      throw Error("zlib cannot be initialized: out of memory");
   }
   ~GzipCompressor() override { deflateEnd(&stream_); }
   GzipCompressor(const GzipCompressor&) = delete;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Lines of a stream of bytes.
+/// Splits a stream of bytes into lines.
 
 #include <tessera/corpus/bytes/window.h>
 
@@ -13,15 +13,15 @@ class LineStream {
  public:
   explicit LineStream(Window window) : window_(std::move(window)) {}
 
-  /// The next line with its '\n' (the last may lack it), valid until the next call; nullopt at the end. Throws what the
-  /// window throws, also for a line that is too long; so does every later call then.
+  /// Returns the next line with its '\n' (the last may lack it), valid until the next call; nullopt at the end. Throws
+  /// the window's errors, including for overlong lines; every later call throws the same.
   std::optional<std::string_view> next();
-  /// Bytes of the file on disk that the lines so far took; of a compressed file about.
+  /// Bytes of the file on disk that the lines so far took; approximate for a compressed file.
   std::uint64_t used() const;
 
  private:
   Window window_;
-  std::size_t given_ = 0;  ///< length of the line that was given out last, which still lies in the window
+  std::size_t given_ = 0;  ///< length of the line returned last, which is still in the window
 };
 
 }  // namespace tessera::corpus

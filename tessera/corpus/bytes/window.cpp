@@ -11,7 +11,7 @@ Window::Window(std::unique_ptr<ByteStream> bytes, std::string name, std::size_t 
 bool Window::more() {
   if (end_ - begin_ > longest_)
     throw InputError(
-        concat(name_, ": a record is longer than ", format_bytes(longest_), ": is this file what its name says?"));
+        concat(name_, ": a record is longer than ", format_bytes(longest_), ": do its contents match its extension?"));
   if (begin_ > 0 && begin_ < end_) std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;

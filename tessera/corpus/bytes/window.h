@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A stream of bytes with a look ahead of as much as a record takes.
+/// A stream of bytes with a look-ahead window of one record.
 
 #include <tessera/corpus/bytes/byte_stream.h>
 
@@ -11,22 +11,23 @@
 
 namespace tessera::corpus {
 
-/// No record may be longer, so that a damaged or hostile file (a compressed one, above all) does not fill the memory.
+/// Maximum record size, so that a damaged or hostile file (especially a compressed one) cannot exhaust the memory.
 inline constexpr std::size_t max_record_bytes = std::size_t{1} << 30;
 
 class Window {
  public:
-  /// `name` stands for the file in messages.
+  /// `name`: the file name for messages.
   Window(std::unique_ptr<ByteStream> bytes, std::string name, std::size_t longest = max_record_bytes);
 
-  /// What was read and not dropped. Valid until the next more().
+  /// The bytes read and not yet dropped. Valid until the next more().
   std::string_view text() const { return {buffer_.data() + begin_, end_ - begin_}; }
-  /// Reads more behind it; false at the end. Throws InputError for what the stream throws, and when the text would
-  /// become longer than `longest`; so does every later call then.
+  /// Reads more bytes and appends them; returns false at the end. Throws InputError for the stream's errors and when
+  /// the text would exceed `longest`; every later call throws the same.
   bool more();
-  void drop(std::size_t bytes) { begin_ += bytes; }  ///< off the front; at most text().size()
+  void drop(std::size_t bytes) { begin_ += bytes; }  ///< from the front; at most text().size()
 
-  /// Bytes of the file on disk that were dropped, or are the first `taken` of the text; of a compressed file about.
+  /// Bytes of the file on disk that correspond to the dropped bytes plus the first `taken` of the text; approximate for
+  /// a compressed file.
   std::uint64_t used(std::size_t taken = 0) const;
   const std::string& name() const { return name_; }
 
@@ -36,7 +37,7 @@ class Window {
   std::size_t longest_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0, end_ = 0;
-  std::uint64_t got_ = 0;  ///< in all
+  std::uint64_t got_ = 0;  ///< total bytes read
 };
 
 }  // namespace tessera::corpus

@@ -14,9 +14,9 @@ constexpr std::uint64_t memory_limit = std::uint64_t{256} << 20;  // xz -9 needs
 std::string reason_of(lzma_ret status) {
   switch (status) {
     case LZMA_FORMAT_ERROR:
-      return "this is no .xz";
+      return "it is not an .xz file";
     case LZMA_OPTIONS_ERROR:
-      return "it uses options that liblzma does not know";
+      return "it uses options that liblzma does not support";
     case LZMA_MEMLIMIT_ERROR:
       return concat("it needs more than ", format_bytes(memory_limit),
                     " of memory: compress it again with xz -9 or less");
@@ -31,7 +31,7 @@ class Xz : public Decompressor {
  public:
   Xz(std::unique_ptr<ByteStream> bytes, const std::string& name) : Decompressor(std::move(bytes), name, "xz") {
     if (lzma_stream_decoder(&stream_, memory_limit, LZMA_CONCATENATED) != LZMA_OK)
-      throw Error("liblzma cannot begin: out of memory");
+      throw Error("liblzma cannot be initialized: out of memory");
   }
   ~Xz() override { lzma_end(&stream_); }
   Xz(const Xz&) = delete;
@@ -65,7 +65,7 @@ class XzCompressor : public Compressor {
   XzCompressor() {
     constexpr std::uint32_t level = 1;
     if (lzma_easy_encoder(&stream_, level, LZMA_CHECK_CRC64) != LZMA_OK)
-      throw Error("liblzma cannot begin: out of memory");
+      throw Error("liblzma cannot be initialized: out of memory");
   }
   ~XzCompressor() override { lzma_end(&stream_); }
   XzCompressor(const XzCompressor&) = delete;

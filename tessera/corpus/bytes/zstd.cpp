@@ -14,7 +14,7 @@ class Zstd : public Decompressor {
  public:
   Zstd(std::unique_ptr<ByteStream> bytes, const std::string& name)
       : Decompressor(std::move(bytes), name, "zstd"), stream_(ZSTD_createDStream()) {
-    if (!stream_) throw Error("libzstd cannot begin: out of memory");
+    if (!stream_) throw Error("libzstd cannot be initialized: out of memory");
   }
 
  private:
@@ -25,8 +25,9 @@ class Zstd : public Decompressor {
     input.remove_prefix(in.pos);
     if (ZSTD_isError(status)) {
       const bool window = ZSTD_getErrorCode(status) == ZSTD_error_frameParameter_windowTooLarge;
-      damaged(window ? "its window is larger than 128 MiB (zstd --long=28 or more): compress it again without"
-                     : ZSTD_getErrorName(status));
+      damaged(window
+                  ? "its window is larger than 128 MiB (zstd --long=28 or more): compress it again without that option"
+                  : ZSTD_getErrorName(status));
     }
     if (in.pos > 0 || out.pos > 0) complete_ = status == 0;
     return out.pos;
@@ -38,13 +39,13 @@ class Zstd : public Decompressor {
     void operator()(ZSTD_DStream* stream) const { ZSTD_freeDStream(stream); }
   };
   std::unique_ptr<ZSTD_DStream, Free> stream_;
-  bool complete_ = true;  ///< between two frames
+  bool complete_ = true;  ///< between frames
 };
 
 class ZstdCompressor : public Compressor {
  public:
   ZstdCompressor() : stream_(ZSTD_createCCtx()) {
-    if (!stream_) throw Error("libzstd cannot begin: out of memory");
+    if (!stream_) throw Error("libzstd cannot be initialized: out of memory");
     ZSTD_CCtx_setParameter(stream_.get(), ZSTD_c_checksumFlag, 1);
   }
   void add(std::string_view bytes, std::string& out) override { run(bytes, ZSTD_e_continue, out); }

@@ -33,13 +33,13 @@ constexpr auto short_while = std::chrono::milliseconds(10);
 
 void wait_a_little() { std::this_thread::sleep_for(short_while); }
 
-/// Which start of which machine this is: after another, files that nobody forced to the disk may hold anything.
+/// Identifies this boot of this machine: after a reboot, files that were not synced may have any contents.
 std::string boot() {
   const std::string path = "/proc/sys/kernel/random/boot_id";
   return path_exists(path) ? trim(read_file(path)) : "unknown";
 }
 
-/// What the processes of one build must agree on.
+/// Parameters that all processes of a build must agree on.
 struct Plan {
   std::string boot, settings;
   std::vector<EntrySource> sources;  // without hashes
@@ -52,7 +52,7 @@ Plan plan_of(const TokenRequest& request, std::size_t items) {
     plan.sources.push_back({absolute_path(source.path), state_of(source.path), {}});
     const FileState& state = plan.sources.back().state;
     if (state.bytes != source.bytes)
-      throw Error(concat("'", source.path, "' has changed: it has ", state.bytes, " bytes, and had ", source.bytes));
+      throw Error(concat("'", source.path, "' has changed: it has ", state.bytes, " bytes and had ", source.bytes));
     let_settle(state);
     if (state_of(source.path) != state)
       throw Error(concat("'", source.path, "' is being written: start again when it is complete"));
@@ -74,22 +74,22 @@ std::string text_of(const Plan& plan) {
 void check_unchanged(const EntrySource& source) {
   if (state_of(source.path) == source.state) return;
   throw Error(concat("'", source.path,
-                     "' was changed while tokens were made of it: nothing was kept; start again when it is complete"));
+                     "' was changed while it was being tokenized: nothing was kept; start again when it is complete"));
 }
 
-/// A write that failed, with what there is to know.
+/// The message for a failed write, with the free space and what is needed.
 std::string about_space(const std::string& what, const std::string& folder, std::uint64_t source_bytes) {
   struct statvfs info{};
   if (::statvfs(folder.c_str(), &info) != 0) return what;
   const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
   return concat(what, "; ", folder, " has ", format_bytes(free), " free, and the tokens of ",
                 format_bytes(source_bytes),
-                " of data take about as much again: make room (tessera cache rm), or choose another folder "
+                " of data need about the same space again: free some (tessera cache rm), or choose another folder "
                 "(--data_cache_dir)");
 }
 
-/// Others see all of the file or nothing. The disk need not have it: what a build has so far counts only until the
-/// machine is started anew (Plan::boot).
+/// Other processes see either the whole file or none. It need not be synced: the state of a build is only valid until
+/// the machine reboots (Plan::boot).
 void write_and_rename(const std::string& path, const std::string& text) {
   const std::string temporary = concat(path, ".tmp.", ::getpid());
   {
@@ -101,7 +101,7 @@ void write_and_rename(const std::string& path, const std::string& text) {
     throw Error(concat("cannot rename '", temporary, "' to '", path, "': ", std::strerror(errno)));
 }
 
-/// The work on one folder.
+/// A build in one folder: the states of its items and their summaries.
 class Build {
  public:
   Build(const std::string& folder, const TokenRequest& request, std::vector<Item> items, Plan plan, PlaceLocks* locks,
@@ -117,7 +117,7 @@ class Build {
     for (const Item& item : items_) total_ += item.bytes;
   }
 
-  /// Returns when all items are done, by whomever, or as many as there are before the first that is bad.
+  /// Returns when all items are done, by this or other processes, or all items before the first bad one.
   void work(const CacheProgress& progress) {
     std::mutex failed_mutex;
     std::exception_ptr failed;
@@ -130,7 +130,7 @@ class Build {
         stop_ = true;
       }
     };
-    std::vector<std::jthread> others;  // joined before what they call goes
+    std::vector<std::jthread> others;  // joined before the objects they use are destroyed
     const std::size_t threads = std::min<std::size_t>(static_cast<std::size_t>(std::max(request_.threads, 1)),
                                                       std::max<std::size_t>(items_.size(), 1));
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back([&] { run({}); });
@@ -139,12 +139,12 @@ class Build {
     if (failed) std::rethrow_exception(failed);
   }
 
-  /// Everything there is to say against the records, in their order. Throws InputError.
+  /// Reports all problems with the records, in their order. Throws InputError.
   void check() const {
     std::vector<std::string> lines;
     Tally tally;
     for (std::size_t i = 0; i < items_.size() && lines.size() <= complaints_told; ++i) {
-      if (!summaries_[i]) break;  // behind a bad one
+      if (!summaries_[i]) break;  // items after a bad one are not needed
       const ItemSummary& item = *summaries_[i];
       if (!tally.kind.empty() && !item.tally.kind.empty() && tally.kind != item.tally.kind)
         lines.push_back(mixed_kinds(item.tally.kind_place, item.tally.kind, tally));
@@ -156,11 +156,11 @@ class Build {
     const bool more = lines.size() > complaints_told;
     lines.resize(std::min(lines.size(), complaints_told));
     throw InputError(concat(request_.sources[0].path, request_.sources.size() > 1 ? " and others" : "", ": ",
-                            more ? "the first " : "", lines.size(), " records that cannot be used:\n  ",
-                            join(lines, "\n  "), more ? "\n  ... and more" : ""));
+                            more ? "the first " : "", lines.size(), " unusable records:\n  ", join(lines, "\n  "),
+                            more ? "\n  ... and more" : ""));
   }
 
-  /// Writes entry.json and the manifest, when all shards are on the disk.
+  /// Writes entry.json and the manifest after all shards are on disk.
   void describe() const {
     if (durable_) force_to_disk();
     Entry entry;
@@ -192,14 +192,13 @@ class Build {
  private:
   enum class State { open, mine, done };
 
-  /// One after the other at the end: the disk has had the time of all items to take them, and waits are few.
+  /// Syncs the files one by one at the end: most data has been written back during the build, so each sync is short.
   void force_to_disk() const {
     for (const auto& summary : summaries_) {
       for (const format::ManifestFile& shard : summary.value().shards) {
         const std::string path = path_join(folder_, shard.name);
         const Descriptor file = open_to_read(path);
-        if (::fsync(file.get()) != 0)
-          throw Error(concat("cannot force '", path, "' to the disk: ", std::strerror(errno)));
+        if (::fsync(file.get()) != 0) throw Error(concat("cannot sync '", path, "' to disk: ", std::strerror(errno)));
       }
     }
   }
@@ -217,17 +216,18 @@ class Build {
     }
   }
 
-  /// An item that nobody works on; looks at what others have done.
+  /// Claims an item that nobody works on; also notes items that others have finished.
   std::optional<std::size_t> claim() {
     const std::scoped_lock lock(mutex_);
     for (std::size_t i = 0; i < items_.size() && i <= first_bad_; ++i) {
       if (states_[i] != State::open || note_if_done(i)) continue;
       if (locks_ != nullptr && !locks_->try_lock(i, Kind::exclusive)) continue;
-      if (note_if_done(i)) {  // by its holder, between the look and the lock
+      if (note_if_done(i)) {  // by its holder, between the check and the lock
         locks_->unlock(i);
         continue;
       }
-      // Signs of what is done stay until the folder is renamed: without one here, another has published all of it.
+      // The .done files exist until the folder is renamed: if one is missing here, another process has published the
+      // entry.
       if (locks_ != nullptr && !locks_->still_there()) {
         locks_->unlock(i);
         stop_ = true;
@@ -246,7 +246,7 @@ class Build {
       note(i, summary_from_json(read_json(path)));
     } catch (const Error&) {
       if (path_exists(path)) throw;
-      return false;  // the folder was published since the look
+      return false;  // the folder was published since the check
     }
     return true;
   }
@@ -291,18 +291,18 @@ class Build {
   const TokenRequest& request_;
   std::vector<Item> items_;
   Plan plan_;
-  PlaceLocks* locks_;  // null: nobody else is there
+  PlaceLocks* locks_;  // null: no other process takes part
   bool durable_;
   std::atomic<bool> stop_ = false;
 
-  mutable std::mutex mutex_;  // guards what follows, and locks_
+  mutable std::mutex mutex_;  // guards the following members and locks_
   std::vector<State> states_;
   std::vector<std::optional<ItemSummary>> summaries_;
   std::size_t first_bad_ = static_cast<std::size_t>(-1);
   std::uint64_t done_bytes_ = 0, total_ = 0;
 };
 
-/// Takes a lock, waiting as long as the file is the one at its path. False: it is gone.
+/// Takes a lock, waiting while the file is still at its path. Returns false if it is gone.
 bool wait_for(PlaceLocks& locks, std::uint64_t place, Kind kind) {
   while (!locks.try_lock(place, kind)) {
     if (!locks.still_there()) return false;
@@ -311,13 +311,13 @@ bool wait_for(PlaceLocks& locks, std::uint64_t place, Kind kind) {
   return locks.still_there();
 }
 
-/// Removes all but the lock.
+/// Removes everything but the lock file.
 void clear(const std::string& folder) {
   for (const std::string& name : list_folder(folder))
     if (name != lock_file) remove_tree(path_join(folder, name));
 }
 
-/// One attempt at taking part.
+/// One attempt to take part in a build.
 class Part {
  public:
   Part(const std::string& root, const std::string& name, const TokenRequest& request)
@@ -330,7 +330,7 @@ class Part {
     locks_.emplace(path_join(folder_, lock_file), true);
   }
 
-  /// False: look again at what there is.
+  /// Returns false if the caller must check the folder again.
   bool take(const CacheProgress& progress) {
     if (!locks_->still_there()) return false;
     if (!join_or_begin()) return false;
@@ -349,14 +349,14 @@ class Part {
   }
 
  private:
-  /// Whether the folder's plan is ours now. Nobody comes or clears up while the planning lock is held.
+  /// Returns whether the folder has our plan. While the planning lock is held, no process joins or clears the build.
   bool join_or_begin() {
     if (!wait_for(*locks_, planning_place, Kind::exclusive)) return false;
     const std::string path = path_join(folder_, "plan.json"), text = text_of(plan_);
     const bool same = path_exists(path) && read_file(path) == text;
-    if (!same && !locks_->try_lock(presence_place, Kind::exclusive)) {  // others are at work on something else
+    if (!same && !locks_->try_lock(presence_place, Kind::exclusive)) {  // other processes are building something else
       if (!std::exchange(told_, true))
-        log::info("waiting for another job, which makes tokens of other contents in ", folder_);
+        log::info("waiting for another job, which is tokenizing other contents in ", folder_);
       locks_->unlock(planning_place);
       wait_a_little();
       return false;
@@ -383,22 +383,22 @@ class Part {
     ::fsync(opened.get());  // some file systems refuse; the rename itself is atomic
   }
 
-  /// After an error: the last one clears up. Nobody is present while he waits for his turn to look whether others are,
-  /// so that of two who leave at once the second finds nobody.
+  /// After an error: the last process to leave removes the build. It gives up its presence lock before it waits for its
+  /// turn to check whether others are present, so that of two processes leaving at once, the second finds nobody.
   void leave() noexcept {
     try {
       locks_->unlock(presence_place);
       if (!wait_for(*locks_, planning_place, Kind::exclusive)) return;
       if (locks_->try_lock(presence_place, Kind::exclusive)) {
-        const std::string gone = concat(folder_, ".gone.", ::getpid());  // another may begin anew meanwhile
+        const std::string gone = concat(folder_, ".gone.", ::getpid());  // another process may start again meanwhile
         if (::rename(folder_.c_str(), gone.c_str()) == 0) remove_tree(gone);
       }
     } catch (const std::exception& error) {
-      log::warning("cannot clear up ", folder_, ": ", error.what());
+      log::warning("cannot remove ", folder_, ": ", error.what());
     }
   }
 
-  static inline bool told_ = false;  // once a process
+  static inline bool told_ = false;  // once per process
 
   std::string final_, folder_;
   const TokenRequest& request_;

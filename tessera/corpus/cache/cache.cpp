@@ -18,9 +18,9 @@
 namespace tessera::corpus {
 namespace {
 
-/// In every key: another one makes all that is there unknown.
+/// Part of every key: changing it invalidates all existing entries.
 constexpr const char* format_version = "tessera tokens 1";
-constexpr int most_variants = 1000;  // contents that a glance does not tell apart
+constexpr int most_variants = 1000;  // different contents with the same fingerprint (glance_at())
 
 std::string key_of(const TokenRequest& request) {
   std::string text = concat(format_version, "\n", request.examples ? "examples" : "stream", " ", request.width, "\n",
@@ -33,7 +33,7 @@ std::string full_settings(const TokenRequest& request) {
   return concat(request.examples ? "examples" : "stream", ", ", request.width, " bytes a token; ", request.settings);
 }
 
-/// The entry, if it is whole and holds these contents. The lock says that it is in use.
+/// The entry, if it is complete and has the requested contents. The lock marks it as in use.
 struct Found {
   Entry entry;
   std::shared_ptr<PlaceLocks> lock;
@@ -41,19 +41,19 @@ struct Found {
 
 std::optional<Found> look_into(const std::string& folder, const TokenRequest& request) {
   auto lock = std::make_shared<PlaceLocks>(path_join(folder, lock_file), false);
-  while (!lock->try_lock(presence_place, PlaceLocks::Kind::shared))  // it is just being removed, or published
+  while (!lock->try_lock(presence_place, PlaceLocks::Kind::shared))  // it is being removed or published
     if (!lock->still_there()) return std::nullopt;
   if (!lock->still_there()) return std::nullopt;
   format::verify_sizes(folder, format::read_manifest(folder));
   Entry entry = read_entry(folder);
   if (entry.settings != full_settings(request) || !same_contents(folder, entry, request.sources)) return std::nullopt;
-  ::utimensat(AT_FDCWD, path_join(folder, lock_file).c_str(), nullptr, 0);  // when it was used last
+  ::utimensat(AT_FDCWD, path_join(folder, lock_file).c_str(), nullptr, 0);  // records the last use
   return Found{std::move(entry), std::move(lock)};
 }
 
-/// Moves a damaged entry out of the way. Who has mapped its files keeps them.
+/// Moves a damaged entry out of the way. Processes that have mapped its files keep them.
 void put_aside(const std::string& folder, const std::string& why) {
-  log::warning("the tokens in ", folder, " are damaged and are made again (", why, ")");
+  log::warning("the tokens in ", folder, " are damaged and will be made again (", why, ")");
   const std::string aside = concat(folder, ".damaged.", ::getpid());
   if (::rename(folder.c_str(), aside.c_str()) == 0) remove_tree(aside);
 }
@@ -62,8 +62,7 @@ void put_aside(const std::string& folder, const std::string& why) {
 
 std::string default_cache_folder() {
   if (const auto folder = user_cache_folder()) return path_join(*folder, "tokens");
-  throw InputError(
-      "there is no folder for tokens: neither --data_cache_dir nor TESSERA_CACHE, XDG_CACHE_HOME or HOME is set");
+  throw InputError("no folder for tokens: set --data_cache_dir, TESSERA_CACHE, XDG_CACHE_HOME or HOME");
 }
 
 bool is_writable_cache(const std::string& root) {
@@ -90,7 +89,7 @@ CachedTokens cached_tokens(const std::string& root, const TokenRequest& given, c
     if (!path_exists(folder)) {
       build_entry(root, name, request, progress);
       made = true;
-      continue;  // perhaps others made it, of other contents
+      continue;  // perhaps made by others, from other contents
     }
     try {
       if (auto found = look_into(folder, given)) {
@@ -99,14 +98,14 @@ CachedTokens cached_tokens(const std::string& root, const TokenRequest& given, c
       }
     } catch (const InputError& error) {
       if (!path_exists(folder)) continue;                                      // removed meanwhile
-      for (const SourceFile& source : request.sources) state_of(source.path);  // throws: it is not the entry's fault
+      for (const SourceFile& source : request.sources) state_of(source.path);  // throws if the source is at fault
       put_aside(folder, error.what());
       continue;
     }
-    if (path_exists(folder)) ++variant;  // it has other contents; else it was removed meanwhile
+    if (path_exists(folder)) ++variant;  // it has other contents; otherwise it was removed meanwhile
   }
-  throw Error(concat(root, " holds ", most_variants, " entries of files like ", request.sources[0].path,
-                     ", none of which is of its contents: remove some (tessera cache rm)"));
+  throw Error(concat(root, " contains ", most_variants, " entries for files like ", request.sources[0].path,
+                     ", none of which has the same contents: remove some (tessera cache rm)"));
 }
 
 CachedTokens private_tokens(const TokenRequest& given, const CacheProgress& progress) {
@@ -115,7 +114,7 @@ CachedTokens private_tokens(const TokenRequest& given, const CacheProgress& prog
   const TemporaryFolder folder("tessera-tokens");
   build_privately(folder.path(), request, progress);
   Entry entry = read_entry(folder.path());
-  // The store has its files mapped and needs their names no longer: a run that is killed later leaves nothing behind.
+  // The store has mapped its files and no longer needs their names: a run that is killed later leaves nothing behind.
   auto store = std::make_shared<TokenStore>(folder.path(), entry.shards, nullptr);
   return {std::move(store), std::move(entry.tally), "", false};
 }

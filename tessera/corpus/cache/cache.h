@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// The cache of tokens: asked for the tokens of files, it finds them or makes them, once for all processes and runs.
+/// The token cache: finds the tokens of files, or makes them once for all processes and runs.
 ///
-/// What is found was made of the same bytes with the same settings: contents count, not names or times (source_state.h
-/// says when a file is trusted without reading it). What a run does not finish is not there (build.h).
+/// An entry matches if it was made from the same bytes with the same settings: contents count, not names or times (see
+/// source_state.h for when a file is trusted without reading it). An unfinished entry is not visible (build.h).
 
 #include <tessera/corpus/cache/request.h>
 #include <tessera/corpus/cache/tally.h>
@@ -15,24 +15,24 @@
 
 namespace tessera::corpus {
 
-/// ~/.cache/tessera/tokens (or below XDG_CACHE_HOME). Throws InputError without a home.
+/// ~/.cache/tessera/tokens (or below XDG_CACHE_HOME). Throws InputError if no home folder is set.
 std::string default_cache_folder();
 
 struct CachedTokens {
-  std::shared_ptr<const TokenStore> store;  ///< holds the entry in use until it is dropped
+  std::shared_ptr<const TokenStore> store;  ///< marks the entry as in use while it exists
   Tally tally;
   std::string entry;   ///< folder of the entry; empty: private
-  bool found = false;  ///< nothing was made
+  bool found = false;  ///< the entry existed already
 };
 
-/// Finds or makes. Any number of processes may call it at once, of any number of jobs: they share the work. Throws what
-/// build_entry() throws, and InputError where a file cannot be read.
+/// Finds or makes the tokens. Any number of processes, of any number of jobs, may call it concurrently: they share the
+/// work. Throws what build_entry() throws, and InputError when a file cannot be read.
 CachedTokens cached_tokens(const std::string& root, const TokenRequest& request, const CacheProgress& progress = {});
 
-/// Makes them for this process alone, in files below TMPDIR whose names are removed before it returns.
+/// Makes the tokens for this process alone, in unnamed files below TMPDIR.
 CachedTokens private_tokens(const TokenRequest& request, const CacheProgress& progress = {});
 
-/// Whether entries can be made in a folder, which is created if need be.
+/// Whether entries can be created in a folder, which is created if needed.
 bool is_writable_cache(const std::string& root);
 
 }  // namespace tessera::corpus

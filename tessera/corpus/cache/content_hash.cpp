@@ -1,5 +1,5 @@
-// Two lanes of multiply-and-fold, each over all of the input: a 64 x 64 -> 128 bit product whose halves are joined by
-// exclusive or mixes all bits of both factors (the step that wyhash is made of).
+// Two lanes of multiply-and-fold, each over the whole input: a 64 x 64 -> 128 bit product whose halves are combined by
+// exclusive or mixes all bits of both factors (the basic step of wyhash).
 
 #include <tessera/corpus/cache/content_hash.h>
 

@@ -47,7 +47,7 @@ void read_all(const Descriptor& file, std::span<std::byte> into, std::uint64_t o
 
 PlaceLocks::PlaceLocks(const std::string& path, bool create) : path_(path) {
   file_ = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666));
-  if (file_.get() < 0 && (errno == EACCES || errno == EROFS))  // shared locks need no more than reading
+  if (file_.get() < 0 && (errno == EACCES || errno == EROFS))  // shared locks only need read access
     file_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file_.get() >= 0) return;
   const int reason = errno;
@@ -63,13 +63,13 @@ bool PlaceLocks::try_lock(std::uint64_t place, Kind kind) {
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == EACCES) return false;
     throw Error(concat("cannot lock '", path_, "': ", std::strerror(errno),
-                       ": its file system keeps no locks; choose a folder on another (--data_cache_dir)"));
+                       ": its file system does not support locks; choose a folder on another one (--data_cache_dir)"));
   }
 }
 
 void PlaceLocks::unlock(std::uint64_t place) {
   struct flock lock = lock_of(F_UNLCK, place);
-  ::fcntl(file_.get(), F_OFD_SETLK, &lock);  // what is not held cannot be missed
+  ::fcntl(file_.get(), F_OFD_SETLK, &lock);  // unlocking a place that is not locked is harmless
 }
 
 bool PlaceLocks::is_locked(std::uint64_t place) const {

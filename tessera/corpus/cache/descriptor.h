@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Open files, and locks on them that vanish with the process.
+/// File descriptors, and file locks that are released when the process dies.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,26 +28,26 @@ class Descriptor {
 
 /// Throws InputError naming path and reason.
 Descriptor open_to_read(const std::string& path);
-/// Fills `into` from `offset`. Throws InputError when reading fails or the file ends before.
+/// Fills `into` from `offset`. Throws InputError when reading fails or the file is too short.
 void read_all(const Descriptor& file, std::span<std::byte> into, std::uint64_t offset, const std::string& path);
 
-/// Locks on single numbered places of one file (Linux's open file description locks: they belong to this object, not to
-/// the process, and the kernel drops them when the process dies, however it dies). On NFS they are the server's
-/// byte-range locks, so that hosts that share a folder see each other's, where the server keeps locks. Places need not
+/// Locks on individual numbered positions of one file (Linux's open file description locks: they belong to this object,
+/// not to the process, and the kernel releases them however the process dies). On NFS they are byte-range locks at the
+/// server, so hosts that share a folder see each other's locks if the server supports them. The positions need not
 /// exist as bytes. Not thread-safe.
 class PlaceLocks {
  public:
-  /// Opens the file; `create`: makes it where it is missing. Throws InputError (missing) or Error.
+  /// Opens the file; `create`: creates it if missing. Throws InputError (missing) or Error.
   PlaceLocks(const std::string& path, bool create);
 
   enum class Kind { shared, exclusive };
-  /// Takes the lock, or changes the kind of one that is held, without waiting; false: somebody else's is in the way.
-  /// Throws Error when the file system has no locks.
+  /// Takes the lock, or changes the kind of a lock already held, without waiting; returns false if another holder
+  /// conflicts. Throws Error when the file system has no locks.
   bool try_lock(std::uint64_t place, Kind kind);
   void unlock(std::uint64_t place);
-  /// Whether somebody else holds a lock of either kind.
+  /// Whether another holder has a lock of either kind.
   bool is_locked(std::uint64_t place) const;
-  /// Whether the file that was opened is still the one at its path: it is not when its folder was renamed or removed.
+  /// Whether the path still refers to the opened file; false after its folder was renamed or removed.
   bool still_there() const;
 
  private:

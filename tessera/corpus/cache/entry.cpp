@@ -9,7 +9,7 @@
 namespace tessera::corpus {
 namespace {
 
-constexpr std::size_t most_seen = 4096;  // files that seen.json remembers
+constexpr std::size_t most_seen = 4096;  // maximum entries in seen.json
 
 }  // namespace
 
@@ -37,7 +37,7 @@ Entry read_entry(const std::string& folder) {
   entry.tally = tally_from_json(value.at("tally"));
   for (const Value& name : value.at("shards").items()) {
     if (!format::is_plain_file_name(name.as_string()))
-      throw InputError(concat(name.where().str(), ": '", name.as_string(), "' is no name of a file in the folder"));
+      throw InputError(concat(name.where().str(), ": '", name.as_string(), "' is not a plain file name"));
     entry.shards.push_back(name.as_string());
   }
   return entry;
@@ -48,7 +48,7 @@ std::vector<SeenSource> read_seen(const std::string& folder) {
   std::vector<SeenSource> seen;
   if (!path_exists(path)) return seen;
   try {
-    const Value list = read_json(path);  // a temporary would be gone before the loop begins
+    const Value list = read_json(path);  // not a temporary, which would be destroyed before the loop begins
     for (const Value& one : list.items())
       seen.push_back({static_cast<std::size_t>(one.at("source").as_int()), one.at("path").as_string(),
                       state_from_json(one.at("state"))});
@@ -86,7 +86,7 @@ bool same_contents(const std::string& folder, const Entry& entry, const std::vec
     if (is_settled(state, now)) learnt.push_back({i, path, state});
   }
   if (learnt.empty()) return true;
-  // What is remembered of the same path is out of date.
+  // Earlier records of the same path are out of date.
   std::erase_if(seen, [&](const SeenSource& one) {
     return std::any_of(learnt.begin(), learnt.end(),
                        [&](const SeenSource& now) { return now.source == one.source && now.path == one.path; });
@@ -95,7 +95,7 @@ bool same_contents(const std::string& folder, const Entry& entry, const std::vec
   if (seen.size() > most_seen) seen.erase(seen.begin(), seen.end() - most_seen);
   try {
     write_seen(folder, seen);
-  } catch (const Error& error) {  // a folder that this user may only read
+  } catch (const Error& error) {  // a folder that is read-only for this user
     log::debug(error.what());
   }
   return true;

@@ -1,10 +1,11 @@
 #pragma once
 /// \file
-/// A published entry: a folder ROOT/NAME with shards (shard.h), entry.json, which says what they are, manifest.json
-/// with the checksums of all of these, and beside the manifest two files that change: `lock` and seen.json.
+/// A published entry: a folder ROOT/NAME with shards (shard.h), entry.json, which describes them, manifest.json with
+/// the checksums of all these files, and two mutable files outside the manifest: `lock` and seen.json.
 ///
-/// NAME is 32 hexadecimal digits made of settings and a glance at each source, so that it can be found without reading
-/// the sources, and where that is not enough to tell contents apart ".1", ".2" ... behind them.
+/// NAME is 32 hexadecimal digits, a hash of the settings and a partial hash of each source, so that an entry is found
+/// without reading the sources completely; entries with the same hash but different contents get the suffixes ".1",
+/// ".2" ...
 
 #include <tessera/corpus/cache/items.h>
 #include <tessera/corpus/cache/source_state.h>
@@ -14,10 +15,10 @@
 
 namespace tessera::corpus {
 
-/// A source of an entry.
+/// A source file of an entry.
 struct EntrySource {
-  std::string path;  ///< absolute, when the entry was made
-  FileState state;   ///< then
+  std::string path;  ///< absolute path when the entry was made
+  FileState state;   ///< its state at that time
   ContentHash hash;
 };
 
@@ -26,33 +27,33 @@ struct Entry {
   std::vector<EntrySource> sources;
   Tally tally;
   std::vector<std::string> shards;
-  std::int64_t made_ns = 0;  ///< CLOCK_REALTIME: when the states were seen last
+  std::int64_t made_ns = 0;  ///< CLOCK_REALTIME when the states were last recorded
 };
 
 inline constexpr const char* entry_file = "entry.json";
 inline constexpr const char* lock_file = "lock";
 inline constexpr const char* seen_file = "seen.json";
 
-/// Places of `lock`. Items are the numbers of a build from 0.
-inline constexpr std::uint64_t planning_place = std::uint64_t{1} << 62;  ///< exclusive: changes what a build is
-inline constexpr std::uint64_t presence_place = planning_place + 1;      ///< shared: builds, or reads
+/// Positions in `lock`. Positions from 0 are the item numbers of a build.
+inline constexpr std::uint64_t planning_place = std::uint64_t{1} << 62;  ///< exclusive: join, publish or clear a build
+inline constexpr std::uint64_t presence_place = planning_place + 1;      ///< shared: building or reading the entry
 
 Value to_json(const Entry& entry);
-/// Throws InputError with the place.
+/// Throws InputError with the position.
 Entry read_entry(const std::string& folder);
 
-/// A file that is known to hold what source `source` of an entry holds.
+/// A file known to have the same contents as source `source` of an entry.
 struct SeenSource {
   std::size_t source = 0;
   std::string path;
   FileState state;
 };
-/// What seen.json holds; nothing where it is missing or unreadable, for it only saves work.
+/// The contents of seen.json; empty if it is missing or unreadable, since it only saves work.
 std::vector<SeenSource> read_seen(const std::string& folder);
 void write_seen(const std::string& folder, const std::vector<SeenSource>& seen);
 
-/// Whether the files hold what the entry was made of: by their states where these are known, else by reading them,
-/// which is then remembered.
+/// Whether the files have the contents that the entry was made from: judged by their states where these are known,
+/// otherwise by reading them, which is then recorded.
 bool same_contents(const std::string& folder, const Entry& entry, const std::vector<SourceFile>& sources);
 
 }  // namespace tessera::corpus

@@ -14,7 +14,7 @@ namespace tessera::corpus {
 namespace {
 
 constexpr std::uint64_t least_bytes = std::uint64_t{1} << 20, most_items = 256;
-constexpr std::uint64_t most_kept = std::uint64_t{16} << 20;  // bytes that a shard keeps in memory until it is finished
+constexpr std::uint64_t most_kept = std::uint64_t{16} << 20;  // bytes that a shard may keep in memory
 
 std::string numbered(std::size_t item) {
   std::ostringstream text;
@@ -32,7 +32,7 @@ class ItemWriter {
 
   void begin_record() { shard_->begin_record(); }
   void add(const EncodedRecord& record) { shard_->add(record.ids, record.scored); }
-  /// Between records of examples, or anywhere in a stream.
+  /// Starts a new shard if this one is full. Call between records of examples, or anywhere in a stream.
   void may_go_on_in_next() {
     if (shard_->kept() < most_kept) return;
     close();
@@ -65,13 +65,13 @@ std::unique_ptr<ByteStream> open_piece(const SourceFile& source, const Piece& pi
   return open_range(source.path, piece.begin, piece.end);
 }
 
-/// Makes tokens of records in order and keeps what there is to say about them.
+/// Tokenizes records in order and collects statistics and problems.
 class Encoder {
  public:
   Encoder(const TokenRequest& request, ItemWriter& writer, ItemSummary& summary)
       : request_(request), writer_(writer), summary_(summary) {}
 
-  /// False: there is enough to complain about.
+  /// Returns false if there are enough problems to report.
   bool encode(const ItemPiece& part) {
     const SourceFile& source = request_.sources[part.source];
     if (source.kind == FileKind::text) {
@@ -79,7 +79,7 @@ class Encoder {
       return true;
     }
     const auto reader = read_records(source, part.piece, request_.columns);
-    // The number of a line in the midst of a file is known only when all before it are counted.
+    // Line numbers in the middle of a file are only known after counting all lines before it.
     middle_ = part.first ? "" : concat(source.path, " from ", part.piece.begin, " on");
     while (summary_.complaints.size() <= complaints_told) {
       try {
@@ -90,7 +90,7 @@ class Encoder {
         take(*record);
       } catch (const InputError& error) {
         std::vector<std::string>& told = summary_.complaints;
-        if (!told.empty() && told.back() == error.what()) return false;  // the reader does not get past it
+        if (!told.empty() && told.back() == error.what()) return false;  // the reader cannot get past it
         told.emplace_back(error.what());
       }
     }
@@ -224,7 +224,7 @@ ItemSummary summary_from_json(const Value& value) {
   }
   for (const Value& chunk : value.at("hashes").items()) {
     const auto& parts = chunk.items();
-    if (parts.size() != 3) throw InputError(concat(chunk.where().str(), ": the hash of a chunk is three values"));
+    if (parts.size() != 3) throw InputError(concat(chunk.where().str(), ": a chunk's hash must have three values"));
     summary.hashes.push_back({static_cast<std::size_t>(parts[0].as_int()),
                               static_cast<std::uint64_t>(parts[1].as_int()),
                               parse_hash(parts[2].as_string(), chunk.where().str())});

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// The work of making tokens, in items that any process may do: consecutive pieces of the sources, about as much text
-/// in each. An item becomes one or more shards and a summary, ITEM.done, whose being there says that the item is done.
+/// The work of tokenizing, divided into items that any process may do: consecutive pieces of the sources with about the
+/// same amount of text. An item produces one or more shards and a summary, ITEM.done, whose existence marks the item as
+/// done.
 
 #include <tessera/corpus/cache/content_hash.h>
 #include <tessera/corpus/cache/request.h>
@@ -16,15 +17,15 @@
 namespace tessera::corpus {
 
 struct ItemPiece {
-  std::size_t source = 0;  ///< number in the request
+  std::size_t source = 0;  ///< index in the request
   Piece piece;
-  bool first = false;                          ///< piece of its source
-  std::uint64_t hash_begin = 0, hash_end = 0;  ///< chunks of the file that are hashed beside it
+  bool first = false;                          ///< whether it is the first piece of its source
+  std::uint64_t hash_begin = 0, hash_end = 0;  ///< chunks of the file to hash along with it
 };
 
 struct Item {
   std::vector<ItemPiece> pieces;
-  std::uint64_t bytes = 0;  ///< about so many of the sources
+  std::uint64_t bytes = 0;  ///< approximate bytes of the sources
 };
 
 /// A pure function of the sources: the same for every process.
@@ -40,7 +41,7 @@ struct ItemSummary {
   Tally tally;
   std::vector<format::ManifestFile> shards;
   std::vector<ChunkHash> hashes;
-  std::vector<std::string> complaints;  ///< about records that cannot be used, at most one more than are told
+  std::vector<std::string> complaints;  ///< about unusable records; at most one more than is reported
 };
 
 inline constexpr std::size_t complaints_told = 20;
@@ -48,8 +49,8 @@ inline constexpr std::size_t complaints_told = 20;
 Value to_json(const ItemSummary& summary);
 ItemSummary summary_from_json(const Value& value);
 
-/// Makes the shards of item `number` in a folder, replacing files of former attempts. The summary is returned, not
-/// written. Throws Error (a full disk) and InputError (a file that cannot be read at all).
+/// Makes the shards of item `number` in a folder, replacing files of earlier attempts. Returns the summary without
+/// writing it. Throws Error (disk full) and InputError (a file that cannot be read at all).
 ItemSummary encode_item(const TokenRequest& request, const Item& item, std::size_t number, const std::string& folder);
 
 /// The name of an item's summary.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view unfinished = ".building";
 
-/// "0123...", "0123....1", either with ".building".
+/// "0123...", "0123....1", each optionally with ".building".
 bool is_entry_name(std::string name) {
   if (name.ends_with(unfinished)) name.resize(name.size() - unfinished.size());
   const std::size_t digits = name.find_first_not_of("0123456789abcdef");
@@ -29,7 +29,7 @@ bool is_entry_name(std::string name) {
 
 std::uint64_t bytes_in(const std::string& folder) {
   std::uint64_t bytes = 0;
-  std::error_code gone;  // files come and go while a build is under way
+  std::error_code gone;  // files appear and disappear during a build
   for (std::filesystem::directory_iterator it(folder, gone), end; !gone && it != end; it.increment(gone)) {
     const std::uintmax_t size = it->file_size(gone);
     if (!gone) bytes += size;
@@ -79,14 +79,16 @@ std::vector<CacheEntry> list_cache(const std::string& root) {
 }
 
 bool remove_entry(const std::string& root, const std::string& name) {
-  if (!is_entry_name(name)) throw InputError(concat("'", name, "' is no entry of a cache (tessera cache ls)"));
+  if (!is_entry_name(name))
+    throw InputError(concat("'", name, "' is not a cache entry; list them with tessera cache ls"));
   const std::string folder = path_join(root, name);
-  if (!is_directory(folder)) throw InputError(concat(root, " has no entry ", name, " (tessera cache ls)"));
+  if (!is_directory(folder))
+    throw InputError(concat(root, " has no entry ", name, "; list them with tessera cache ls"));
   PlaceLocks lock(path_join(folder, lock_file), true);
   if (!lock.try_lock(planning_place, PlaceLocks::Kind::exclusive) ||
       !lock.try_lock(presence_place, PlaceLocks::Kind::exclusive) || !lock.still_there())
     return false;
-  // Under another name first: nobody finds half of it.
+  // Rename it first, so that no process finds half of it.
   const std::string gone = path_join(root, concat("removed-", name, "-", ::getpid()));
   if (::rename(folder.c_str(), gone.c_str()) != 0) throw Error(concat("cannot rename '", folder, "'"));
   remove_tree(gone);
@@ -97,7 +99,7 @@ std::vector<std::string> to_remove(const std::vector<CacheEntry>& entries, std::
                                    std::optional<std::uint64_t> most_bytes, std::int64_t now_ns) {
   std::vector<std::string> names;
   std::uint64_t kept = 0;
-  for (const CacheEntry& entry : entries) {  // those used last come first
+  for (const CacheEntry& entry : entries) {  // most recently used first
     const bool old = older_than_ns && now_ns - entry.used_ns > *older_than_ns;
     const bool too_much = most_bytes && kept + entry.bytes > *most_bytes;
     if (!entry.in_use && (old || too_much))

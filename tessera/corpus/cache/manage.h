@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What `tessera cache` does with a cache.
+/// The operations of `tessera cache`.
 
 #include <cstdint>
 #include <optional>
@@ -16,26 +16,26 @@ struct CacheEntry {
   std::int64_t tokens = 0;
   std::vector<std::string> sources;  ///< paths when it was made
   std::string settings;
-  bool finished = true;  ///< else what a build, perhaps an interrupted one, has so far
+  bool finished = true;  ///< false: the state of an unfinished, possibly interrupted build
   bool in_use = false;
   std::string damage;  ///< why it cannot be read; empty: it can
 };
 
-/// The entries of a cache, those used last first. A folder that is not there has none.
+/// The entries of a cache, most recently used first. A missing folder has none.
 std::vector<CacheEntry> list_cache(const std::string& root);
 
-/// Removes an entry unless somebody uses it or builds it; whether it did.
+/// Removes an entry unless it is being used or built; returns whether it did.
 bool remove_entry(const std::string& root, const std::string& name);
 
-/// Names to remove so that what is left was used within `older_than_ns` and has at most `most_bytes`: those used
-/// longest ago first, never one in use.
+/// Names to remove so that the remaining entries were used within `older_than_ns` and take at most `most_bytes`: least
+/// recently used first, never one in use.
 std::vector<std::string> to_remove(const std::vector<CacheEntry>& entries, std::optional<std::int64_t> older_than_ns,
                                    std::optional<std::uint64_t> most_bytes, std::int64_t now_ns);
 
-/// "" when every byte of an entry is as it was written; else what is not.
+/// Returns "" when every byte of an entry matches its checksums, otherwise what does not.
 std::string verify_entry(const std::string& root, const std::string& name);
 
-/// "30d", "12h", "90m", "45s" in nanoseconds; "1.5G", "500M", "64K", "100" in bytes. nullopt: anything else.
+/// Parse "30d", "12h", "90m", "45s" into nanoseconds; "1.5G", "500M", "64K", "100" into bytes. nullopt: anything else.
 std::optional<std::int64_t> parse_age(const std::string& text);
 std::optional<std::uint64_t> parse_size(const std::string& text);
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a cache is asked for: which files, and how they become tokens.
+/// A request to the cache: which files, and how to tokenize them.
 
 #include <tessera/base/value.h>
 #include <tessera/corpus/records.h>
@@ -13,34 +13,34 @@
 
 namespace tessera::corpus {
 
-/// What a record became.
+/// The result of encoding a record.
 struct EncodedRecord {
   std::vector<std::int32_t> ids;
-  std::vector<bool> scored;                       ///< for examples: one for each id
-  std::uint64_t text_bytes = 0, text_tokens = 0;  ///< counted in its texts, before it was cut
-  bool cut = false;                               ///< it was longer
-  bool ill_formed = false;                        ///< it was no valid UTF-8
-  std::string kind;                               ///< all records of one request must have the same: "messages"
+  std::vector<bool> scored;                       ///< for examples: one per id
+  std::uint64_t text_bytes = 0, text_tokens = 0;  ///< in its texts, before truncation
+  bool cut = false;                               ///< it was truncated
+  bool ill_formed = false;                        ///< it was not valid UTF-8
+  std::string kind;                               ///< e.g. "messages"; all records of a request must have the same kind
   std::vector<std::string> unused_fields;
-  std::string left_out;  ///< why there are no tokens, as LeftOut says it; empty: there are
-  std::string remark;    ///< what there is to say, the same words for all records of a kind
+  std::string left_out;  ///< why it has no tokens, LeftOut's text; empty: it has
+  std::string remark;    ///< a warning, with the same text for all records with the same problem
 };
 
-/// Throws InputError, with the record's position, for one that cannot be used. Called by several threads at once.
+/// Throws InputError, with the record's position, for an unusable record. Called by several threads at once.
 using EncodeRecord = std::function<void(const Value& record, EncodedRecord& out)>;
 /// The same for a line of text with its '\n', which needs no Value.
 using EncodeLine = std::function<void(std::string_view line, EncodedRecord& out)>;
 
-/// Told how many of the sources' bytes have become tokens, from the calling thread, a few times a second.
+/// Called with the number of source bytes tokenized so far, from the calling thread, a few times a second.
 using CacheProgress = std::function<void(std::uint64_t done, std::uint64_t of)>;
 
 struct TokenRequest {
   std::vector<SourceFile> sources;   ///< in order; at least one
-  bool examples = false;             ///< records are kept apart, with marks; else the ids of all are one stream
-  int width = 4;                     ///< bytes of a token: 2 where all ids are below 65536
-  std::string settings;              ///< all that ids and marks depend on beside the contents: a part of the key
-  std::vector<std::string> columns;  ///< that encode() looks at; empty: all
-  EncodeRecord encode;               ///< for files of text: encode_line
+  bool examples = false;             ///< keep records separate, with scored flags; otherwise one stream of ids
+  int width = 4;                     ///< bytes per token: 2 if all ids are below 65536
+  std::string settings;              ///< everything besides the contents that ids and marks depend on: part of the key
+  std::vector<std::string> columns;  ///< columns that encode() reads; empty: all
+  EncodeRecord encode;               ///< for text files: encode_line instead
   EncodeLine encode_line;
   int threads = 1;  ///< in this process
 };

@@ -46,7 +46,7 @@ void ShardWriter::add(std::span<const std::int32_t> ids, const std::vector<bool>
   TESSERA_CHECK(scored.empty() || scored.size() == ids.size(), ids.size(), " ids, ", scored.size(), " marks");
   const auto width = static_cast<std::size_t>(form_.width), old = buffer_.size();
   buffer_.resize(old + ids.size() * width);
-  std::uint32_t all = 0;  // the bits of all ids: a negative one has the highest
+  std::uint32_t all = 0;  // all ids or-ed together: negative ones set the highest bit
   std::byte* to = buffer_.data() + old;
   for (const std::int32_t id : ids) {
     all |= static_cast<std::uint32_t>(id);
@@ -95,10 +95,10 @@ format::Digest ShardWriter::finish() && {
 Shard::Shard(const std::string& path) : file_(path) {
   const std::uint64_t size = file_.bytes().size();
   Footer footer;
-  if (size < sizeof footer) throw InputError(concat(path, ": has ", size, " bytes: not a file of tokens"));
+  if (size < sizeof footer) throw InputError(concat(path, ": has ", size, " bytes: not a token file"));
   std::memcpy(&footer, section(size - sizeof footer), sizeof footer);
   if (footer.magic != magic || footer.crc != checksum(footer))
-    throw InputError(concat(path, ": does not end as a file of tokens does: it is damaged"));
+    throw InputError(concat(path, ": does not have the footer of a token file: it is damaged"));
   const bool possible =
       (footer.width == 2 || footer.width == 4) && footer.marked <= 1 && footer.tokens <= size && footer.records <= size;
   form_ = {static_cast<int>(footer.width), footer.marked == 1};
@@ -108,8 +108,8 @@ Shard::Shard(const std::string& path) : file_(path) {
   marks_at_ = begins_at_ + records_ * 8;
   const std::uint64_t end = aligned(marks_at_ + (form_.marked ? (tokens_ + 7) / 8 : 0));
   if (!possible || end + sizeof footer != size)
-    throw InputError(concat(path, ": has ", size, " bytes, which ", footer.tokens, " tokens and ", footer.records,
-                            " records do not make: it is damaged"));
+    throw InputError(concat(path, ": has ", size, " bytes, which does not match ", footer.tokens, " tokens and ",
+                            footer.records, " records: it is damaged"));
   forget();
 }
 
@@ -142,7 +142,7 @@ std::uint64_t Shard::record_begin(std::uint64_t i) const {
   if (i == records_) return tokens_;
   std::int64_t begin;
   std::memcpy(&begin, section(begins_at_ + i * 8), sizeof begin);
-  // a damaged file is found by its checksums (tessera cache verify), but it must not lead a reader astray
+  // checksums detect damage (tessera cache verify), but a damaged file must not cause invalid reads here either
   if (begin < 0 || static_cast<std::uint64_t>(begin) > tokens_)
     throw InputError(concat(file_.path(), ": record ", i, " begins at token ", begin, " of ", tokens_,
                             ": it is damaged (tessera cache verify)"));
@@ -162,8 +162,8 @@ std::uint64_t Shard::first_record_from(std::uint64_t token) const {
 }
 
 void Shard::forget() const {
-  // All of it: Linux maps what it likes around a page that is touched, with large folios up to some megabytes. Only a
-  // hint: pages of a file that leave this mapping stay in the page cache, for everybody.
+  // The whole mapping: around a page that is touched, Linux maps as much as it likes, up to some megabytes with large
+  // folios. This is only a hint: pages that leave this mapping stay in the page cache, for all processes.
   ::madvise(const_cast<std::byte*>(file_.bytes().data()), file_.bytes().size(), MADV_DONTNEED);
 }
 

@@ -17,8 +17,8 @@ namespace tessera::corpus {
 namespace {
 
 constexpr std::uint64_t glanced = 64 << 10;
-constexpr std::int64_t tick_ns = 20'000'000;  // kernels stamp files with a clock that moves every 1 to 10 ms
-constexpr std::int64_t coarse_ns = std::int64_t{2'000'000'000};  // file systems that keep seconds, or even ones (FAT)
+constexpr std::int64_t tick_ns = 20'000'000;  // kernels take file times from a clock that ticks every 1 to 10 ms
+constexpr std::int64_t coarse_ns = std::int64_t{2'000'000'000};  // file systems with a resolution of 1 or 2 s (FAT)
 
 std::int64_t nanoseconds(const struct timespec& time) {
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
@@ -30,7 +30,7 @@ std::int64_t newest(const FileState& state) { return std::max(state.modified_ns,
 
 FileState state_of(const std::string& path) {
   struct stat info{};
-  if (::stat(path.c_str(), &info) != 0) throw InputError(concat("cannot look at '", path, "': ", std::strerror(errno)));
+  if (::stat(path.c_str(), &info) != 0) throw InputError(concat("cannot stat '", path, "': ", std::strerror(errno)));
   if (!S_ISREG(info.st_mode)) throw InputError(concat("'", path, "' is not a regular file"));
   return {static_cast<std::uint64_t>(info.st_size), info.st_ino, nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
 }
@@ -43,7 +43,7 @@ Value to_json(const FileState& state) {
 
 FileState state_from_json(const Value& value) {
   const std::vector<Value>& items = value.items();
-  if (items.size() != 4) throw InputError(concat(value.where().str(), ": a file's state is four numbers"));
+  if (items.size() != 4) throw InputError(concat(value.where().str(), ": a file's state must be four numbers"));
   return {static_cast<std::uint64_t>(items[0].as_int()), static_cast<std::uint64_t>(items[1].as_int()),
           items[2].as_int(), items[3].as_int()};
 }

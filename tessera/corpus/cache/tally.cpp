@@ -23,13 +23,14 @@ Value findings_json(const Findings& findings) {
   return Value::make_object(std::move(members));
 }
 
-/// Entries that were made before there were any have none.
+/// Reads findings; entries made by earlier versions have none.
 Findings findings_from_json(const Value& tally, const char* name) {
   Findings findings;
   const Value* value = tally.find(name);
   if (value == nullptr) return findings;
   for (const auto& [said, finding] : value->members()) {
-    if (finding.items().size() != 2) throw InputError(concat(finding.where().str(), ": a finding has two values"));
+    if (finding.items().size() != 2)
+      throw InputError(concat(finding.where().str(), ": a finding must have two values"));
     findings[said] = {finding.items()[0].as_int(), finding.items()[1].as_string()};
   }
   return findings;
@@ -112,8 +113,8 @@ Tally tally_from_json(const Value& value) {
 }
 
 std::string mixed_kinds(const std::string& place, const std::string& kind, const Tally& before) {
-  return concat(place, ": holds ", kind, ", but ", before.kind_place, " holds ", before.kind,
-                ": a file has examples of one kind");
+  return concat(place, ": contains ", kind, ", but ", before.kind_place, " contains ", before.kind,
+                ": all examples of a file must be of one kind");
 }
 
 }  // namespace tessera::corpus

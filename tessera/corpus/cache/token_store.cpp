@@ -8,7 +8,7 @@
 namespace tessera::corpus {
 namespace {
 
-/// The shard in which a position lies: the last that begins at or before it and is not empty.
+/// The shard that contains a position: the last non-empty one that begins at or before it.
 std::size_t shard_of(const std::vector<std::int64_t>& begins, std::int64_t position) {
   return static_cast<std::size_t>(std::upper_bound(begins.begin(), begins.end(), position) - begins.begin()) - 1;
 }
@@ -54,10 +54,10 @@ std::vector<std::int64_t> TokenStore::starts_in(std::int64_t begin, std::int64_t
   return starts;
 }
 
-/// After a read. Rows of a shuffled order lie in other shards each time, and pages are given back at once; rows in file
-/// order lie beside one another, and would be mapped again by the next read.
+/// Called after a read. Rows in a shuffled order are in a different shard each time, so pages are released at once;
+/// rows in file order are adjacent, and the next read would have to map the pages again.
 void TokenStore::give_back(std::size_t shard) const {
-  constexpr std::int64_t at_once = 16;  // reads, each of which may have mapped some megabytes
+  constexpr std::int64_t at_once = 16;  // reads, each of which may have mapped a few megabytes
   const std::size_t before = last_read_.exchange(shard, std::memory_order_relaxed);
   if (before < shards_.size() && before != shard) shards_[before].forget();
   if (before != shard) reads_ = 0;
@@ -78,7 +78,7 @@ std::int64_t TokenStore::length(std::int64_t record) const {
 void TokenStore::read_record(std::int64_t record, std::vector<std::int64_t>& ids, std::vector<bool>& scored) const {
   const auto [shard, at] = place_of(record);
   const std::uint64_t begin = shard->record_begin(at), end = shard->record_begin(at + 1);
-  TESSERA_CHECK(begin <= end, "record ", record, " is tokens [", begin, ", ", end, ") of its file: it is damaged");
+  TESSERA_CHECK(begin <= end, "record ", record, " has tokens [", begin, ", ", end, ") of its file: it is damaged");
   shard->read(begin, end - begin, ids);
   shard->read_marks(begin, end - begin, scored);
   give_back(static_cast<std::size_t>(shard - shards_.data()));

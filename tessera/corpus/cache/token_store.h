@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// All tokens of one entry of the cache as one stream, and its records.
+/// All tokens of one cache entry as one stream, and its records.
 
 #include <tessera/corpus/cache/descriptor.h>
 #include <tessera/corpus/cache/shard.h>
@@ -15,11 +15,11 @@
 
 namespace tessera::corpus {
 
-/// Shards one after the other. A record (an example; of a stream of text a file) that is an example lies in one shard
-/// whole. Immutable: any number of threads.
+/// Shards one after the other. A record is an example or, in a stream of text, a file; an example is stored entirely in
+/// one shard. Immutable: any number of threads.
 class TokenStore {
  public:
-  /// Maps files FOLDER/name. `kept` lives as long as the store: the lock that says that the entry is in use, say.
+  /// Maps the files FOLDER/name. `kept` lives as long as the store, e.g. the lock that marks the entry as in use.
   TokenStore(const std::string& folder, const std::vector<std::string>& names, std::shared_ptr<const void> kept);
 
   std::int64_t tokens() const { return token_begins_.back(); }
@@ -27,7 +27,7 @@ class TokenStore {
 
   /// Appends tokens [begin, begin + count) of the stream.
   void read(std::int64_t begin, std::int64_t count, std::vector<std::int64_t>& out) const;
-  /// Positions in [begin, begin + count), counted from begin, at which records begin, ascending.
+  /// Positions in [begin, begin + count), relative to `begin`, at which records begin, ascending.
   std::vector<std::int64_t> starts_in(std::int64_t begin, std::int64_t count) const;
 
   // For examples:
@@ -47,10 +47,10 @@ class TokenStore {
 
   std::shared_ptr<const void> kept_;
   std::vector<Shard> shards_;
-  // Only hints for giving memory back: threads may disturb one another's.
+  // Only hints for releasing memory: threads may overwrite each other's values.
   mutable std::atomic<std::size_t> last_read_ = static_cast<std::size_t>(-1);
   mutable std::atomic<std::int64_t> reads_ = 0;
-  std::vector<std::int64_t> token_begins_ = {0}, record_begins_ = {0};  // where each shard begins, and the totals
+  std::vector<std::int64_t> token_begins_ = {0}, record_begins_ = {0};  // start of each shard, and the totals
 };
 
 }  // namespace tessera::corpus

@@ -1,4 +1,4 @@
-// CSV (RFC 4180) and TSV: the first row has the names of the columns; every cell is a string, whatever it looks like.
+// CSV (RFC 4180) and TSV: the first row has the column names; every cell is a string, whatever it looks like.
 
 #include <algorithm>
 #include <limits>
@@ -16,8 +16,8 @@ struct Cell {
   int line = 0, column = 0;
 };
 
-/// Cells in quotes may hold separators, ends of lines and doubled quotes; a quote inside a cell without them stands for
-/// itself. Rows end with "\n", "\r\n" or the file; empty lines are passed over.
+/// Quoted cells may contain separators, line ends and doubled quotes; in an unquoted cell a quote is an ordinary
+/// character. Rows end with "\n", "\r\n" or the end of the file; empty lines are skipped.
 class CsvReader : public RecordReader {
  public:
   CsvReader(Window bytes, char separator)
@@ -52,13 +52,13 @@ class CsvReader : public RecordReader {
       at_ = line_begin_ = byte_order_mark.size();
     for (Cell& cell : row()) {
       if (std::find(names_.begin(), names_.end(), cell.text) != names_.end())
-        stop(place(cell), concat("a second column is named \"", cell.text, "\""));
+        stop(place(cell), concat("two columns are named \"", cell.text, "\""));
       names_.push_back(std::move(cell.text));
     }
     return !names_.empty();
   }
 
-  /// The cells of the next row; none at the end of the file.
+  /// The cells of the next row; empty at the end of the file.
   std::vector<Cell> row() {
     while (skip_line_end()) {
     }
@@ -91,7 +91,7 @@ class CsvReader : public RecordReader {
     cell.text = window_.text().substr(begin, at_ - begin);
     if (cell.text.ends_with('\r') && (!byte(at_) || window_.text()[at_] == '\n')) {
       cell.text.pop_back();
-      --at_;  // skip_line_end passes it
+      --at_;  // skip_line_end() consumes it
     }
   }
 
@@ -102,7 +102,7 @@ class CsvReader : public RecordReader {
       const std::size_t end = std::min(quote, window_.text().size());
       add_quoted(cell, end);
       if (quote == std::string_view::npos) {
-        if (!window_.more()) stop(place(cell), "a cell in quotes that begins here never ends");
+        if (!window_.more()) stop(place(cell), "a quoted cell that begins here never ends");
         continue;
       }
       ++at_;
@@ -116,7 +116,7 @@ class CsvReader : public RecordReader {
     if (next != separator_ && !line_ends)
       stop({name_, line_, static_cast<int>(at_ - line_begin_) + 1},
            concat("expected '", separator_ == '\t' ? std::string("\\t") : std::string(1, separator_),
-                  "' or the end of the line behind a cell in quotes (a quote inside is written \"\")"));
+                  "' or the end of the line after a quoted cell (a quote inside is written \"\")"));
   }
 
   /// Appends the bytes up to `end` and counts their lines.
@@ -130,7 +130,8 @@ class CsvReader : public RecordReader {
     at_ = end;
   }
 
-  /// Passes "\n" or "\r\n" (or "\r" at the end of the file) and drops what stands before; false when there is none.
+  /// Consumes "\n" or "\r\n" (or "\r" at the end of the file) and drops everything before it; returns false if there is
+  /// no line end.
   bool skip_line_end() {
     if (!byte(at_)) return false;
     std::size_t size = window_.text()[at_] == '\n' ? 1 : 0;
@@ -154,7 +155,7 @@ class CsvReader : public RecordReader {
     return true;
   }
 
-  /// Where rows begin is not known any more: every later call says the same.
+  /// Row boundaries are lost: every later call throws the same error.
   [[noreturn]] void stop(const SourcePos& where, const std::string& what) {
     complaint_ = concat(where.str(), ": ", what);
     throw InputError(complaint_);
@@ -164,7 +165,7 @@ class CsvReader : public RecordReader {
   std::shared_ptr<const std::string> name_;
   char separator_;
   std::vector<std::string> names_;
-  std::size_t at_ = 0, line_begin_ = 0;  ///< in the window; a line that began before it cannot be: rows drop whole
+  std::size_t at_ = 0, line_begin_ = 0;  ///< in the window; rows are dropped whole, so `line_begin_` is inside
   int line_ = 1;
   std::string complaint_;
 };

@@ -11,7 +11,7 @@ namespace tessera::corpus {
 namespace {
 
 constexpr std::string_view any_blank = " \t\r\n";
-constexpr std::string_view ends_of_words = " \t\r\n,]}[{:\"";  // what ends a number, true, false, null
+constexpr std::string_view ends_of_words = " \t\r\n,]}[{:\"";  // characters that end a number, true, false, null
 constexpr std::array<std::string_view, 2> member_names = {"\"data\"", "\"rows\""};
 
 }  // namespace
@@ -30,9 +30,9 @@ std::optional<Value> JsonValues::next() {
       pass(1);
       close();
     } else if (!first_) {
-      if (c != ',') fail("expected ',' or ']' behind an item of the array");
+      if (c != ',') fail("expected ',' or ']' after an item of the array");
       pass(1);
-      if (peek() == ']') fail("expected another item behind ','");
+      if (peek() == ']') fail("expected another item after ','");
     }
   }
   if (state_ == State::end) return std::nullopt;
@@ -40,7 +40,7 @@ std::optional<Value> JsonValues::next() {
   return take(value_size(0));
 }
 
-/// Decides what the file is.
+/// Determines the form of the file.
 void JsonValues::begin() {
   while (window_.text().size() < byte_order_mark.size() && window_.more()) {
   }
@@ -56,8 +56,8 @@ void JsonValues::begin() {
   }
 }
 
-/// Looks at the first object: when a member of it is an array of objects named "data" or "rows", passes to its first
-/// item. Else nothing is passed.
+/// Examines the first object: if a member named "data" or "rows" is an array of objects, advances to its first item;
+/// otherwise does not advance.
 bool JsonValues::enter_member() {
   const auto behind_blanks = [&](std::size_t at) {
     while (byte_at(at) && any_blank.find(window_.text()[at]) != std::string_view::npos) ++at;
@@ -85,7 +85,7 @@ bool JsonValues::enter_member() {
   return false;
 }
 
-/// What follows the array: the end of the file, or of the object that it is a member of.
+/// Consumes what follows the array: the end of the file, or the rest of the enclosing object.
 void JsonValues::close() {
   state_ = State::end;
   while (in_member_) {
@@ -97,7 +97,7 @@ void JsonValues::close() {
       pass(1);
       if (peek() != '"') fail("expected a key in double quotes");
       pass(string_size(0));
-      if (peek() != ':') fail("expected ':' behind a key");
+      if (peek() != ':') fail("expected ':' after a key");
       pass(1);
       peek();
       const std::size_t size = value_size(0);
@@ -107,7 +107,7 @@ void JsonValues::close() {
       fail("expected ',' or '}' in an object");
     }
   }
-  if (peek()) fail("expected the end of the file behind the array");
+  if (peek()) fail("expected the end of the file after the array");
 }
 
 std::optional<char> JsonValues::peek() {
@@ -139,13 +139,13 @@ bool JsonValues::byte_at(std::size_t at) {
   return true;
 }
 
-/// The size of the string that begins at `from` with a quote.
+/// The size of the string whose opening quote is at `from`.
 std::size_t JsonValues::string_size(std::size_t from) {
   for (std::size_t at = from + 1;;) {
     const std::size_t found = window_.text().find_first_of("\"\\", at);
     if (found == std::string_view::npos) {
       at = window_.text().size();
-      if (!window_.more()) return window_.text().size() - from;  // the parser says what is wrong
+      if (!window_.more()) return window_.text().size() - from;  // the parser reports the error
     } else if (window_.text()[found] == '"') {
       return found + 1 - from;
     } else {
@@ -155,7 +155,7 @@ std::size_t JsonValues::string_size(std::size_t from) {
   }
 }
 
-/// The size of the value that begins at `from`; what is wrong inside is found when it is parsed.
+/// The size of the value that begins at `from`; errors inside are found when it is parsed.
 std::size_t JsonValues::value_size(std::size_t from) {
   if (!byte_at(from)) return 0;
   const char first = window_.text()[from];
@@ -185,14 +185,14 @@ std::size_t JsonValues::value_size(std::size_t from) {
   }
 }
 
-/// The value that begins the window.
+/// Parses the value at the start of the window.
 Value JsonValues::take(std::size_t size) {
   if (size == 0) fail("expected a value");
   std::optional<InputError> error;
   Value value;
   try {
     value = parse_json_line(window_.text().substr(0, size), name_, line_, column_);
-    value.members();  // throws for what is no object
+    value.members();  // throws unless it is an object
   } catch (const InputError& wrong) {
     error = wrong;
   }

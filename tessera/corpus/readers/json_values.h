@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The values of a .json file one after another, without the file in memory: the items of an array, or values that
-/// follow one another.
+/// Reads the values of a .json file one by one, without holding the file in memory: the items of an array, or a
+/// sequence of values.
 
 #include <tessera/corpus/bytes/window.h>
 
@@ -14,24 +14,24 @@
 
 namespace tessera::corpus {
 
-/// What a .json is expected to be:
+/// Accepted contents of a .json file:
 ///  - an array of objects;
-///  - objects, one after another, however they are broken into lines (one a line, as in .jsonl);
-///  - one object with a member "data" or "rows" that is an array of objects: these (as `datasets` with field="data"
-///    reads them, and as SQuAD is); its other members are passed over.
+///  - objects, one after another, with any line breaks (including one per line, as in .jsonl);
+///  - one object with a member "data" or "rows" that is an array of objects: these (as `datasets` reads with
+///    field="data", and as in SQuAD); its other members are ignored.
 class JsonValues {
  public:
   explicit JsonValues(Window window);
 
-  /// The next value; nullopt at the end. Throws InputError with file:line:column. Behind a value that is no good the
-  /// next call goes on; when commas and brackets are wrong it throws the same again.
+  /// Returns the next value; nullopt at the end. Throws InputError with file:line:column. After an invalid value the
+  /// next call continues; after an error in commas or brackets every later call throws the same.
   std::optional<Value> next();
   std::uint64_t used() const { return window_.used(); }
 
  private:
   enum class State { begin, items, values, end };
 
-  std::optional<char> peek();  ///< behind blanks; nothing at the end of the file
+  std::optional<char> peek();  ///< the next character after blanks; nullopt at the end of the file
   void pass(std::size_t bytes);
   void begin();
   bool enter_member();
@@ -46,7 +46,7 @@ class JsonValues {
   std::shared_ptr<const std::string> name_;
   int line_ = 1, column_ = 1;
   State state_ = State::begin;
-  bool first_ = true;       ///< no item of the array was read yet
+  bool first_ = true;       ///< no item of the array has been read yet
   bool in_member_ = false;  ///< the array is a member of an object
   std::string complaint_;
 };

@@ -1,4 +1,4 @@
-// Text and JSON Lines: a record per line.
+// Text and JSON Lines: one record per line.
 
 #include <algorithm>
 #include <limits>
@@ -20,7 +20,7 @@ std::unique_ptr<ByteStream> bytes_of(const SourceFile& file, const Piece& piece)
   return open_range(file.path, piece.begin, piece.end);
 }
 
-/// Lines and their places. Those of a piece that does not begin the file count downwards (file_part.h).
+/// Lines and their positions. In a piece that does not start the file, line numbers are negative (file_part.h).
 class PlacedLines {
  public:
   PlacedLines(const SourceFile& file, const Piece& piece)
@@ -82,7 +82,7 @@ class JsonLinesReader : public RecordReader {
       if (line->ends_with('\r')) line->remove_suffix(1);
       if (line->find_first_not_of(json_blanks) == std::string_view::npos) continue;
       Value record = parse_json_line(*line, lines_.name(), lines_.number());
-      record.members();  // throws for what is no object
+      record.members();  // throws unless it is an object
       return record;
     }
     return std::nullopt;
@@ -93,10 +93,10 @@ class JsonLinesReader : public RecordReader {
   PlacedLines lines_;
 };
 
-/// The first beginning of a line at or behind `at`, at most `end`.
+/// The first line start at or after `at`, at most `end`.
 std::uint64_t line_begin(const std::string& path, std::uint64_t at, std::uint64_t end) {
   if (at == 0 || at >= end) return std::min(at, end);
-  const auto bytes = open_range(path, at - 1, end);  // a line begins at `at` itself when a line feed stands before it
+  const auto bytes = open_range(path, at - 1, end);  // a line begins at `at` itself if a line feed precedes it
   std::vector<char> buffer(std::size_t{4} << 10);
   for (std::uint64_t begin = at - 1;;) {
     const std::size_t got = bytes->read(buffer);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// corpus/readers/: one reader per kind of file. What they promise: records.h.
+/// corpus/readers/: one reader per kind of file. For their contract see records.h.
 
 #include <tessera/corpus/bytes/window.h>
 #include <tessera/corpus/records.h>

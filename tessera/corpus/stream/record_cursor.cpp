@@ -24,7 +24,7 @@ RecordCursor::RecordCursor(std::vector<SourceFile> sources, CursorOptions option
   for (const SourceFile& source : sources_) states_.push_back(state_of(source.path));
 }
 
-/// Which file is read now.
+/// The index of the current file in sources_.
 std::size_t RecordCursor::file_number() const {
   const auto file = static_cast<std::uint64_t>(at_.file);
   if (!options_.shuffle_key) return file;
@@ -34,8 +34,7 @@ std::size_t RecordCursor::file_number() const {
 void RecordCursor::open_file() {
   const std::size_t number = file_number();
   const SourceFile& source = sources_[number];
-  if (state_of(source.path) != states_[number])
-    throw Error(concat("'", source.path, "' was changed while it was being trained on"));
+  if (state_of(source.path) != states_[number]) throw Error(concat("'", source.path, "' was changed during training"));
   pieces_ = pieces_of(source, std::max(options_.piece_bytes, source.bytes / most_pieces));
   if (options_.shuffle_key) {
     const std::uint64_t key = mix(*options_.shuffle_key ^ mix(number)) + static_cast<std::uint64_t>(at_.epoch);
@@ -63,7 +62,7 @@ void RecordCursor::close() {
   records_.reset();
 }
 
-/// The next of the piece that is open; false at its end.
+/// Takes the next item of the open piece; returns false at its end.
 bool RecordCursor::take(Item& item) {
   if (lines_) {
     const auto line = lines_->next();
@@ -104,7 +103,7 @@ void RecordCursor::seek(const CursorPosition& position) {
   at_.records = 0;
   const auto none = [&] {
     return InputError(concat("the stream of ", sources_.front().path, sources_.size() > 1 ? " and others" : "",
-                             " has no place (file ", position.file, ", piece ", position.piece, ", record ",
+                             " has no position (file ", position.file, ", piece ", position.piece, ", record ",
                              position.records, ")"));
   };
   const auto files = static_cast<std::int64_t>(sources_.size());

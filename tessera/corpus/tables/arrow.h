@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The inside of the plug-in (table_plugin.h). Only *_arrow.cpp include this.
+/// Internal to the plug-in (table_plugin.h). Only *_arrow.cpp include this.
 
 #include <tessera/base/error.h>
 #include <tessera/base/value.h>
@@ -19,16 +19,16 @@
 
 namespace tessera::corpus {
 
-/// Array[row] as a value: a list is an array, a struct an object, a map an array of [key, value]; binary is a string of
-/// its bytes; dates, times and timestamps are ISO 8601 ("2024-05-06T07:08:09.000123", with "+00:00" when a time zone is
-/// given), decimals and intervals texts, durations integers of their unit; an unsigned number beyond int64 is real.
-/// `where` becomes the position of the value and of all in it.
+/// Converts array[row] to a value. A list becomes an array, a struct an object, a map an array of [key, value]; binary
+/// becomes a string of its bytes; dates, times and timestamps become ISO 8601 text ("2024-05-06T07:08:09.000123", with
+/// "+00:00" if a time zone is given), decimals and intervals text, durations integers in their unit; an unsigned number
+/// beyond int64 becomes real. `where` becomes the position of the value and everything in it.
 Value value_of(const arrow::Array& array, std::int64_t row, const SourcePos& where);
 
-/// What Arrow may allocate at once: what a damaged file claims must not take all memory.
+/// A pool that limits Arrow's allocations, so that sizes claimed by a damaged file cannot exhaust the memory.
 arrow::MemoryPool* limited_pool();
 
-/// The value of a Result or InputError "PLACE: what Arrow says".
+/// Returns the value of a Result, or throws InputError "PLACE: Arrow's message".
 void require(const arrow::Status& status, const std::string& place);
 template <class T>
 T require(arrow::Result<T> result, const std::string& place) {
@@ -36,7 +36,7 @@ T require(arrow::Result<T> result, const std::string& place) {
   return std::move(result).ValueUnsafe();
 }
 
-/// Calls `act`; what Arrow or the standard library throws becomes InputError "PLACE: ...".
+/// Calls `act`; exceptions of Arrow or the standard library become InputError "PLACE: ...".
 template <class Act>
 auto guarded(const std::string& place, Act act) {
   try {
@@ -48,16 +48,16 @@ auto guarded(const std::string& place, Act act) {
   }
 }
 
-/// Batches of a file one after another. After an error the next call goes on behind what was damaged, if it can.
+/// The batches of a file, one after another. After an error the next call continues after the damage, if possible.
 class Batches {
  public:
   struct Batch {
     std::shared_ptr<arrow::RecordBatch> rows;
     std::string place;           ///< "a.parquet: row group 3"
-    std::int64_t first_row = 0;  ///< its number within that place
+    std::int64_t first_row = 0;  ///< row number within that place
   };
   virtual ~Batches() = default;
-  virtual Batch next() = 0;  ///< no rows: the end
+  virtual Batch next() = 0;  ///< rows == nullptr: the end
   virtual std::uint64_t bytes_read() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Arrow's IPC formats: the file (with an index at its end) and the stream (what `datasets` writes). Pieces are record
+// Arrow's IPC formats: the file (with an index at its end) and the stream (which `datasets` writes). Pieces are record
 // batches.
 
 #include <algorithm>
@@ -25,11 +25,11 @@ struct Extent {
   std::int64_t begin = 0, end = 0;  // bytes of the file
 };
 
-/// Where the messages of a stream are.
+/// The extents of a stream's messages.
 struct StreamIndex {
   Extent schema;
   std::vector<Extent> batches;
-  bool dictionaries = false;  ///< what a batch means depends on messages before it
+  bool dictionaries = false;  ///< batches depend on preceding messages
 };
 
 File open_file(const std::string& path) { return require(arrow::io::ReadableFile::Open(path, limited_pool()), path); }
@@ -38,31 +38,31 @@ bool is_ipc_file(const File& file, const std::string& path) {
   const auto begin = require(file->ReadAt(0, 6), path)->ToString();
   if (begin.starts_with("FEA1"))
     throw InputError(concat(path,
-                            ": is Feather version 1, which is no Arrow; write it again with "
+                            ": is Feather version 1, which is not an Arrow format; rewrite it with "
                             "pyarrow.feather.write_feather"));
   return begin == "ARROW1";
 }
 
-/// The message that begins at `at`: moves `at` behind it. Null at the end of the stream.
+/// Reads the header of the message at `at` and advances `at` past the message. Returns null at the end of the stream.
 std::unique_ptr<ipc::Message> read_header(const File& file, const std::string& path, std::int64_t size,
                                           std::int64_t& at) {
   static_assert(std::endian::native == std::endian::little);
-  if (at == size) return nullptr;  // the format allows a stream that ends without a mark
+  if (at == size) return nullptr;  // the format allows a stream without an end marker
   const std::string place = concat(path, ": byte ", at);
   std::array<std::int32_t, 2> prefix{};
   const std::int64_t got = require(file->ReadAt(at, 8, prefix.data()), place);
-  if (got < 4) throw InputError(concat(place, ": the file ends in the middle; was it copied completely?"));
-  const bool marked = prefix[0] == -1;  // versions before 0.15 did not mark the beginnings of messages
+  if (got < 4) throw InputError(concat(place, ": the file is truncated; was it copied completely?"));
+  const bool marked = prefix[0] == -1;  // versions before 0.15 did not mark the start of messages
   const std::int64_t length = marked ? prefix[1] : prefix[0];
   at += marked ? 8 : 4;
   if (length == 0) return nullptr;
-  if (length < 0) throw InputError(concat(place, ": no message of Arrow begins here"));
-  if (length > size - at) throw InputError(concat(place, ": the file ends in the middle; was it copied completely?"));
+  if (length < 0) throw InputError(concat(place, ": no Arrow message begins here"));
+  if (length > size - at) throw InputError(concat(place, ": the file is truncated; was it copied completely?"));
   auto metadata = require(file->ReadAt(at, length), place);
   auto message = require(ipc::Message::Open(std::move(metadata), nullptr), place);
   at += length;
   if (message->body_length() < 0 || message->body_length() > size - at)
-    throw InputError(concat(place, ": the file ends in the middle; was it copied completely?"));
+    throw InputError(concat(place, ": the file is truncated; was it copied completely?"));
   at += message->body_length();
   return message;
 }
@@ -77,7 +77,7 @@ StreamIndex index_of(const File& file, const std::string& path) {
     if (!message) break;
     if (begin == 0) {
       if (message->type() != ipc::MessageType::SCHEMA)
-        throw InputError(concat(path, ": does not begin with a schema: this is no stream of Arrow"));
+        throw InputError(concat(path, ": does not begin with a schema: this is not an Arrow stream"));
       index.schema = {0, at};
     } else if (message->type() == ipc::MessageType::RECORD_BATCH) {
       index.batches.push_back({begin, at});
@@ -85,11 +85,11 @@ StreamIndex index_of(const File& file, const std::string& path) {
       index.dictionaries = true;
     }
   }
-  if (index.schema.end == 0) throw InputError(concat(path, ": is empty: this is no stream of Arrow"));
+  if (index.schema.end == 0) throw InputError(concat(path, ": is empty: this is not an Arrow stream"));
   return index;
 }
 
-/// Some parts of a file as one stream.
+/// Several parts of a file as one stream.
 class Parts : public arrow::io::InputStream {
  public:
   Parts(File file, std::vector<Extent> parts) : file_(std::move(file)), parts_(std::move(parts)) {}
@@ -112,7 +112,7 @@ class Parts : public arrow::io::InputStream {
       const std::int64_t want = std::min(bytes - done, part.end - part.begin);
       ARROW_ASSIGN_OR_RAISE(const std::int64_t got,
                             file_->ReadAt(part.begin, want, static_cast<std::uint8_t*>(out) + done));
-      if (got == 0) return arrow::Status::IOError("the file was shortened while it was read");
+      if (got == 0) return arrow::Status::IOError("the file was truncated while it was read");
       part.begin += got;
       done += got;
     }
@@ -141,7 +141,7 @@ ipc::IpcReadOptions options() {
   return options;
 }
 
-/// The columns that are asked for, of a schema; all when none is named.
+/// Indices of the requested columns in a schema; all if `columns` is empty.
 std::vector<int> included(const arrow::Schema& schema, const std::vector<std::string>& columns) {
   std::vector<int> fields;
   for (int i = 0; i < schema.num_fields(); ++i)
@@ -149,8 +149,8 @@ std::vector<int> included(const arrow::Schema& schema, const std::vector<std::st
   return fields;
 }
 
-/// What both formats share: batches by number, the bytes that they took, and that a batch is checked before any of its
-/// offsets is followed.
+/// Common base of both formats: numbers batches, counts bytes, and validates each batch before any of its offsets is
+/// used.
 class IpcBatches : public Batches {
  public:
   IpcBatches(std::string path, const Piece& piece) : path_(std::move(path)), piece_(piece), at_(piece.begin) {}
@@ -158,10 +158,9 @@ class IpcBatches : public Batches {
   Batch next() final {
     if (at_ >= piece_.end) return {};
     Batch batch{nullptr, concat(path_, ": batch ", at_), 0};
-    const std::uint64_t number = at_++;  // after an error the next call goes on behind it
+    const std::uint64_t number = at_++;  // after an error the next call continues after it
     batch.rows = guarded(batch.place, [&] { return read(number, batch.place); });
-    if (batch.rows == nullptr)
-      throw InputError(concat(batch.place, ": is missing: somebody changed the file meanwhile"));
+    if (batch.rows == nullptr) throw InputError(concat(batch.place, ": is missing: the file was changed meanwhile"));
     require(batch.rows->ValidateFull(), batch.place);
     return batch;
   }
@@ -187,7 +186,7 @@ class FileBatches : public IpcBatches {
     if (columns.empty()) return;
     ipc::IpcReadOptions some = options();
     some.included_fields = included(*reader_->schema(), columns);
-    if (some.included_fields.empty()) return;  // none given would mean all, too
+    if (some.included_fields.empty()) return;  // an empty list would mean all
     reader_ = require(ipc::RecordBatchFileReader::Open(file, some), path_);
   }
 
@@ -207,9 +206,9 @@ class StreamBatches : public IpcBatches {
     const auto count = static_cast<std::uint64_t>(index.batches.size());
     if (piece.end > count)
       throw InputError(concat(path_, ": has ", count, " batches, but had ", piece.end,
-                              " when it was found: somebody changed it meanwhile"));
+                              " when it was opened: it was changed meanwhile"));
     std::vector<Extent> parts{index.schema};
-    if (index.dictionaries) {  // one piece then: everything behind the schema
+    if (index.dictionaries) {  // then there is one piece: everything after the schema
       parts.push_back({index.schema.end, require(file->GetSize(), path_)});
     } else if (piece.begin < piece.end) {
       parts.push_back({index.batches[piece.begin].begin, index.batches[piece.end - 1].end});

@@ -13,16 +13,16 @@
 namespace tessera::corpus {
 namespace {
 
-constexpr std::int64_t batch_bytes = std::int64_t{4} << 20;  // rows that are decoded at a time, about
+constexpr std::int64_t batch_bytes = std::int64_t{4} << 20;  // approximate size of the rows decoded at a time
 
 std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path) {
   parquet::ReaderProperties properties(limited_pool());
-  properties.enable_buffered_stream();  // a page at a time in memory, not the chunk of a column
+  properties.enable_buffered_stream();  // keeps one page at a time in memory, not a whole column chunk
   parquet::arrow::FileReaderBuilder builder;
   require(builder.OpenFile(path, /*memory_map=*/false, properties), path);
   builder.memory_pool(limited_pool());
   parquet::ArrowReaderProperties arrow;
-  arrow.set_pre_buffer(false);  // it reads whole row groups ahead, and keeps them
+  arrow.set_pre_buffer(false);  // it would read whole row groups ahead and keep them
   builder.properties(arrow);
   return require(builder.Build(), path);
 }
@@ -32,7 +32,7 @@ void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leav
   for (const auto& child : field.children) add_leaves(child, leaves);
 }
 
-/// The leaves of the columns that are asked for; of all when none is named.
+/// The leaves of the requested columns; of all columns if `columns` is empty.
 std::vector<int> leaves_of(const parquet::arrow::FileReader& file, const std::vector<std::string>& columns) {
   std::vector<int> leaves;
   for (const auto& field : file.manifest().schema_fields)
@@ -48,7 +48,7 @@ class ParquetBatches : public Batches {
     const auto groups = static_cast<std::uint64_t>(file_->num_row_groups());
     if (piece.end > groups)
       throw InputError(concat(path_, ": has ", groups, " row groups, but had ", piece.end,
-                              " when it was found: somebody changed it meanwhile"));
+                              " when it was opened: it was changed meanwhile"));
     group_ = static_cast<int>(piece.begin);
     end_ = static_cast<int>(piece.end);
   }
@@ -59,7 +59,7 @@ class ParquetBatches : public Batches {
       try {
         batch.rows = guarded(batch.place, [&] { return read(batch.place); });
       } catch (...) {
-        next_group();  // the next call goes on there
+        next_group();  // the next call continues there
         throw;
       }
       if (batch.rows != nullptr) {
@@ -88,7 +88,7 @@ class ParquetBatches : public Batches {
     require(reader_->ReadNext(&rows), place);
     if (rows != nullptr) require(rows->Validate(), place);
     if (rows == nullptr && row_ != rows_)
-      throw InputError(concat(place, ": has ", row_, " rows, but its metadata say ", rows_));
+      throw InputError(concat(place, ": has ", row_, " rows, but its metadata specify ", rows_));
     return rows;
   }
 

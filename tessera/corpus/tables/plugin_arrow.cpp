@@ -1,4 +1,4 @@
-// The plug-in's entry: rows of batches as records.
+// The plug-in's entry function: rows of batches as records.
 
 #include <tessera/corpus/tables/arrow.h>
 #include <tessera/corpus/tables/table_plugin.h>

@@ -1,4 +1,4 @@
-// Cells of Arrow's arrays as values.
+// Converts cells of Arrow arrays to values.
 
 #include <array>
 #include <chrono>
@@ -20,10 +20,10 @@ const Array& as(const arrow::Array& array) {
   return static_cast<const Array&>(array);
 }
 
-/// Seconds and the fraction behind them, of a count of units.
+/// Whole seconds and the fraction of a count of time units.
 struct Instant {
   std::int64_t seconds = 0, fraction = 0;
-  int digits = 0;  // that the fraction has
+  int digits = 0;  // digits of the fraction
 };
 
 Instant instant_of(std::int64_t count, arrow::TimeUnit::type unit) {
@@ -39,7 +39,7 @@ Instant instant_of(std::int64_t count, arrow::TimeUnit::type unit) {
 }
 
 std::string date_text(std::int64_t days) {
-  // std::chrono's years end at 32767; beyond them the count of days is all that can be said
+  // std::chrono's years end at 32767; beyond them only the day count can be printed
   constexpr std::int64_t most = 11'000'000;
   if (days > most || days < -most) return concat(days, " days since 1970-01-01");
   const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(static_cast<int>(days)))};
@@ -121,7 +121,7 @@ Value text_of(const arrow::Array& array, std::int64_t row) {
   return Value::of(std::string(as<Array>(array).GetView(row)));
 }
 
-/// What has no case of its own: its text as Arrow writes it.
+/// Fallback for other types: their text as Arrow prints it.
 Value shown(const arrow::Array& array, std::int64_t row, const SourcePos& where) {
   const auto scalar = require(array.GetScalar(row), where.str());
   return Value::of(scalar->ToString());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t at_once = 1024;  // records
 
-/// Examples behind each other.
+/// Examples stored contiguously.
 class StoredImages final : public ExampleSource {
  public:
   StoredImages(std::string folder, std::int64_t token, std::int64_t tokens)
@@ -67,7 +67,7 @@ class StoredImages final : public ExampleSource {
 
   std::string folder_;
   std::int64_t token_, tokens_, longest_ = 0;
-  std::vector<std::int32_t> ids_;  // image_mark for an image
+  std::vector<std::int32_t> ids_;  // image_mark for each image
   std::vector<bool> scored_;
   std::vector<std::string> images_;
   std::vector<Begin> begins_ = {{}};
@@ -78,7 +78,8 @@ bool is_null(const Value& record, const char* name) {
   return list != nullptr && list->is_null();
 }
 
-/// The first whose list is not null, else the first. Nothing where it cannot be read: that is said when all are.
+/// The first record with a non-null list, otherwise the first record. Returns nullopt if it cannot be read: the full
+/// read reports the error.
 std::optional<Value> first_of(const std::vector<corpus::SourceFile>& files) {
   std::optional<Value> first;
   try {
@@ -135,8 +136,8 @@ class Builder {
       out_.kind = kind;
       first_ = record.where().str();
     } else if (out_.kind != kind) {
-      throw InputError(concat(record.where().str(), ": holds ", kind, ", but ", first_, " holds ", out_.kind,
-                              ": a file has examples of one kind"));
+      throw InputError(concat(record.where().str(), ": contains ", kind, ", but ", first_, " contains ", out_.kind,
+                              ": all examples of a file must be of one kind"));
     }
     unused_.insert(example.unused_fields.begin(), example.unused_fields.end());
     out_.stray += example.stray_mark;
@@ -180,7 +181,7 @@ bool has_image_records(const std::vector<corpus::SourceFile>& files, const Image
       if (first->find(name) != nullptr)
         throw InputError(concat(first->where().str(),
                                 ": names images, but has neither a list `conversations` nor a "
-                                "list `messages`: write it as one of them"));
+                                "list `messages`: convert it to one of the two"));
   return false;
 }
 

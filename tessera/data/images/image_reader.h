@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// data/images/: rows with images. This header: from the names of images to their pixels.
+/// data/images/: rows with images. This header: loads images' pixels by file name.
 
 #include <ATen/core/Tensor.h>
 
@@ -16,8 +16,8 @@ class ImageReader {
  public:
   /// `pad`: --image_aspect_ratio pad. Throws Error where images cannot be read (image/plugin.h).
   ImageReader(const ImageInput& input, bool pad);
-  /// fp32 [files, 3, side, side], as image/prepare.h says, several files at a time. Throws InputError, naming the file,
-  /// for one that is no longer there or cannot be read.
+  /// Returns fp32 [files, 3, side, side], prepared by image/prepare.h, several files at a time. Throws InputError,
+  /// naming the file, if one no longer exists or cannot be read.
   at::Tensor operator()(const std::vector<std::string>& files) const;
 
  private:

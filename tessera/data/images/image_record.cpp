@@ -30,7 +30,7 @@ std::string without_marks(std::string text) {
   return text;
 }
 
-/// LLaVA's preprocess_multimodal: the images of a turn stand before its text.
+/// LLaVA's preprocess_multimodal: moves the images of a turn before its text.
 std::string with_marks_first(const std::string& text, bool around) {
   const std::int64_t count = count_marks(text);
   if (count == 0) return text;
@@ -39,7 +39,7 @@ std::string with_marks_first(const std::string& text, bool around) {
   return trim(concat(marks, trim(without_marks(text))));
 }
 
-/// Text between marks, at least one piece.
+/// Splits the text at the marks; at least one piece.
 std::vector<std::string_view> between_marks(std::string_view text) {
   std::vector<std::string_view> pieces;
   std::size_t begin = 0;
@@ -58,7 +58,7 @@ void append(EncodedImages& out, const std::vector<std::int32_t>& ids, bool score
 
 void append_mark(EncodedImages& out) { append(out, {image_mark}, false); }
 
-/// The images that a value names: nothing, a name, an object with a path, or a list of these.
+/// Collects the images that a value names: null, a name, an object with a path, or a list of these.
 void names_in(const Value& value, std::vector<std::string>& names) {
   if (value.is_null()) return;
   if (value.is_array()) {
@@ -66,7 +66,7 @@ void names_in(const Value& value, std::vector<std::string>& names) {
     return;
   }
   const Value& name = value.is_object() ? value.at("path") : value;
-  if (name.as_string().empty()) throw InputError(concat(name.where().str(), ": the name of an image is empty"));
+  if (name.as_string().empty()) throw InputError(concat(name.where().str(), ": the image name is empty"));
   names.push_back(name.as_string());
 }
 
@@ -75,17 +75,17 @@ void check_names(const std::vector<std::string>& names, const Value& record, con
   const std::string where = record.where().str();
   if (!images.input)
     throw InputError(concat(where, ": the record has an image (", names.front(),
-                            "), but the model sees none: give one that does (--vision_tower)"));
+                            "), but the model has no image input: use one that has (--vision_tower)"));
   if (images.folder.empty())
-    throw InputError(
-        concat(where, ": the record has an image (", names.front(), "), but --image_folder does not say where it is"));
+    throw InputError(concat(where, ": the record has an image (", names.front(),
+                            "), but --image_folder is not set: set it to the folder of the images"));
   for (const std::string& name : names) {
     const std::vector<std::string> steps = split(name, '/');
     if (name.front() == '/' || std::find(steps.begin(), steps.end(), "..") != steps.end())
-      throw InputError(concat(where, ": the image ", name, " is outside of --image_folder ", images.folder,
-                              ": give its name in that folder"));
+      throw InputError(concat(where, ": the image ", name, " is outside --image_folder ", images.folder,
+                              ": use a path inside that folder"));
     if (!path_exists(path_join(images.folder, name)))
-      throw InputError(concat(where, ": the image ", path_join(images.folder, name), " is not there"));
+      throw InputError(concat(where, ": the image ", path_join(images.folder, name), " does not exist"));
   }
 }
 
@@ -93,11 +93,11 @@ void check_count(std::int64_t marks, const EncodedImages& out, const Value& reco
   if (marks == static_cast<std::int64_t>(out.images.size())) return;
   throw InputError(concat(record.where().str(), ": the text has ", marks, " <image>, but the record names ",
                           out.images.size(), out.images.size() == 1 ? " image" : " images",
-                          ": there must be one for each"));
+                          ": the numbers must be equal"));
 }
 
-/// ids of a round's text as they are in the whole conversation: a special token that ends a round, `before`, parts the
-/// texts around it, so that what follows is tokenized alone. Nothing where the tokenizer joins them.
+/// The ids of a round's text as in the whole conversation. The special token that ends a round, `before`, separates the
+/// texts around it, so the text after it is tokenized separately. Returns nullopt if the tokenizer merges across it.
 std::optional<std::vector<std::int32_t>> ids_behind(std::string_view before, std::string_view text,
                                                     const text::Tokenizer& tokenizer) {
   if (before.empty()) return tokenizer.encode(text);
@@ -108,8 +108,8 @@ std::optional<std::vector<std::int32_t>> ids_behind(std::string_view before, std
   return ids;
 }
 
-/// The piece of a round in which the answer begins: its question's tokens must be the same without the answer. LLaVA
-/// tokenizes pieces between images by themselves.
+/// Appends the piece of a round in which the answer begins. The question's tokens must be the same without the answer.
+/// LLaVA tokenizes the pieces between images separately.
 bool append_border(EncodedImages& out, std::string_view before, std::string_view asked, std::string_view answered,
                    const text::Tokenizer& tokenizer) {
   const auto question = ids_behind(before, asked, tokenizer);
@@ -122,7 +122,7 @@ bool append_border(EncodedImages& out, std::string_view before, std::string_view
   return true;
 }
 
-/// False where the tokenizer joins the question's end and the answer: LLaVA's "tokenization mismatch".
+/// Returns false if the tokenizer merges the question's end with the answer: LLaVA's "tokenization mismatch".
 bool append_round(EncodedImages& out, const text::Round& round, std::string_view before, bool plain, bool has_images,
                   const text::Tokenizer& tokenizer) {
   const auto pieces = [&](const std::string& text) {
@@ -155,7 +155,7 @@ std::vector<text::Turn> turns_of(const Value& list) {
     const bool assistant = from.as_string() == "gpt";
     if (!assistant && from.as_string() != "human")
       throw InputError(concat(from.where().str(), ": \"from\" is \"", from.as_string(), "\"; it must be human or gpt"));
-    if (said.at("value").is_null()) throw corpus::LeftOut("the content of a message is null");
+    if (said.at("value").is_null()) throw corpus::LeftOut("a message's content is null");
     turns.push_back({assistant, said.at("value").as_string()});
   }
   return turns;
@@ -166,7 +166,7 @@ void encode_conversation(const Value& record, const text::Tokenizer& tokenizer, 
   const std::string where = record.where().str();
   const text::Conversation* conversation = options.conversation;
   if (conversation == nullptr)
-    throw InputError(concat(where, ": holds `conversations`, which --version writes: give --version v1"));
+    throw InputError(concat(where, ": contains `conversations`, which need --version: set e.g. --version v1"));
   if (const Value* image = record.find("image")) names_in(*image, out.images);
   check_names(out.images, record, options);
   std::vector<text::Turn> turns = turns_of(record.at("conversations"));
@@ -194,7 +194,7 @@ void encode_conversation(const Value& record, const text::Tokenizer& tokenizer, 
   if (out.unclear) std::fill(out.scored.begin(), out.scored.end(), false);
 }
 
-/// Names that parts of messages bring along.
+/// Collects image names from the parts of messages.
 void names_in_messages(const Value& messages, std::vector<std::string>& names, std::int64_t& parts) {
   for (const Value& message : messages.items()) {
     const Value* content = message.find("content");
@@ -218,12 +218,12 @@ void encode_messages(const Value& record, const text::Tokenizer& tokenizer, cons
   if (const Value* list = record.find("images"); list != nullptr && !list->is_null()) {
     if (!out.images.empty())
       throw InputError(
-          concat(list->where().str(), ": both \"images\" and parts of the messages name images: keep one"));
+          concat(list->where().str(), ": both \"images\" and parts of the messages name images: keep one of them"));
     names_in(*list, out.images);
   }
   check_names(out.images, record, images);
   ExampleOptions whole = options;
-  whole.max_length = std::numeric_limits<std::int32_t>::max();  // cut() counts the images' tokens
+  whole.max_length = std::numeric_limits<std::int32_t>::max();  // cut() also counts the images' tokens
   ExampleLine example = encode_example(
       record, tokenizer, whole, [&](std::string_view text, bool first, const text::ChatEncoder& encoder) {
         if (out.images.empty()) return encoder.encode(text, first);
@@ -247,7 +247,7 @@ void encode_messages(const Value& record, const text::Tokenizer& tokenizer, cons
   check_count(out.images.empty() ? parts : std::count(out.ids.begin(), out.ids.end(), image_mark), out, record);
 }
 
-/// Cuts to `length` tokens; an image is there whole or not at all.
+/// Truncates to `length` tokens; an image is kept whole or removed.
 void cut(EncodedImages& out, std::int64_t length, std::int64_t image_tokens) {
   std::int64_t tokens = 0;
   std::size_t ids = 0, images = 0;
@@ -269,14 +269,14 @@ void check_ids(const EncodedImages& out, const Value& record, const ExampleOptio
     if (id == image_mark) continue;
     if (id < 0 || id >= options.vocab_size)
       throw InputError(concat(record.where().str(), ": a token has id ", id, ", but the model's vocabulary has ",
-                              options.vocab_size, " entries: tokenizer and model do not belong together"));
+                              options.vocab_size, " entries: tokenizer and model do not match"));
     if (images.input && id == images.input->token)
       throw InputError(concat(record.where().str(), ": a text has the token ", id,
-                              ", which stands for an image, but the record names no image for it"));
+                              ", which represents an image, but the record names no image for it"));
   }
 }
 
-/// A cell of a list that is null.
+/// Whether a list's cell is null.
 bool is_empty_list(const Value& record) {
   for (const char* name : {"conversations", "messages"})
     if (const Value* list = record.find(name); list != nullptr && list->is_null()) return true;
@@ -308,7 +308,7 @@ EncodedImages encode_images(const Value& record, const text::Tokenizer& tokenize
         used = {"messages", "images", "tools", "documents", "chat_template_kwargs"};
         break;
       case ImageRecord::none:
-        if (is_empty_list(record)) throw corpus::LeftOut("a conversation without messages");
+        if (is_empty_list(record)) throw corpus::LeftOut("the conversation has no messages");
         throw InputError(concat(record.where().str(), ": has neither a list `conversations` nor a list `messages`"));
     }
   } catch (const corpus::LeftOut& why) {

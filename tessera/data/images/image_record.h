@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// From one record with images, or of a conversation that --version writes, to ids.
+/// Encodes one record with images, or one conversation formatted by --version, into ids.
 
 #include <tessera/base/value.h>
 #include <tessera/data/examples.h>
@@ -14,37 +14,37 @@
 
 namespace tessera::data {
 
-/// In EncodedImages::ids, where an image is.
+/// Placeholder for an image in EncodedImages::ids.
 inline constexpr std::int32_t image_mark = -1;
 
 struct ImageOptions {
-  std::optional<ImageInput> input;                   ///< nothing: the model sees no images
-  const text::Conversation* conversation = nullptr;  ///< how `conversations` are written; nullptr: there are none
-  std::string folder;                                ///< where the images are
+  std::optional<ImageInput> input;                   ///< nullopt: the model has no image input
+  const text::Conversation* conversation = nullptr;  ///< format of `conversations`; nullptr: not set
+  std::string folder;                                ///< folder of the image files
 };
 
 struct EncodedImages {
   std::vector<std::int32_t> ids;    ///< image_mark once for each image
-  std::vector<bool> scored;         ///< for each id; images are not
-  std::vector<std::string> images;  ///< names in the folder, one for each mark
-  bool cut = false;                 ///< it was longer
-  bool unclear = false;             ///< it is a conversation that cannot be scored (text::rounds_of)
-  bool stray_mark = false;          ///< a record without images has "<image>" in its text, which is read as text
+  std::vector<bool> scored;         ///< one flag per id; images are never scored
+  std::vector<std::string> images;  ///< file names within the folder, one per mark
+  bool cut = false;                 ///< it was truncated
+  bool unclear = false;             ///< a conversation that cannot be scored (text::rounds_of)
+  bool stray_mark = false;          ///< a record without images contains "<image>", which is read as text
   std::vector<std::string> unused_fields;
   std::string left_out, remark;  ///< as in corpus::EncodedRecord
 };
 
-/// Which of the two forms a record has.
+/// The form of a record.
 enum class ImageRecord { none, conversations, messages };
 ImageRecord kind_of_record(const Value& record);
 
-/// Records are {"conversations": [{"from": "human" | "gpt", "value": "..."}], "image": "NAME" | ["NAME", ...]}, or
+/// Encodes a record {"conversations": [{"from": "human" | "gpt", "value": "..."}], "image": "NAME" | ["NAME", ...]}, or
 /// {"messages": [...], "images": ["NAME", ...]} whose contents are texts or lists of parts {"type": "text", "text"} and
-/// {"type": "image"} (with "image" or "path": a name), which the chat template writes as "<image>". An image and its
-/// tokens are cut off together: an example has at most options.max_length tokens, each image counted as its
-/// input->tokens. Every id is below options.vocab_size. Throws InputError with the record's place for another form, for
-/// images of another number than there are "<image>" in the text, and for a name that leaves the folder or is not
-/// there. Any number of threads may call it.
+/// {"type": "image"} (with "image" or "path": a name), which the chat template formats as "<image>". An image is
+/// truncated only as a whole: an example has at most options.max_length tokens, each image counted as input->tokens.
+/// Every id is below options.vocab_size. Throws InputError with the record's position for another form, a number of
+/// images that differs from the number of "<image>" in the text, and a name that leaves the folder or does not exist.
+/// Any number of threads may call it.
 EncodedImages encode_images(const Value& record, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                             const ImageOptions& images);
 

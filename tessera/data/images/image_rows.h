@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A dataset that can read the pixels of its rows' images.
+/// A dataset that loads its rows' images.
 
 #include <tessera/data/dataset.h>
 #include <tessera/data/images/image_reader.h>
@@ -10,7 +10,7 @@
 
 namespace tessera::data {
 
-/// The rows of another dataset, whose batches get the pixels of their images.
+/// The rows of another dataset; batches also get the pixels of their images.
 class ImageRows final : public Dataset {
  public:
   ImageRows(std::shared_ptr<const Dataset> rows, ImageReader reader)

@@ -1,4 +1,4 @@
-// From the flags to a stream: what --streaming makes of --train_file.
+// Opens a stream from settings: --train_file with --streaming.
 
 #include <algorithm>
 #include <utility>
@@ -17,16 +17,16 @@ namespace {
 
 bool is_text(const corpus::SourceFile& file) { return file.kind == corpus::FileKind::text; }
 
-/// All are text, or none is.
+/// Throws unless all files are text or none is.
 void check_kinds(const std::vector<corpus::SourceFile>& files) {
   for (const corpus::SourceFile& file : files) {
     if (file.kind == corpus::FileKind::tokens)
       throw InputError(concat(file.path,
-                              ": holds tokens already, which are read from the file as they are wanted: leave out "
+                              ": already contains tokens, which are read from the file on demand: remove "
                               "--streaming"));
     if (is_text(file) != is_text(files.front()))
       throw InputError(concat("--streaming: ", files.front().path, " and ", file.path,
-                              " are text and records, of which rows are made in different ways: give each a weight "
+                              " are text and records, which cannot be mixed in one part: give each a weight "
                               "(0.5 a.txt 0.5 b.jsonl)"));
   }
 }
@@ -41,7 +41,9 @@ std::shared_ptr<RowStream> open_stream(const DataConfig& config, const text::Tok
   check_block_size(block_size);
   if (config.train_sampling_strategy == SamplingStrategy::group_by_length ||
       config.train_sampling_strategy == SamplingStrategy::group_by_modality_length)
-    throw InputError("--streaming does not know the lengths of all rows, which group_by_length sorts by");
+    throw InputError(
+        "--streaming does not know the lengths of all rows, by which group_by_length sorts: use another "
+        "--train_sampling_strategy");
   const ExampleOptions examples = example_options(config, tokenizer, tokenizer_place, block_size, vocab_size);
   const std::string identity = identity_of(tokenizer);
   std::vector<StreamPart> parts;
@@ -76,10 +78,10 @@ std::shared_ptr<RowStream> open_stream(const DataConfig& config, const text::Tok
   if (has_examples)
     options.settings += concat(has_text ? "; " : "", "examples of at most ", examples.max_length, " tokens",
                                config.packing ? ", packed" : "");
-  notes.push_back(concat("streaming: ", files, files == 1 ? " file" : " files", " (", format_bytes(bytes),
-                         "), tokenized while the run goes on; ", options.settings, "; ",
-                         options.shuffle ? concat("shuffled among ", config.streaming_buffer, " rows")
-                                         : std::string("in the order of the files")));
+  notes.push_back(concat(
+      "streaming: ", files, files == 1 ? " file" : " files", " (", format_bytes(bytes), "), tokenized during the run; ",
+      options.settings, "; ",
+      options.shuffle ? concat("shuffled among ", config.streaming_buffer, " rows") : std::string("in file order")));
   return std::make_shared<RowStream>(std::move(parts), options);
 }
 

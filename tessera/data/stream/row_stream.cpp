@@ -12,7 +12,7 @@
 namespace tessera::data {
 namespace {
 
-/// Rows that were read once.
+/// Rows that have been read already, kept in memory.
 class ReadRows final : public Dataset {
  public:
   ReadRows(std::vector<Row> rows, std::int64_t max_length) : rows_(std::move(rows)), max_length_(max_length) {}
@@ -64,9 +64,9 @@ RowStream::RowStream(std::vector<StreamPart> parts, const RowStreamOptions& opti
 
 void RowStream::check_state(const Value& state) const {
   const auto differs = [&](const char* what, const std::string& was, const std::string& is) {
-    throw InputError(concat("--resume_from_checkpoint: the checkpoint was made from a stream of other ", what, " (",
-                            was, "; now ", is,
-                            "), so its place in the data means nothing here: use the same, or start a new "
+    throw InputError(concat("--resume_from_checkpoint: the checkpoint was made from a stream with other ", what, " (",
+                            was, "; current: ", is,
+                            "), so its position in the data does not apply: use the same, or start a new "
                             "run from its weights (--model_name_or_path)"));
   };
   if (state.at("settings").as_string() != settings_) differs("settings", state.at("settings").as_string(), settings_);
@@ -86,18 +86,19 @@ void RowStream::start(std::int64_t first, const Value& state) {
   }
   check_state(state);
   if (state.at("samples").as_int() != first)
-    throw InputError(concat(state.where().str(), ": is of sample ", state.at("samples").as_int(), ", not ", first));
+    throw InputError(
+        concat(state.where().str(), ": is the state at sample ", state.at("samples").as_int(), ", not ", first));
   const auto& places = state.at("parts").items();
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     const WindowQueue::Mark mark{places[p].at("first_row").as_int(), window_place_from_json(places[p])};
     if (mark.first < 0 || mark.first > samples_of(p, first))
-      throw InputError(concat(places[p].where().str(), ": the window begins at row ", mark.first, ", behind row ",
-                              samples_of(p, first), " where it is to go on"));
+      throw InputError(concat(places[p].where().str(), ": the window begins at row ", mark.first, ", after row ",
+                              samples_of(p, first), " where the run resumes"));
     parts_[p]->start(mark);
   }
 }
 
-/// How many of the first samples are rows of a part.
+/// Number of the first `samples` samples that come from a part.
 std::int64_t RowStream::samples_of(std::size_t part, std::int64_t samples) const {
   return order_ ? order_->count(static_cast<std::int64_t>(part), samples) : samples;
 }
@@ -138,7 +139,7 @@ Row RowStream::read(std::int64_t row) const {
 }
 
 std::shared_ptr<const Dataset> RowStream::sample(std::int64_t max_tokens) const {
-  std::vector<std::int64_t> left;  // rows of each part that its first window has
+  std::vector<std::int64_t> left;  // rows left in each part's first window
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     const std::int64_t at = samples_of(p, first_);
     const WindowQueue::Found found = parts_[p]->find(at);

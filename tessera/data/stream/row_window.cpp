@@ -62,7 +62,7 @@ Row RowWindow::read(std::int64_t i) const {
       out.ids.push_back(ids_[at]);
       out.labels.push_back(scored_.empty() || scored_[at] ? ids_[at] : not_scored);
     }
-    if (packed_ || start > 0) out.labels[start] = not_scored;  // the document before does not predict it
+    if (packed_ || start > 0) out.labels[start] = not_scored;  // not predicted by the previous document
   }
   return out;
 }
@@ -81,7 +81,7 @@ std::shared_ptr<const RowWindow> WindowMaker::make() {
     const auto used = static_cast<std::int64_t>(window->ids_.size());
     rest_place_.reset();
     if (!whole) {
-      rest_.clear();                       // dropped, as a rest shorter than a block always is
+      rest_.clear();                       // dropped, like any remainder shorter than a block
       next_ = {cursor_.position(), 0, 0};  // another epoch
     } else if (request_.examples || rest_.empty()) {
       next_ = {cursor_.position(), 0, next_.number + 1};
@@ -92,17 +92,17 @@ std::shared_ptr<const RowWindow> WindowMaker::make() {
     if (window->rows() > 0) return window;
     const WindowPlace& begun = window->begin_;
     if (begun == WindowPlace{{begun.cursor.epoch, 0, 0, 0}, 0, 0})
-      throw InputError(concat(request_.sources.front().path, request_.sources.size() > 1 ? " and others" : "",
-                              request_.examples
-                                  ? concat(": no example has a scored token within the first ", row_length(),
-                                           " tokens: raise --max_seq_length, shorten the prompts, or look at the "
-                                           "records that were left out")
-                                  : concat(": fewer tokens than one block of ", row_length(),
-                                           ": give more data or a smaller --block_size")));
+      throw InputError(concat(
+          request_.sources.front().path, request_.sources.size() > 1 ? " and others" : "",
+          request_.examples
+              ? concat(": no example has a scored token within the first ", row_length(),
+                       " tokens: raise --max_seq_length, shorten the prompts, or check the "
+                       "records that were left out")
+              : concat(": fewer tokens than one block of ", row_length(), ": add data or use a smaller --block_size")));
   }
 }
 
-/// Goes to where the window begins, and puts what is left of the record before it.
+/// Moves to the start of the window and appends the rest of the record before it.
 void WindowMaker::begin(RowWindow& window) {
   window.begin_ = next_;
   window.packed_ = options_.packing && request_.examples;
@@ -122,12 +122,12 @@ void WindowMaker::begin(RowWindow& window) {
   const auto item = cursor_.next();
   if (!item || !encode(*item) || static_cast<std::int64_t>(encoded_.ids.size()) < next_.skip)
     throw InputError(concat(request_.sources.front().path,
-                            ": the record in which the stream is to go on has other tokens than it had: files or "
+                            ": the record at which the stream resumes has different tokens than before: files or "
                             "tokenizer have changed"));
   put(window, next_.skip, false);
 }
 
-/// Reads until the window is full; false: the epoch ended before.
+/// Reads until the window is full; returns false if the epoch ends first.
 bool WindowMaker::fill(RowWindow& window) {
   while (!is_full(window)) {
     const corpus::CursorPosition before = cursor_.position();
@@ -145,7 +145,7 @@ bool WindowMaker::is_full(const RowWindow& window) const {
   return static_cast<std::int64_t>(window.ids_.size()) >= options_.rows * row_length();
 }
 
-/// To encoded_; false: it is to be left out.
+/// Encodes a record into encoded_; returns false if it must be left out.
 bool WindowMaker::encode(const corpus::RecordCursor::Item& item) {
   encoded_.ids.clear();
   encoded_.scored.clear();
@@ -163,20 +163,19 @@ bool WindowMaker::encode(const corpus::RecordCursor::Item& item) {
   if (!request_.examples) return true;
   const std::string place = item.record->where().str();
   count(encoded_.remark, place, "");
-  count(encoded_.left_out, place, "is left out: ");
+  count(encoded_.left_out, place, "left out: ");
   for (const std::string& name : encoded_.unused_fields)
-    if (unused_.insert(name).second && options_.warn)
-      options_.warn(concat(place, ": a field that is not used: ", name));
+    if (unused_.insert(name).second && options_.warn) options_.warn(concat(place, ": unused field: ", name));
   if (!encoded_.left_out.empty()) return false;
   check_kind(*item.record);
   const auto& scored = encoded_.scored;
   const bool useless = scored.empty() || std::find(scored.begin() + 1, scored.end(), true) == scored.end();
   if (useless)
-    warn_once(told_dropped_, concat(item.record->where().str(), ": is left out, as others like it will be: no scored ",
+    warn_once(told_dropped_, concat(item.record->where().str(), ": left out, as are others like it: no scored ",
                                     "token within the first ", row_length(), " tokens (--max_seq_length)"));
   else if (encoded_.cut)
-    warn_once(told_cut_, concat(item.record->where().str(), ": is longer than ", row_length(),
-                                " tokens and is cut, as others like it will be (--max_seq_length)"));
+    warn_once(told_cut_, concat(item.record->where().str(), ": longer than ", row_length(),
+                                " tokens and truncated, as are others like it (--max_seq_length)"));
   return !useless;
 }
 
@@ -184,7 +183,8 @@ void WindowMaker::warn_once(bool& told, const std::string& text) const {
   if (!std::exchange(told, true) && options_.warn) options_.warn(text);
 }
 
-/// Tells of the 1st, 10th, 100th, ... record of which this is said: a stream has no end at which all are counted.
+/// Warns about the 1st, 10th, 100th, ... record with the same problem, because a stream never ends and has no final
+/// count.
 void WindowMaker::count(const std::string& said, const std::string& place, const char* what) {
   if (said.empty()) return;
   const std::int64_t count = ++counts_[said];
@@ -199,7 +199,7 @@ void WindowMaker::check_ids() const {
                                 [&](std::int32_t id) { return id < 0 || id >= options_.vocab_size; });
   if (bad == encoded_.ids.end()) return;
   throw InputError(concat(request_.sources.front().path, ": a token has id ", *bad, ", but the model's vocabulary has ",
-                          options_.vocab_size, " entries: tokenizer and model do not belong together"));
+                          options_.vocab_size, " entries: tokenizer and model do not match"));
 }
 
 void WindowMaker::check_kind(const Value& record) {
@@ -214,7 +214,7 @@ void WindowMaker::check_kind(const Value& record) {
   }
 }
 
-/// Appends encoded_ from token `skip` on.
+/// Appends encoded_, starting at token `skip`.
 void WindowMaker::put(RowWindow& window, std::int64_t skip, bool begins) {
   const auto at = static_cast<std::int64_t>(window.ids_.size());
   if (begins && (starts_.empty() || starts_.back() != at)) starts_.push_back(at);
@@ -246,7 +246,7 @@ void WindowMaker::put_examples(RowWindow& window) const {
   }
 }
 
-/// What follows the last whole block goes to rest_.
+/// Cuts whole blocks; the rest goes to rest_.
 void WindowMaker::cut_blocks(RowWindow& window) {
   const std::int64_t rows = std::min(options_.rows, static_cast<std::int64_t>(window.ids_.size()) / row_length());
   auto start = starts_.begin();

@@ -1,12 +1,11 @@
 #pragma once
 /// \file
-/// data/stream/: rows for what is too large to be tokenized first: they are made while the steps run (--streaming).
+/// data/stream/: rows of data that is too large to tokenize in advance, made while the steps run (--streaming).
 ///
-/// The stream of a list of files is a sequence of *windows*: so many rows that follow one another in the files, in an
-/// order that is a permutation chosen by seed, epoch and number of the window. A window is a pure function of files,
-/// settings and the place at which it begins. So a resumed run makes the window again in which it stopped, and any
-/// number of processes sees the same rows: each makes the whole stream and takes its own share. This header: a window,
-/// and how it is made.
+/// The stream of a list of files is a sequence of *windows*: a fixed number of consecutive rows of the files, in an
+/// order permuted by seed, epoch and window number. A window is a pure function of files, settings and its starting
+/// position. So a resumed run rebuilds the window in which it stopped, and any number of processes sees the same rows:
+/// each makes the whole stream and takes its own share. This header: a window, and how it is made.
 
 #include <tessera/corpus/cache/request.h>
 #include <tessera/corpus/stream/record_cursor.h>
@@ -23,11 +22,11 @@
 
 namespace tessera::data {
 
-/// Where a window begins.
+/// The position at which a window begins.
 struct WindowPlace {
   corpus::CursorPosition cursor;  ///< before the record with its first token
-  std::int64_t skip = 0;          ///< blocks: tokens of this record that belong to the window before
-  std::int64_t number = 0;        ///< counts the windows of an epoch
+  std::int64_t skip = 0;          ///< blocks: tokens of this record that belong to the previous window
+  std::int64_t number = 0;        ///< index of the window within its epoch
   bool operator==(const WindowPlace&) const = default;
 };
 
@@ -38,54 +37,54 @@ WindowPlace window_place_from_json(const Value& value);
 class RowWindow {
  public:
   std::int64_t rows() const { return static_cast<std::int64_t>(row_begins_.size()) - 1; }
-  /// Row i of the window's order.
+  /// Row i in the window's order.
   Row read(std::int64_t i) const;
   std::int64_t length(std::int64_t i) const;
   const WindowPlace& begin() const { return begin_; }
 
  private:
   friend class WindowMaker;
-  /// Tokens [begin, end) of the window, a document or a part of one.
+  /// Tokens [begin, end) of the window: a document or a part of one.
   struct Span {
     std::int64_t begin = 0, end = 0;
   };
   std::size_t row_at(std::int64_t i) const;
 
   std::vector<std::int32_t> ids_;
-  std::vector<bool> scored_;              ///< empty for blocks: all are
+  std::vector<bool> scored_;              ///< empty for blocks: all are scored
   std::vector<Span> spans_;               ///< row after row
-  std::vector<std::size_t> row_begins_;   ///< in spans_, and the end
+  std::vector<std::size_t> row_begins_;   ///< index of each row's first span, and the end
   std::optional<std::uint64_t> shuffle_;  ///< key of the permutation
   bool packed_ = false;                   ///< the first token of every document is not scored
   WindowPlace begin_;
 };
 
 struct WindowOptions {
-  std::int64_t rows = 10'000;                         ///< in a window; fewer at the end of an epoch; packed ones about
+  std::int64_t rows = 10'000;                         ///< per window (about, when packed); fewer at an epoch's end
   std::int64_t block_length = 0;                      ///< tokens of a block of text
-  std::int64_t example_length = 0;                    ///< tokens of an example, or of packed ones, at most
+  std::int64_t example_length = 0;                    ///< maximum tokens of an example, or of a packed row
   bool packing = false;                               ///< examples share rows
-  bool documents = false;                             ///< files of text that share a block do not see each other
+  bool documents = false;                             ///< text files that share a block do not attend to each other
   std::int64_t vocab_size = 0;                        ///< every id must be below
-  std::optional<std::uint64_t> shuffle_key = {};      ///< without it rows come in the order of the files
-  std::function<void(const std::string&)> warn = {};  ///< told that examples are cut or left out
+  std::optional<std::uint64_t> shuffle_key = {};      ///< if not set, rows are in file order
+  std::function<void(const std::string&)> warn = {};  ///< called for examples that are truncated or left out
 };
 
-/// Makes the windows of some files, one after another, without end. One thread at a time; memory: one window.
+/// Makes the windows of some files, one after another, endlessly. One thread at a time; memory: one window.
 class WindowMaker {
  public:
-  /// `request` says which files, and how they become tokens (text_records.h).
+  /// `request`: the files and how to tokenize them (text_records.h).
   WindowMaker(corpus::TokenRequest request, const WindowOptions& options);
 
   void seek(const WindowPlace& place) { next_ = place; }
-  /// Where the next window will begin.
+  /// The position at which the next window will begin.
   const WindowPlace& place() const { return next_; }
-  /// The next window, of at least one row. Throws InputError with the place of a record that cannot be used, or when
-  /// an epoch has no row, and Error for a file that has changed.
+  /// Makes the next window, of at least one row. Throws InputError with the position of an unusable record or when an
+  /// epoch has no row, and Error for a file that has changed.
   std::shared_ptr<const RowWindow> make();
 
  private:
-  /// The record whose tokens were put last: where it stands, and that its token `skip` is token `at` of the window.
+  /// The record appended last: its position; its token `skip` is token `at` of the window.
   struct Last {
     corpus::CursorPosition cursor;
     std::int64_t skip = 0, at = 0;
@@ -110,18 +109,18 @@ class WindowMaker {
   corpus::RecordCursor cursor_;
   WindowPlace next_;
   corpus::EncodedRecord encoded_;
-  std::string kind_, kind_place_;  ///< what all examples are
+  std::string kind_, kind_place_;  ///< kind of all examples; place of the first
   bool told_cut_ = false, told_dropped_ = false;
-  std::map<std::string, std::int64_t> counts_;  ///< records that are left out or remarked on, by what is said of them
-  std::set<std::string> unused_;                ///< fields that were told
+  std::map<std::string, std::int64_t> counts_;  ///< number of records left out or remarked on, by reason
+  std::set<std::string> unused_;                ///< fields already reported
 
-  // What is left of the record that the last window ended in; cursor_ stands behind it.
+  // The rest of the record in which the last window ended; cursor_ is positioned after it.
   std::vector<std::int32_t> rest_;
   std::optional<WindowPlace> rest_place_;
 
-  // The window that is being made:
+  // The window under construction:
   Last last_;
-  std::vector<std::int64_t> starts_;  ///< where its documents begin, by token
+  std::vector<std::int64_t> starts_;  ///< positions of its documents, in tokens
 };
 
 }  // namespace tessera::data

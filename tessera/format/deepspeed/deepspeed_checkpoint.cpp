@@ -19,24 +19,24 @@ namespace tessera::format {
 namespace deepspeed {
 namespace {
 
-/// All files, open.
+/// All files of a checkpoint, open.
 struct Checkpoint {
-  std::string path;                                ///< TAG
+  std::string path;                                ///< the folder TAG
   std::vector<Rank> ranks;                         ///< at least one
   std::vector<std::shared_ptr<StateFile>> models;  ///< stages 1 and 2: one; stage 3: by rank
 
   std::int64_t stage() const { return ranks.front().stage; }
-  /// What all of them say alike is read from the first, as zero_to_fp32 does (zero_model_states[0]).
+  /// Values common to all files are read from the first one, as in zero_to_fp32 (zero_model_states[0]).
   StateFile& model() const { return *models.front(); }
   const PickleNode* find(std::string_view key) const { return model().find(model().root(), key); }
   const PickleNode& member(std::string_view key) const { return model().member(model().root(), key); }
 };
 
-using Groups = std::vector<std::vector<Parameter>>;           // as the optimizer's param_groups
-using Ties = std::map<std::string_view, std::string_view>;    // name, and the one whose memory it shares
+using Groups = std::vector<std::vector<Parameter>>;           // like the optimizer's param_groups
+using Ties = std::map<std::string_view, std::string_view>;    // name -> the parameter whose memory it shares
 using Nodes = std::map<std::string_view, const PickleNode*>;  // by name
 
-// ---- the files ----
+// ---- files ----
 
 std::shared_ptr<StateFile> open_model(const Checkpoint& checkpoint, const Folder& folder, const OpenState& open,
                                       std::int64_t rank, const std::string& expected) {
@@ -47,7 +47,8 @@ std::shared_ptr<StateFile> open_model(const Checkpoint& checkpoint, const Folder
   return open(path_join(folder.path, found->second));
 }
 
-/// zero_to_fp32's get_model_state_file; of stage 3 every rank's, since each holds its parts of the frozen parameters.
+/// zero_to_fp32's get_model_state_file; for stage 3 every rank's file, since each has its parts of the frozen
+/// parameters.
 std::vector<std::shared_ptr<StateFile>> open_models(const Checkpoint& checkpoint, const Folder& folder,
                                                     const OpenState& open) {
   if (checkpoint.stage() < 3) return {open_model(checkpoint, folder, open, -1, "mp_rank_00_model_states.pt")};
@@ -59,18 +60,19 @@ std::vector<std::shared_ptr<StateFile>> open_models(const Checkpoint& checkpoint
   return models;
 }
 
-/// What the engine says of itself (_common_checkpoint_state, _checkpoint_parallel_metadata; of experts, zero_to_fp32's
-/// _raise_if_autoep_zero3_partitioned_state).
+/// Based on what the engine records about itself (_common_checkpoint_state, _checkpoint_parallel_metadata; for experts,
+/// zero_to_fp32's _raise_if_autoep_zero3_partitioned_state).
 void refuse_other_parallelism(const Checkpoint& checkpoint) {
   const StateFile& model = checkpoint.model();
   for (const char* key : {"mp_world_size", "pp_world_size"}) {
     const PickleNode* size = checkpoint.find(key);
     if (size != nullptr && size->kind == PickleKind::integer && size->integer > 1)
-      model.fail("'", key, "' is ", size->integer, ": of tensor or pipeline parallelism, whose parts are not joined");
+      model.fail("'", key, "' is ", size->integer,
+                 ": joining the parts of tensor or pipeline parallelism is not supported");
   }
   for (const char* key : {"ds_autoep_layers", "autoep_layers"})
     if (const PickleNode* layers = checkpoint.find(key); layers != nullptr && !layers->items.empty())
-      model.fail("holds experts ('", key, "'), which are not read");
+      model.fail("contains experts ('", key, "'), which are not supported");
 }
 
 Checkpoint open_checkpoint(const Folder& folder, const OpenState& open) {
@@ -82,9 +84,9 @@ Checkpoint open_checkpoint(const Folder& folder, const OpenState& open) {
   return out;
 }
 
-// ---- what was found so far ----
+// ---- results so far ----
 
-/// Tensors in the order in which they were added; each name comes once.
+/// Tensors in the order in which they were added; names are unique.
 class Weights {
  public:
   /// `model` is for messages.
@@ -94,7 +96,7 @@ class Weights {
 
   void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape, std::uint64_t elements,
            std::function<std::span<const std::byte>()> bytes) {
-    if (!indices_.emplace(name, out_.tensors.size()).second) model_.fail("tensor '", name, "' is there twice");
+    if (!indices_.emplace(name, out_.tensors.size()).second) model_.fail("tensor '", name, "' appears twice");
     out_.parameters += elements;
     out_.bytes += elements * dtype_size(dtype);
     out_.tensors.push_back({name, dtype, std::move(shape), std::move(bytes)});
@@ -105,7 +107,7 @@ class Weights {
         [pieces = std::move(pieces), buffer = buffer_] { return joined(pieces, buffer); });
   }
 
-  /// A whole tensor of a file. `widen`: fp16 and bf16 become fp32.
+  /// Adds a tensor stored contiguously in a file. `widen`: convert fp16 and bf16 to fp32.
   void add_stored(const std::shared_ptr<StateFile>& file, const TorchTensor& tensor, bool widen) {
     if (!tensor.contiguous()) file->fail("tensor '", tensor.name, "' is not contiguous");
     const bool wider = widen && (tensor.dtype == DType::f16 || tensor.dtype == DType::bf16);
@@ -117,10 +119,10 @@ class Weights {
         });
   }
 
-  /// `name` is tied to `source`. `keep`: it is written like that one.
+  /// Adds `name`, which is tied to `source`. `keep`: as a tensor of its own.
   void add_tied(std::string_view name, std::string_view source, bool keep) {
     const auto found = indices_.find(source);
-    if (found == indices_.end()) return leave_aside(name);  // a frozen parameter\'s, not saved
+    if (found == indices_.end()) return leave_aside(name);  // a frozen parameter's, not saved
     if (!keep) {
       out_.tied.emplace_back(name, source);
       return;
@@ -136,13 +138,13 @@ class Weights {
  private:
   const StateFile& model_;
   Buffer buffer_ = std::make_shared<std::vector<std::byte>>();
-  std::map<std::string, std::size_t, std::less<>> indices_;  ///< positions in out_.tensors
+  std::map<std::string, std::size_t, std::less<>> indices_;  ///< indices in out_.tensors
   TorchWeights out_;
 };
 
-// ---- buffers, and what stage 1 does not list ----
+// ---- buffers, and parameters that stage 1 does not list ----
 
-/// Those of 'module' that 'buffer_names' lists, in fp32 when they are floating-point numbers (parse_model_states).
+/// Adds the entries of 'module' that 'buffer_names' lists; floating-point ones as fp32 (parse_model_states).
 void add_buffers(const Checkpoint& checkpoint, Weights& weights) {
   const StateFile& model = checkpoint.model();
   std::set<std::string_view> wanted;
@@ -153,9 +155,9 @@ void add_buffers(const Checkpoint& checkpoint, Weights& weights) {
       weights.add_stored(checkpoint.models.front(), checkpoint.model().tensor(*value, std::string(name)), true);
 }
 
-/// What the module holds beside what was read. Stage 1 does not say which parameters are frozen: engine.py's
-/// save_frozen_param is zero_optimization_partition_gradients(), of stages 2 and 3. zero_to_fp32 leaves them out; here
-/// they are as the module has them.
+/// Adds the remaining tensors of the module. Stage 1 does not record which parameters are frozen: engine.py's
+/// save_frozen_param is zero_optimization_partition_gradients(), i.e. stages 2 and 3. zero_to_fp32 omits them; here
+/// they are taken from the module.
 void add_the_rest(const Checkpoint& checkpoint, const Ties& ties, Weights& weights) {
   StateFile& model = checkpoint.model();
   for (const auto& [name, value] : model.items(checkpoint.member("module"), "module")) {
@@ -169,7 +171,7 @@ void add_the_rest(const Checkpoint& checkpoint, const Ties& ties, Weights& weigh
 
 // ---- parameters ----
 
-/// Elements of each rank's part of a parameter, stage 3: the last ones are padded (zero3_partitioned_param_info).
+/// Elements in each rank's part of a parameter, stage 3; the last parts are padded (zero3_partitioned_param_info).
 std::uint64_t part_of(std::uint64_t elements, std::uint64_t ranks) {
   return elements / ranks + (elements % ranks != 0);
 }
@@ -185,10 +187,10 @@ std::vector<Nodes> frozen_fragments(const Checkpoint& checkpoint) {
   return out;
 }
 
-/// What a file holds of a frozen parameter, which is `expected` elements.
+/// A file's part of a frozen parameter, which must have `expected` elements.
 TorchTensor frozen_part(StateFile& file, const Nodes& fragments, const Parameter& parameter, std::uint64_t expected) {
   const auto fragment = fragments.find(parameter.name);
-  if (fragment == fragments.end()) file.fail("frozen parameter '", parameter.name, "' is not in it");
+  if (fragment == fragments.end()) file.fail("frozen parameter '", parameter.name, "' is missing from it");
   TorchTensor part = file.tensor(*fragment->second, parameter.name);
   const std::uint64_t found = elements_of(file, parameter.name, part.shape);
   if (found != expected || !part.contiguous())
@@ -217,29 +219,28 @@ void add_frozen_parameter(const Checkpoint& checkpoint, const std::vector<Nodes>
   weights.add_pieces(parameter, *dtype, std::move(pieces));
 }
 
-/// Stages 1 and 2: whole in the one file (_zero2_merge_frozen_params); stage 3: in parts, as trained ones are, of which
-/// each rank's file has one (_zero3_merge_frozen_params).
+/// Stages 1 and 2: whole, in the single file (_zero2_merge_frozen_params); stage 3: in parts, one per rank's file, like
+/// trained parameters (_zero3_merge_frozen_params).
 void add_frozen(const Checkpoint& checkpoint, const std::vector<Parameter>& frozen, Weights& weights) {
   if (frozen.empty()) return;
   const std::vector<Nodes> fragments = frozen_fragments(checkpoint);
   for (const Parameter& parameter : frozen) add_frozen_parameter(checkpoint, fragments, parameter, weights);
 }
 
-/// All ranks' parts of a group, one behind the other (_zero2_merge_trainable_params, full_single_fp32_vector).
+/// All ranks' parts of a group, concatenated (_zero2_merge_trainable_params, full_single_fp32_vector).
 Row flat_row(const Checkpoint& checkpoint, std::size_t group) {
   Row row;
   for (const Rank& rank : checkpoint.ranks) row.add(rank.file, rank.groups[group]);
   return row;
 }
 
-/// Elements behind a parameter that are none of the next one's: where DeepSpeed aligns parameters
-/// (group_alignment_paddings).
+/// Padding elements after a parameter, where DeepSpeed aligns parameters (group_alignment_paddings).
 std::uint64_t gap_behind(const Rank& first, std::size_t group, std::size_t parameter) {
   return first.alignments.empty() ? 0 : static_cast<std::uint64_t>(first.alignments[group][parameter]);
 }
 
-/// Whether `taken` is what a group of `held` elements holds: DeepSpeed pads groups to a multiple of 2 W, stores them
-/// with the padding or without, and so zero_to_fp32 compares both rounded up (zero2_align).
+/// Whether `taken` elements match a group of `held` elements: DeepSpeed pads groups to a multiple of 2 W and stores
+/// them with or without the padding, so zero_to_fp32 compares both rounded up (zero2_align).
 bool fills(std::uint64_t taken, std::uint64_t held, std::uint64_t ranks) {
   const std::uint64_t unit = 2 * ranks;
   const auto aligned = [unit](std::uint64_t n) { return (n + unit - 1) / unit * unit; };
@@ -252,26 +253,26 @@ void add_flat_group(const Checkpoint& checkpoint, std::size_t group, const std::
   const Rank& first = checkpoint.ranks.front();
   const Row row = flat_row(checkpoint, group);
   if (!first.alignments.empty() && first.alignments[group].size() != parameters.size())
-    first.file->fail("'param_alignment_paddings' is of ", first.alignments[group].size(), " parameters in group ",
+    first.file->fail("'param_alignment_paddings' lists ", first.alignments[group].size(), " parameters in group ",
                      group, "; expected ", parameters.size());
   std::uint64_t at = 0;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const Parameter& parameter = parameters[p];
     if (parameter.elements > row.elements() - at)
       model.fail("parameter '", parameter.name, "' of shape ", shape_text(parameter.shape), " begins at element ", at,
-                 " of group ", group, ", of which the ranks hold ", row.elements());
+                 " of group ", group, ", but the ranks contain only ", row.elements());
     std::vector<Piece> pieces;
     row.cut(at, at + parameter.elements, pieces);
     at += parameter.elements;
     weights.add_pieces(parameter, first.groups[group].dtype, std::move(pieces));
     const std::uint64_t gap = gap_behind(first, group, p);
     if (gap > row.elements() - at)
-      first.file->fail("'param_alignment_paddings' leaves ", gap, " elements behind '", parameter.name,
-                       "'; the ranks hold ", row.elements() - at);
+      first.file->fail("'param_alignment_paddings' leaves ", gap, " elements after '", parameter.name,
+                       "', but the ranks contain ", row.elements() - at);
     at += gap;
   }
   if (!fills(at, row.elements(), checkpoint.ranks.size()))
-    model.fail("the parameters of group ", group, " take ", at, " elements, but the ranks hold ", row.elements(),
+    model.fail("the parameters of group ", group, " take ", at, " elements, but the ranks contain ", row.elements(),
                " (both are padded to a multiple of ", 2 * checkpoint.ranks.size(), ")");
 }
 
@@ -279,27 +280,27 @@ void add_flat_group(const Checkpoint& checkpoint, std::size_t group, const std::
 void add_flat(const Checkpoint& checkpoint, const Groups& groups, Weights& weights) {
   const Rank& first = checkpoint.ranks.front();
   if (groups.size() != first.groups.size())
-    checkpoint.model().fail("describes ", groups.size(), " groups of parameters, but ", first.file->path, " holds ",
+    checkpoint.model().fail("describes ", groups.size(), " groups of parameters, but ", first.file->path, " contains ",
                             first.groups.size());
   if (!first.alignments.empty() && first.alignments.size() != groups.size())
-    first.file->fail("'param_alignment_paddings' is of ", first.alignments.size(), " groups; expected ", groups.size());
+    first.file->fail("'param_alignment_paddings' lists ", first.alignments.size(), " groups; expected ", groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g) add_flat_group(checkpoint, g, groups[g], weights);
 }
 
-/// Each rank's groups one behind the other: a part may lie in two of them (GatheredTensor.contiguous).
+/// Each rank's groups, concatenated: a part may span two of them (GatheredTensor.contiguous).
 std::vector<Row> divided_rows(const Checkpoint& checkpoint) {
   std::vector<Row> rows;
   for (const Rank& rank : checkpoint.ranks) {
     Row& row = rows.emplace_back();
     for (const TorchTensor& group : rank.groups) row.add(rank.file, group);
     if (row.elements() != rows.front().elements())
-      rank.file->fail("holds ", row.elements(), " elements of parameters, but ", checkpoint.ranks.front().file->path,
-                      " ", rows.front().elements());
+      rank.file->fail("contains ", row.elements(), " elements of parameters, but ", checkpoint.ranks.front().file->path,
+                      " contains ", rows.front().elements());
   }
   return rows;
 }
 
-/// A parameter of which each rank has `each` elements at `at`, but for the padding of the last ones.
+/// The pieces of a parameter of which each rank has `each` elements at `at`, without the padding of the last ones.
 std::vector<Piece> divided_pieces(const std::vector<Row>& rows, std::uint64_t at, std::uint64_t each,
                                   std::uint64_t elements) {
   std::vector<Piece> pieces;
@@ -311,7 +312,7 @@ std::vector<Piece> divided_pieces(const std::vector<Row>& rows, std::uint64_t at
   return pieces;
 }
 
-/// Stage 3 (_zero3_merge_trainable_params): groups do not matter, the parameters of all follow each other.
+/// Stage 3 (_zero3_merge_trainable_params): groups do not matter, all parameters are stored consecutively.
 void add_divided(const Checkpoint& checkpoint, const Groups& groups, Weights& weights) {
   const StateFile& model = checkpoint.model();
   const std::vector<Row> rows = divided_rows(checkpoint);
@@ -327,12 +328,12 @@ void add_divided(const Checkpoint& checkpoint, const Groups& groups, Weights& we
                          divided_pieces(rows, at, each, parameter.elements));
       at += each;
     }
-  if (at != held) model.fail("the parameters take ", at, " elements of each rank, but the ranks hold ", held);
+  if (at != held) model.fail("the parameters take ", at, " elements of each rank, but the ranks contain ", held);
 }
 
-// ---- all of it ----
+// ---- the whole checkpoint ----
 
-/// 'param_shapes': of each group a dict, in the order in which the optimizer flattened them (_get_zero_param_shapes).
+/// 'param_shapes': one dict per group, in the order in which the optimizer flattened them (_get_zero_param_shapes).
 Groups read_groups(const Checkpoint& checkpoint, std::set<std::string_view>& names) {
   const StateFile& model = checkpoint.model();
   Groups groups;
@@ -352,7 +353,7 @@ Ties read_ties(const Checkpoint& checkpoint) {
   return out;
 }
 
-/// In the order of zero_to_fp32 (_get_fp32_state_dict_from_zero2_checkpoint, ..._zero3_checkpoint).
+/// Adds the tensors in the order of zero_to_fp32 (_get_fp32_state_dict_from_zero2_checkpoint, ..._zero3_checkpoint).
 TorchWeights read_weights(const Checkpoint& checkpoint, bool keep_tied) {
   Weights weights(checkpoint.model());
   add_buffers(checkpoint, weights);
@@ -370,7 +371,7 @@ TorchWeights read_weights(const Checkpoint& checkpoint, bool keep_tied) {
   for (const auto& [name, source] : ties)
     if (!weights.contains(name)) weights.add_tied(name, source, keep_tied);
   TorchWeights out = weights.take();
-  if (out.tensors.empty()) throw InputError(concat(checkpoint.path, ": holds no weights"));
+  if (out.tensors.empty()) throw InputError(concat(checkpoint.path, ": contains no weights"));
   return out;
 }
 

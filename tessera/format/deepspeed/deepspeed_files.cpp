@@ -18,14 +18,14 @@ constexpr std::size_t longest_tag = 4096;
 
 // ---- names ----
 
-/// What a file's name says.
+/// A parsed file name.
 struct StateName {
   bool optimizer = false;
-  std::optional<std::int64_t> rank;  ///< rank of data parallelism; none: mp_rank_00_model_states.pt
+  std::optional<std::int64_t> rank;  ///< data-parallel rank; nullopt: mp_rank_00_model_states.pt
   std::int64_t model_rank = 0;
 };
 
-/// Takes "PREFIX0123" off the text's front.
+/// Consumes "PREFIX0123" from the front of the text; returns the number.
 std::optional<std::int64_t> take_number(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return std::nullopt;
   text.remove_prefix(prefix.size());
@@ -36,7 +36,8 @@ std::optional<std::int64_t> take_number(std::string_view& text, std::string_view
   return value;
 }
 
-/// [bf16_|fp16_][zero_pp_rank_R_]mp_rank_M_{optim|model}_states.pt. fp16_ is of old versions (checkpoint/constants.py).
+/// [bf16_|fp16_][zero_pp_rank_R_]mp_rank_M_{optim|model}_states.pt. fp16_ is written by old versions
+/// (checkpoint/constants.py).
 std::optional<StateName> parse_name(std::string_view name) {
   StateName out;
   if (name.starts_with("bf16_zero") || name.starts_with("fp16_zero")) name.remove_prefix(5);
@@ -53,23 +54,24 @@ std::optional<StateName> parse_name(std::string_view name) {
   return out;
 }
 
-/// Why a file *_states.pt whose name is none of ZeRO's stands against reading the others; "": it does not.
+/// Why a file *_states.pt with a name unknown to ZeRO prevents reading the checkpoint; "": it does not.
 std::string why_not(std::string_view name) {
   if (name.find("expert_") != std::string_view::npos || name.starts_with("expp_rank_"))
-    return concat("'", name, "' holds experts (MoE), which are not read; convert with DeepSpeed's ds_to_universal.py");
+    return concat("'", name,
+                  "' contains experts (MoE), which are not supported; convert with DeepSpeed's ds_to_universal.py");
   if (name.starts_with("layer_"))
-    return concat("'", name, "' is of pipeline parallelism, which is not read; save without pipeline stages");
+    return concat("'", name, "' is from pipeline parallelism, which is not supported; save without pipeline stages");
   return "";
 }
 
 // ---- `latest` ----
 
-/// Text of the file without the end of its line.
+/// The text of the file without its line end.
 std::string read_tag(const std::string& latest) {
   std::string tag = read_file(require_regular(latest), longest_tag);
   while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' ')) tag.pop_back();
   if (!is_plain_file_name(tag) || !is_utf8(tag))
-    throw InputError(concat(latest, ": '", tag, "' is not the plain name of a folder beside it"));
+    throw InputError(concat(latest, ": '", tag, "' is not the plain name of a folder next to it"));
   return tag;
 }
 
@@ -85,7 +87,7 @@ std::string tag_folder(const std::string& folder) {
   const auto type = std::filesystem::symlink_status(path, error).type();
   if (type == std::filesystem::file_type::symlink) throw link_error(path);
   if (type != std::filesystem::file_type::directory)
-    throw InputError(concat(path, ": there is no such folder, but ", latest, " names it"));
+    throw InputError(concat(path, ": no such folder, but ", latest, " names it"));
   return path;
 }
 
@@ -110,18 +112,18 @@ Folder sort_states(const std::string& path, const std::vector<std::string>& name
       continue;
     }
     if (parsed->model_rank > 0)
-      throw fail("'", name, "' is of tensor parallelism (model rank ", parsed->model_rank,
-                 "), whose parts are not joined; convert with DeepSpeed's ds_to_universal.py");
+      throw fail("'", name, "' is from tensor parallelism (model rank ", parsed->model_rank,
+                 "), whose parts cannot be joined here; convert with DeepSpeed's ds_to_universal.py");
     auto& files = parsed->optimizer ? out.optimizer : out.model;
     const auto [known, is_new] = files.emplace(parsed->rank.value_or(-1), name);
     if (!is_new)
       throw fail("'", name, "' and '", known->second,
-                 "' are of one rank: files of two runs; remove those of the older one");
+                 "' belong to the same rank, so they are from two runs; remove those of the older one");
   }
   if (out.optimizer.empty())
-    throw fail("holds no file *_optim_states.pt, so it is no ZeRO checkpoint of DeepSpeed",
+    throw fail("contains no file *_optim_states.pt, so it is not a ZeRO checkpoint of DeepSpeed",
                out.model.contains(-1)
-                   ? "; of stage 0, mp_rank_00_model_states.pt holds whole weights: torch.save() its "
+                   ? "; in stage 0 mp_rank_00_model_states.pt contains whole weights: torch.save() its "
                      "'module' to a file of its own"
                    : "");
   return out;

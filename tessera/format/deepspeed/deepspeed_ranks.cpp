@@ -11,15 +11,15 @@
 namespace tessera::format::deepspeed {
 namespace {
 
-/// BF16_Optimizer, which DeepSpeed takes for stage 1 in bf16 with gradients in fp32 (_do_optimizer_sanity_check), says
-/// no stage. zero_to_fp32 therefore refuses its checkpoints; ds_to_universal.py (_get_zero_stage) takes them for stage
-/// 1's, whose layout they have (_flatten_dense_tensors_aligned, state_dict). The list of paddings tells them from older
-/// files without a stage.
+/// BF16_Optimizer, which DeepSpeed uses for stage 1 in bf16 with fp32 gradients (_do_optimizer_sanity_check), records
+/// no stage. zero_to_fp32 therefore refuses its checkpoints; ds_to_universal.py (_get_zero_stage) treats them as stage
+/// 1, whose layout they have (_flatten_dense_tensors_aligned, state_dict). The list of paddings distinguishes them from
+/// older files without a stage.
 bool is_of_bf16_optimizer(const StateFile& file, const PickleNode& state) {
   return file.find(state, "zero_stage") == nullptr && file.find(state, "group_paddings") != nullptr;
 }
 
-/// 'zero_stage': a number, or since 0.7 ZeroStageEnum(number).
+/// Reads 'zero_stage': a number, or since 0.7 ZeroStageEnum(number).
 std::int64_t read_stage(const StateFile& file, const PickleNode& state) {
   if (is_of_bf16_optimizer(file, state)) return 1;
   const PickleNode& value = file.member(state, "zero_stage");
@@ -27,12 +27,12 @@ std::int64_t read_stage(const StateFile& file, const PickleNode& state) {
   const bool is_enum = value.kind == PickleKind::object && pickle[value.items[0]].text.ends_with(".ZeroStageEnum");
   const bool wrapped = is_enum && pickle.arguments(value).size() == 1;
   const std::int64_t stage = file.integer(wrapped ? pickle[pickle.arguments(value)[0]] : value, "zero_stage");
-  if (stage < 1 || stage > 3) file.fail("is of ZeRO stage ", stage, "; 1, 2 and 3 are read");
+  if (stage < 1 || stage > 3) file.fail("has ZeRO stage ", stage, "; 1, 2 and 3 are supported");
   return stage;
 }
 
-/// 'partition_count': of stage 3 a number; of stages 1 and 2 one for each group, which only experts make differ
-/// (parse_optim_states then takes the largest).
+/// Reads 'partition_count': for stage 3 a number; for stages 1 and 2 one per group, which differ only with experts
+/// (parse_optim_states then uses the largest).
 std::int64_t read_count(const StateFile& file, const PickleNode& count) {
   std::int64_t ranks = 0;
   if (count.kind == PickleKind::list || count.kind == PickleKind::tuple) {
@@ -40,13 +40,13 @@ std::int64_t read_count(const StateFile& file, const PickleNode& count) {
       const std::int64_t of_group = file.integer(file.node(item), "partition_count");
       if (ranks != 0 && of_group != ranks)
         file.fail("its groups are divided over ", ranks, " and over ", of_group,
-                  " ranks (experts?), which is not read");
+                  " ranks (experts?), which is not supported");
       ranks = of_group;
     }
   } else {
     ranks = file.integer(count, "partition_count");
   }
-  if (ranks < 1) file.fail("'partition_count' is ", ranks, "; at least 1 is expected");
+  if (ranks < 1) file.fail("'partition_count' is ", ranks, "; it must be at least 1");
   return ranks;
 }
 
@@ -59,7 +59,7 @@ TorchTensor read_group(StateFile& file, const PickleNode& value, const std::stri
   return group;
 }
 
-/// By the name that the stage has for them (parse_optim_states, fp32_groups_key).
+/// Reads the flat groups under the key of the stage (parse_optim_states, fp32_groups_key).
 std::vector<TorchTensor> read_groups(StateFile& file, const PickleNode& state, std::int64_t stage) {
   const char* key = stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
   std::vector<TorchTensor> groups;
@@ -67,14 +67,14 @@ std::vector<TorchTensor> read_groups(StateFile& file, const PickleNode& state, s
     const std::string name = concat(key, "[", groups.size(), "]");
     groups.push_back(read_group(file, file.node(item), name));
     if (groups.back().dtype != groups.front().dtype)
-      file.fail("'", name, "' has another dtype than the group before it");
+      file.fail("'", name, "' has a different dtype from the group before it");
   }
   if (groups.empty()) file.fail("'", key, "' is empty");
   return groups;
 }
 
-/// 'param_alignment_paddings': elements behind each parameter. The list of a group may be referred to any number of
-/// times, so what is copied is bounded by the pickle's size.
+/// Reads 'param_alignment_paddings': padding elements after each parameter. The pickle may refer to one group's list
+/// any number of times, so the copied size is bounded by the pickle's size.
 std::vector<std::vector<std::int64_t>> read_alignments(const StateFile& file, const PickleNode& state) {
   constexpr const char* key = "param_alignment_paddings";
   std::vector<std::vector<std::int64_t>> alignments;
@@ -84,14 +84,14 @@ std::vector<std::vector<std::int64_t>> read_alignments(const StateFile& file, co
   for (const std::uint32_t group : file.list(*groups, key)) {
     const auto& numbers = file.list(file.node(group), key);
     total += numbers.size();
-    if (total > file.pickle().size()) file.fail("'", key, "' lists the same numbers over and over");
+    if (total > file.pickle().size()) file.fail("'", key, "' repeats the same lists too often");
     auto& of_group = alignments.emplace_back();
     for (const std::uint32_t item : numbers) of_group.push_back(file.integer(file.node(item), key));
   }
   return alignments;
 }
 
-/// Groups that shared bytes would make large tensors of a small file.
+/// Groups with shared bytes could turn a small file into large tensors.
 void require_apart(const Rank& rank) {
   std::vector<const TorchTensor*> sorted;
   for (const TorchTensor& group : rank.groups)
@@ -110,7 +110,7 @@ Rank read_rank(std::shared_ptr<StateFile> opened) {
   out.stage = read_stage(file, state);
   out.ranks = read_count(file, file.member(state, "partition_count"));
   if (file.find(state, "ds_zero_partition_groups") != nullptr)
-    file.fail("its parameters are divided over several groups of ranks (experts), which is not read");
+    file.fail("its parameters are divided over several groups of ranks (experts), which is not supported");
   out.groups = read_groups(file, state, out.stage);
   if (out.stage < 3) out.alignments = read_alignments(file, state);
   require_apart(out);
@@ -120,7 +120,7 @@ Rank read_rank(std::shared_ptr<StateFile> opened) {
 void require_same_run(const Rank& first, const Rank& rank) {
   const auto same = [&](const char* what, std::int64_t here, std::int64_t there) {
     if (here != there)
-      rank.file->fail(what, " is ", here, ", but ", there, " in ", first.file->path, ": files of two runs");
+      rank.file->fail(what, " is ", here, ", but ", there, " in ", first.file->path, ": the files are from two runs");
   };
   same("'zero_stage'", rank.stage, first.stage);
   same("'partition_count'", rank.ranks, first.ranks);
@@ -131,13 +131,13 @@ void require_same_run(const Rank& first, const Rank& rank) {
     rank.file->fail("its groups are ", dtype_name(here), ", but ", dtype_name(there), " in ", first.file->path);
 }
 
-/// The numbers of the ranks differ and lie below their count: when there are as many, none is missing.
+/// The ranks' numbers are unique and below their count: if there are as many, none is missing.
 void require_all(const Folder& folder, std::int64_t ranks) {
   if (static_cast<std::uint64_t>(ranks) == folder.optimizer.size()) return;
   std::int64_t missing = 0;
   while (folder.optimizer.contains(missing)) ++missing;
-  throw InputError(concat(folder.path, ": the checkpoint is of ", ranks, " ranks, and of ", folder.optimizer.size(),
-                          " there is a file *_optim_states.pt; that of rank ", missing,
+  throw InputError(concat(folder.path, ": the checkpoint has ", ranks, " ranks, but only ", folder.optimizer.size(),
+                          " of the files *_optim_states.pt; that of rank ", missing,
                           " is missing: copy the files of all nodes into one folder"));
 }
 
@@ -150,7 +150,7 @@ std::vector<Rank> read_ranks(const Folder& folder, const OpenState& open) {
     const Rank& rank = out.back();
     require_same_run(out.front(), rank);
     if (number >= rank.ranks)
-      rank.file->fail("is of rank ", number, ", but the checkpoint is of ", rank.ranks,
+      rank.file->fail("belongs to rank ", number, ", but the checkpoint has ", rank.ranks,
                       " ranks: left over from another run; remove it");
   }
   require_all(folder, out.front().ranks);

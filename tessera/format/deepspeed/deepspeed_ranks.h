@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// What the ranks' files *_optim_states.pt hold of the weights: flat fp32 tensors, by group. Errors are InputErrors
-/// that name the file. Source: deepspeed/utils/zero_to_fp32.py (parse_optim_states), runtime/zero/stage_1_and_2.py
-/// (state_dict) and stage3.py (_rigid_state_dict), runtime/bf16_optimizer.py (state_dict) and
-/// checkpoint/ds_to_universal.py of DeepSpeed 0.19.8.
+/// The weights in the ranks' files *_optim_states.pt: flat fp32 tensors, by group. Errors are InputErrors that name the
+/// file. Source: deepspeed/utils/zero_to_fp32.py (parse_optim_states), runtime/zero/stage_1_and_2.py (state_dict) and
+/// stage3.py (_rigid_state_dict), runtime/bf16_optimizer.py (state_dict) and checkpoint/ds_to_universal.py of DeepSpeed
+/// 0.19.8.
 
 #include <cstdint>
 #include <memory>
@@ -14,17 +14,17 @@
 
 namespace tessera::format::deepspeed {
 
-/// A rank's.
+/// One rank's file.
 struct Rank {
   std::shared_ptr<StateFile> file;
   std::int64_t stage = 0;
-  std::int64_t ranks = 0;           ///< that the groups are divided over
-  std::vector<TorchTensor> groups;  ///< flat, contiguous, of one dtype, no two share bytes; at least one
-  /// By group and parameter, elements behind it; empty: none are said.
+  std::int64_t ranks = 0;           ///< number of ranks that the groups are divided over
+  std::vector<TorchTensor> groups;  ///< flat, contiguous, of one dtype, without shared bytes; at least one
+  /// By group and parameter: padding elements after it; empty: not recorded.
   std::vector<std::vector<std::int64_t>> alignments;
 };
 
-/// All ranks', which are of one run: same stage, number of ranks and groups, dtype; none is missing.
+/// Reads all ranks, which must be of one run (same stage, number of ranks and groups, dtype) and complete.
 std::vector<Rank> read_ranks(const Folder& folder, const OpenState& open);
 
 }  // namespace tessera::format::deepspeed

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The flat tensors of a ZeRO checkpoint (deepspeed_checkpoint.h) as rows of elements that are cut into parameters.
-/// Nothing is copied before the bytes of a parameter are asked for.
+/// Nothing is copied until the bytes of a parameter are requested.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,39 +14,40 @@
 
 namespace tessera::format::deepspeed {
 
-/// Bytes of a file that are the next ones of a tensor.
+/// A range of a file's bytes that contains the next elements of a tensor.
 struct Piece {
   std::shared_ptr<StateFile> file;
   std::size_t storage = 0;
   std::uint64_t begin = 0, end = 0;
 };
 
-/// Flat tensors one behind the other.
+/// Concatenated flat tensors.
 class Row {
  public:
   /// `part` must outlive the row.
   void add(const std::shared_ptr<StateFile>& file, const TorchTensor& part);
   std::uint64_t elements() const { return elements_; }
-  /// Appends the elements from `begin` to `end`, which lie in the row. Takes as long as there are parts in between.
+  /// Appends the elements [begin, end), which must be inside the row. Takes time proportional to the number of parts in
+  /// between.
   void cut(std::uint64_t begin, std::uint64_t end, std::vector<Piece>& pieces) const;
 
  private:
   struct Part {
-    std::uint64_t begin = 0;  ///< element of the row
+    std::uint64_t begin = 0;  ///< index of its first element in the row
     std::shared_ptr<StateFile> file;
     const TorchTensor* tensor = nullptr;
   };
-  std::vector<Part> parts_;  ///< none of them empty
+  std::vector<Part> parts_;  ///< none of them is empty
   std::uint64_t elements_ = 0;
 };
 
-/// Where the tensors that are not in one piece are put together: the bytes are good until the next ones are.
+/// Assembles tensors that are not contiguous in a file; its bytes are valid until the next tensor is assembled.
 using Buffer = std::shared_ptr<std::vector<std::byte>>;
 
-/// Joined in the buffer, or where they lie when they are one.
+/// The pieces joined in the buffer, or in place if there is only one.
 std::span<const std::byte> joined(const std::vector<Piece>& pieces, const Buffer& buffer);
 
-/// fp16 or bf16 as fp32, in the buffer.
+/// Converts fp16 or bf16 to fp32 in the buffer.
 std::span<const std::byte> widened(std::span<const std::byte> bytes, DType dtype, const Buffer& buffer);
 
 }  // namespace tessera::format::deepspeed

@@ -9,12 +9,12 @@
 namespace tessera::format::deepspeed {
 namespace {
 
-constexpr std::size_t longest_name = 1024;  // a pickle can refer to one text any number of times: copies must be short
+constexpr std::size_t longest_name = 1024;  // a pickle can repeat one text any number of times: keep copies short
 
-/// Loss scalers, enums, what users put beside: any class may be named, since none is made and nothing is called.
+/// Loss scalers, enums, additions by users: any class may be named, since none is instantiated and nothing is called.
 constexpr auto every_name = std::to_array<std::string_view>({"*"});
 
-/// A file with its mapping, which the former looks into.
+/// A file with the mapping that it refers to.
 struct MappedState {
   explicit MappedState(const std::string& path) : mapping(path), state(path, mapping.bytes()) {}
   MappedFile mapping;
@@ -53,15 +53,15 @@ const PickleNode* StateFile::find(const PickleNode& dict, std::string_view key) 
 
 const PickleNode& StateFile::member(const PickleNode& dict, std::string_view key) const {
   const PickleNode* found = find(dict, key);
-  if (found == nullptr) fail("has no '", key, "': ZeRO of DeepSpeed did not write it, or one older than 0.6 did");
+  if (found == nullptr) fail("has no '", key, "': it was not written by DeepSpeed's ZeRO, or by a version before 0.6");
   return *found;
 }
 
 std::string_view StateFile::name(const PickleNode& value, std::string_view what) const {
   if (value.kind != PickleKind::text)
-    fail("a name in '", what, "' is a ", pickle_kind_name(value.kind), "; text is wanted");
+    fail("a name in '", what, "' is a ", pickle_kind_name(value.kind), "; expected text");
   if (value.text.size() > longest_name)
-    fail("a name in '", what, "' has ", value.text.size(), " bytes; at most ", longest_name, " are read");
+    fail("a name in '", what, "' has ", value.text.size(), " bytes; at most ", longest_name, " are supported");
   return value.text;
 }
 

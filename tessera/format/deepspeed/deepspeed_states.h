@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A file of a ZeRO checkpoint (deepspeed_checkpoint.h), open: its description (a pickle read as data, pickle.h) by the
-/// kinds of values that are expected, and the bytes of its tensors. Errors are InputErrors that name the file.
+/// An open file of a ZeRO checkpoint (deepspeed_checkpoint.h): typed access to its description (a pickle read as data,
+/// pickle.h), and the bytes of its tensors. Errors are InputErrors that name the file.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,10 +23,10 @@ namespace tessera::format::deepspeed {
 
 std::string shape_text(const std::vector<std::int64_t>& shape);  ///< "[3, 4]"
 
-/// What torch.save wrote. One thread at a time.
+/// A file written by torch.save. One thread at a time.
 class StateFile {
  public:
-  /// `contents`, the whole file, must outlive it; `where` is for messages.
+  /// `contents`, the whole file, must outlive this object; `where` is for messages.
   StateFile(const std::string& where, std::span<const std::byte> contents);
   const std::string path;
 
@@ -38,25 +38,25 @@ class StateFile {
   const PickleNode& root() const { return archive_.pickle().root(); }
   const PickleNode& node(std::uint32_t index) const { return archive_.pickle()[index]; }
   const Pickle& pickle() const { return archive_.pickle(); }
-  /// The value of a dict's key; nullptr: there is none, or it is None.
+  /// The value of a dict's key; nullptr if it is missing or None.
   const PickleNode* find(const PickleNode& dict, std::string_view key) const;
   const PickleNode& member(const PickleNode& dict, std::string_view key) const;
-  /// A name that may be copied.
+  /// Returns a text of limited length, which is safe to copy.
   std::string_view name(const PickleNode& value, std::string_view what) const;
-  /// What a dict holds, by names, in its order. None comes twice.
+  /// A dict's members with their names, in its order. Throws for duplicate names.
   std::vector<std::pair<std::string_view, const PickleNode*>> items(const PickleNode& dict,
                                                                     std::string_view what) const;
-  /// A list's or tuple's items.
+  /// The items of a list or tuple.
   const std::vector<std::uint32_t>& list(const PickleNode& value, std::string_view what) const;
-  /// Not negative.
+  /// A non-negative integer.
   std::int64_t integer(const PickleNode& value, std::string_view what) const;
-  /// The shape of a tensor; `name` is what messages call it.
+  /// The shape of a tensor; `name` is used in messages.
   std::vector<std::int64_t> shape(const PickleNode& value, const std::string& name) const;
 
   bool is_tensor(const PickleNode& value) const { return archive_.is_tensor(value); }
   TorchTensor tensor(const PickleNode& value, const std::string& name) { return archive_.tensor(value, name); }
-  /// From `begin` to `end` of the file, which lie in that storage. A storage's checksum is looked at when it is first
-  /// asked for.
+  /// The bytes [begin, end) of the file, which must be inside that storage. A storage's checksum is verified on first
+  /// access.
   std::span<const std::byte> bytes(std::size_t storage, std::uint64_t begin, std::uint64_t end);
 
  private:
@@ -68,10 +68,10 @@ class StateFile {
 /// Opens a regular file.
 std::shared_ptr<StateFile> open_state(const std::string& path);
 
-/// What opens the files of a checkpoint by their paths: open_state, or a reader of what is already in memory.
+/// Opens the files of a checkpoint by path: open_state, or a reader of data already in memory.
 using OpenState = std::function<std::shared_ptr<StateFile>(const std::string& path)>;
 
-/// The product, which fits int64; `name` is for messages.
+/// The product of the dimensions, which must fit int64; `name` is for messages.
 std::uint64_t elements_of(const StateFile& file, const std::string& name, const std::vector<std::int64_t>& shape);
 
 struct Parameter {
@@ -80,7 +80,7 @@ struct Parameter {
   std::uint64_t elements = 0;
 };
 
-/// `dict`: shapes by name. `names`: those so far, none of which may come again.
+/// Reads `dict`, shapes by name. `names`: the names read so far, which must not recur.
 std::vector<Parameter> read_shapes(const StateFile& file, const PickleNode& dict, std::string_view what,
                                    std::set<std::string_view>& names);
 

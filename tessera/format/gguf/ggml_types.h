@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The element types of GGUF tensors (ggml/include/ggml.h `ggml_type`, ggml/src/ggml-common.h `block_*`): their
-/// numbers, names and how many elements make a block of how many bytes.
+/// numbers, names, and block sizes in elements and bytes.
 
 #include <cstdint>
 #include <string>
@@ -45,14 +45,14 @@ enum class GgmlType : std::uint32_t {
 struct GgmlTypeInfo {
   GgmlType type;
   const char* name;              ///< "Q4_K"
-  std::uint32_t block_elements;  ///< elements of a block; the first dimension is a multiple of it
+  std::uint32_t block_elements;  ///< elements per block; the innermost dimension is a multiple of it
   std::uint32_t block_bytes;
 };
 
-/// nullptr: not a type that tensors in files have (or one newer than this table).
+/// nullptr: not a type of tensors in files (or newer than this table).
 const GgmlTypeInfo* find_ggml_type(std::uint32_t number);
 const GgmlTypeInfo& ggml_type_info(GgmlType type);
-/// All names of the table, in the order of their numbers.
+/// All names in the table, ordered by number.
 std::vector<std::string> ggml_type_names();
 
 }  // namespace tessera::format

@@ -1,4 +1,4 @@
-// Parsing of GGUF headers: what is read, with complaints, then the rules.
+// Parsing of GGUF headers: first the reader and its error messages, then the rules.
 
 #include <tessera/format/gguf/gguf.h>
 
@@ -18,7 +18,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "GGUF is read in place: little-endian only");
 
 constexpr std::uint64_t kMostEntries = 1u << 20;  // metadata entries, tensors: far above any model
-constexpr std::uint64_t kMostKeyBytes = 65535;    // the format's limit for keys; names get the same
+constexpr std::uint64_t kMostKeyBytes = 65535;    // the format's limit for keys; also used for names
 constexpr std::uint64_t kMostAlignment = 1u << 20;
 constexpr int kMostDepth = 8;
 constexpr std::uint32_t kMostDimensions = 4;  // GGML_MAX_DIMS
@@ -26,30 +26,30 @@ constexpr std::uint32_t kTypeCount = 13;
 constexpr std::array<const char*, kTypeCount> kTypeNames = {"uint8",  "int8",    "uint16", "int16",  "uint32",
                                                             "int32",  "float32", "bool",   "string", "array",
                                                             "uint64", "int64",   "float64"};
-/// Bytes of a value; 0: they follow from the value.
+/// Bytes per value; 0: variable.
 constexpr std::array<std::uint64_t, kTypeCount> kTypeBytes = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 std::uint64_t bytes_of(GgufType type) { return kTypeBytes[static_cast<std::size_t>(type)]; }
 
-/// The least bytes of an element in an array.
+/// Minimum bytes per array element.
 std::uint64_t least_bytes(GgufType type) {
   if (type == GgufType::string) return 8;
   if (type == GgufType::array) return 12;
   return bytes_of(type);
 }
 
-/// What is being read, for complaints: put into words only when there is one.
+/// The item being read, for error messages: formatted only when there is an error.
 struct What {
   const char* kind;
-  std::string_view name;    ///< or, when empty,
-  std::uint64_t index = 0;  ///< its number
+  std::string_view name;    ///< if empty, `index` is used
+  std::uint64_t index = 0;  ///< the item's index
   friend std::ostream& operator<<(std::ostream& out, const What& what) {
     out << what.kind;
     return what.name.empty() ? out << " " << what.index : out << " '" << what.name << "'";
   }
 };
 
-/// Reads forward through the file; what would pass the end throws, naming what was being read.
+/// Reads forward through the file; throws at the end of the file, naming the item being read.
 class Cursor {
  public:
   Cursor(std::span<const std::byte> file, const std::string& path) : bytes_(file), path_(path) {}
@@ -79,18 +79,18 @@ class Cursor {
     return text;
   }
 
-  /// A key or a name: they come back in messages, so they hold no control characters.
+  /// Reads a key or name. They appear in messages, so control characters are refused.
   std::string_view name(const What& what) {
     const std::string_view text = string(what, kMostKeyBytes);
     for (const char c : text)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
-        fail(what, " holds the control character ", static_cast<int>(c), ", which names must not");
+        fail(what, " contains the control character ", static_cast<int>(c), ", which is not allowed in names");
     return text;
   }
 
   GgufType type(const What& what) {
     const auto number_ = number<std::uint32_t>(what);
-    if (number_ >= kTypeCount) fail(what, " has type ", number_, "; the format has types 0 to ", kTypeCount - 1);
+    if (number_ >= kTypeCount) fail(what, " has type ", number_, "; valid types are 0 to ", kTypeCount - 1);
     return static_cast<GgufType>(number_);
   }
 
@@ -111,10 +111,11 @@ class Cursor {
 
 void check_booleans(const Cursor& cursor, std::span<const std::byte> bytes, const What& what) {
   for (std::byte b : bytes)
-    if (b > std::byte{1}) cursor.fail(what, " is a bool of value ", std::to_integer<int>(b), "; only 0 and 1 are");
+    if (b > std::byte{1})
+      cursor.fail(what, " is a bool of value ", std::to_integer<int>(b), "; only 0 and 1 are allowed");
 }
 
-/// Walks over `count` elements, checking them.
+/// Skips `count` elements, checking them.
 void skip_elements(Cursor& cursor, GgufType type, std::uint64_t count, const What& what, int depth);
 
 void skip_array(Cursor& cursor, const What& what, int depth) {
@@ -166,7 +167,7 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return "[" + join(parts) + "]";
 }
 
-/// Offset and end relative to the data section, whose size is not known yet.
+/// Reads a tensor's description. Offset and end are relative to the data section, whose size is not yet known.
 GgufTensor read_tensor(Cursor& cursor, std::uint64_t index) {
   GgufTensor tensor;
   tensor.name = cursor.name(What{"the name of tensor", {}, index});
@@ -186,7 +187,8 @@ GgufTensor read_tensor(Cursor& cursor, std::uint64_t index) {
   }
   const auto number = cursor.number<std::uint32_t>(what);
   const GgmlTypeInfo* info = find_ggml_type(number);
-  if (info == nullptr) cursor.fail(what, ": element type ", number, " is unknown; known are ", join(ggml_type_names()));
+  if (info == nullptr)
+    cursor.fail(what, ": element type ", number, " is unknown; known types are ", join(ggml_type_names()));
   tensor.type = info->type;
   const std::int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
   if (row % info->block_elements != 0)
@@ -213,8 +215,8 @@ void check_places(const Cursor& cursor, const GgufHeader& header, std::uint64_t 
     if (tensor->end > data_bytes)
       cursor.fail("tensor '", tensor->name, "': shape ", shape_text(tensor->shape), " of ",
                   ggml_type_info(tensor->type).name, " takes bytes ", tensor->begin, " to ", tensor->end,
-                  " of the data, but the file holds ", data_bytes,
-                  " bytes of data: it is truncated or was not completely copied");
+                  " of the data, but the file has ", data_bytes,
+                  " bytes of data: it is truncated or was not copied completely");
     if (before != nullptr && tensor->begin < before->end)
       cursor.fail("tensor '", tensor->name, "' begins at byte ", tensor->begin, " of the data, but tensor '",
                   before->name, "' ends at ", before->end, ": tensors must not overlap");
@@ -241,8 +243,9 @@ std::uint32_t read_version(Cursor& cursor) {
   if (version == 2 || version == 3) return version;
   const std::uint32_t swapped = __builtin_bswap32(version);
   if (swapped >= 1 && swapped <= 3)
-    cursor.fail("a big-endian GGUF file, which is not supported; convert it with gguf-py's gguf_convert_endian.py");
-  cursor.fail("GGUF version ", version, " is not supported; versions 2 and 3 are");
+    cursor.fail(
+        "this is a big-endian GGUF file, which is not supported; convert it with gguf-py's gguf_convert_endian.py");
+  cursor.fail("GGUF version ", version, " is not supported; supported are 2 and 3");
 }
 
 std::uint64_t read_count(Cursor& cursor, const char* what, std::uint64_t least) {
@@ -278,7 +281,7 @@ GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string&
   for (std::uint64_t i = 0; i < entries; ++i) {
     const std::string_view key = cursor.name(What{"the key of metadata entry", {}, i});
     if (key.empty()) cursor.fail("metadata entry ", i, " has no key");
-    if (!seen.insert(key).second) cursor.fail("the metadata key '", key, "' is there twice");
+    if (!seen.insert(key).second) cursor.fail("the metadata key '", key, "' appears twice");
     const GgufValue value = read_value(cursor, What{"the value of", key});
     header.metadata.emplace_back(key, value);
   }

@@ -31,8 +31,9 @@ Value gpt2_config(const GgufModel& model) {
 
 Value cap_or_null(double cap) { return cap > 0 ? Value::of(cap) : Value(); }
 
-/// What a file does not say, as llama.cpp has it (src/models/gemma*.cpp): the largest models scale scores by the width
-/// of all heads, the others by that of one; Gemma 3's windows turn by a base of 10000.
+/// Adds settings that a file does not contain, from llama.cpp (src/models/gemma*.cpp): the largest models scale scores
+/// by the total width of all heads, the others by that of one head; Gemma 3's sliding-window layers use a RoPE base of
+/// 10000.
 Value gemma_config(const GgufModel& model, Value config) {
   config.set("hidden_act", Value::of("gelu_pytorch_tanh"));
   config.set("hidden_activation", Value::of("gelu_pytorch_tanh"));
@@ -57,7 +58,7 @@ Value phi3_config(const GgufModel& model, Value config) {
              Value::of(static_cast<double>(model.rotated) / static_cast<double>(model.head_dim)));
   config.set("sliding_window", model.sliding_window > 0 ? Value::of(model.sliding_window) : Value());
   std::int64_t original = model.context;
-  if (model.rope_scaling.is_object()) {  // Phi-3 has this one beside the scaling
+  if (model.rope_scaling.is_object()) {  // Phi-3 also has this setting outside the scaling
     original = model.rope_scaling.at("original_max_position_embeddings").as_int();
     Value scaling = Value::make_object({});
     for (const auto& [key, value] : model.rope_scaling.members())
@@ -68,8 +69,8 @@ Value phi3_config(const GgufModel& model, Value config) {
   return config;
 }
 
-/// Whether weights of chosen experts are renormalised is no part of a file: llama.cpp knows it of each architecture
-/// (src/models/{qwen2moe,qwen3moe,olmoe}.cpp).
+/// Files do not specify whether the weights of the selected experts are renormalised: llama.cpp defines it per
+/// architecture (src/models/{qwen2moe,qwen3moe,olmoe}.cpp).
 Value experts_config(const GgufModel& model, Value config) {
   const GgufExperts& e = *model.experts;
   config.set("num_experts_per_tok", Value::of(e.used));
@@ -188,7 +189,7 @@ Value hf_config(const GgufModel& model, const std::string& dtype) {
 Value hf_generation_config(const GgufModel& model) {
   Value config = Value::make_object({{"_from_model_config", Value::of(true)}});
   if (model.bos) config.set("bos_token_id", Value::of(*model.bos));
-  std::vector<std::int64_t> ends;  // a chat model also stops where a turn or a message ends
+  std::vector<std::int64_t> ends;  // a chat model also stops at the end of a turn or a message
   for (const auto& id : {model.eos, model.eot, model.eom})
     if (id && std::find(ends.begin(), ends.end(), *id) == ends.end()) ends.push_back(*id);
   if (ends.size() == 1) config.set("eos_token_id", Value::of(ends[0]));

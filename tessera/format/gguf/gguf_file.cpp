@@ -92,11 +92,11 @@ std::optional<double> GgufFile::real(std::string_view key) const {
   const GgufValue* v = value(key);
   if (v == nullptr) return std::nullopt;
   if (v->type == GgufType::f64) return load<double>(v->bytes);
-  if (v->type == GgufType::f32) {  // 1e-5f is meant to be 1e-5, not 9.9999997e-06
+  if (v->type == GgufType::f32) {  // 1e-5f means 1e-5, not 9.9999997e-06
     const auto number = load<float>(v->bytes);
     char digits[32];
     const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
-    return parse_real(std::string_view(digits, end)).value_or(number);  // 1e-5f means 1e-5, not 9.9999997e-06
+    return parse_real(std::string_view(digits, end)).value_or(number);
   }
   const auto number = integer_at(v->type, v->bytes);
   if (!number) wrong_type(key, *v, "a number");

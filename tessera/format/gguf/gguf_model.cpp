@@ -26,8 +26,7 @@ constexpr std::array<Name, 11> kArchitectures{{{"llama", GgufArchitecture::llama
                                                {"gemma3", GgufArchitecture::gemma3},
                                                {"phi3", GgufArchitecture::phi3}}};
 
-/// Settings that change what the model computes and for which Hugging Face's classes of these architectures have no
-/// place.
+/// Settings that change the model's computation and that Hugging Face's classes of these architectures do not support.
 constexpr std::array<const char*, 12> kForeign = {"expert_count",
                                                   "attention.scale",
                                                   "attention.clamp_kqv",
@@ -41,7 +40,7 @@ constexpr std::array<const char*, 12> kForeign = {"expert_count",
                                                   "attention.temperature_length",
                                                   "rope.scaling.yarn_log_multiplier"};
 
-/// Numbers of one model, with complaints that name file and key.
+/// Reads numbers of one model, with error messages that name file and key.
 class Reader {
  public:
   Reader(const GgufFile& file, std::string prefix) : file_(file), prefix_(std::move(prefix)) {}
@@ -55,7 +54,7 @@ class Reader {
 
   std::int64_t count(const std::string& key) const {
     const auto n = optional_count(key);
-    if (!n) fail("the metadata has no '", prefix_, key, "', which the model needs");
+    if (!n) fail("the metadata has no '", prefix_, key, "', which is required");
     return *n;
   }
 
@@ -106,7 +105,7 @@ bool has_experts(GgufArchitecture architecture) {
          architecture == GgufArchitecture::qwen3moe || architecture == GgufArchitecture::olmoe;
 }
 
-/// What of kForeign the architecture's class has a place for after all.
+/// Whether the architecture's class supports this setting of kForeign after all.
 bool knows(GgufArchitecture architecture, std::string_view name) {
   if (name == "expert_count") return has_experts(architecture);
   if (name == "attn_logit_softcapping") return architecture == GgufArchitecture::gemma2;
@@ -120,10 +119,10 @@ void refuse_foreign(const GgufFile& file, GgufArchitecture architecture, const s
     const std::string key = prefix + name;
     if (!knows(architecture, name) && file.has(key) && !is_zero(file, key))
       throw InputError(
-          concat(file.path(), ": metadata '", key, "' is set: models of this architecture with it are not supported"));
+          concat(file.path(), ": metadata '", key, "' is set, which is not supported for this architecture"));
   }
   if (const auto parts = file.integer("split.count"); parts && *parts > 1)
-    throw InputError(concat(file.path(), ": one of ", *parts,
+    throw InputError(concat(file.path(), ": is one of ", *parts,
                             " parts of a split file; join them first: llama-gguf-split --merge FIRST_PART OUT.gguf"));
 }
 
@@ -142,7 +141,7 @@ void read_attention(const GgufFile& file, const Reader& read, GgufModel& model) 
               ", which is not supported");
   if (model.architecture == GgufArchitecture::gpt2) {
     if (model.kv_heads != model.heads || model.head_dim * model.heads != model.hidden)
-      read.fail("gpt2 has as many key heads as heads (", model.heads, ", not ", model.kv_heads, ") and heads of ",
+      read.fail("gpt2 must have as many key heads as heads (", model.heads, ", not ", model.kv_heads, ") and heads of ",
                 model.hidden / model.heads, " dimensions (not ", model.head_dim, ")");
     return;
   }
@@ -151,7 +150,7 @@ void read_attention(const GgufFile& file, const Reader& read, GgufModel& model) 
   const bool partly = model.architecture == GgufArchitecture::phi3 && rotated < model.head_dim && rotated % 2 == 0;
   if (rotated != model.head_dim && !partly)
     read.fail("rope.dimension_count ", rotated, " differs from the head size ", model.head_dim,
-              ": partly rotated heads are not supported");
+              ": partially rotated heads are not supported");
   model.rotated = rotated;
   model.rope_theta = read.positive("rope.freq_base").value_or(10000.0);
   const auto window = file.integer(model.prefix + "attention.sliding_window");
@@ -159,13 +158,13 @@ void read_attention(const GgufFile& file, const Reader& read, GgufModel& model) 
     const bool known = model.architecture == GgufArchitecture::llama || model.norms_after() ||
                        model.architecture == GgufArchitecture::phi3;
     if (!known)
-      read.fail("attention.sliding_window ", *window, ": which layers of a ", model.prefix,
-                " model slide is not in the file, so this is not supported");
+      read.fail("attention.sliding_window ", *window, ": the file does not specify which layers of a ", model.prefix,
+                " model use it, so this is not supported");
     model.sliding_window = *window;
   }
 }
 
-/// Without `expert_count`, or with 0: none, where the architecture can do without.
+/// `expert_count` missing or 0 means no experts, if the architecture allows that.
 void read_experts(const GgufFile& file, const Reader& read, GgufModel& model) {
   if (!has_experts(model.architecture)) return;
   const std::string key = model.prefix + "expert_count";
@@ -174,7 +173,7 @@ void read_experts(const GgufFile& file, const Reader& read, GgufModel& model) {
   GgufExperts e;
   e.count = read.count("expert_count");
   e.used = read.count("expert_used_count");
-  if (e.used > e.count) read.fail("expert_used_count is ", e.used, ", of ", e.count, " experts");
+  if (e.used > e.count) read.fail("expert_used_count is ", e.used, ", but there are only ", e.count, " experts");
   const bool widths_of_their_own =
       model.architecture == GgufArchitecture::qwen2moe || model.architecture == GgufArchitecture::qwen3moe;
   e.intermediate = widths_of_their_own ? read.count("expert_feed_forward_length") : model.intermediate;
@@ -186,7 +185,7 @@ void read_experts(const GgufFile& file, const Reader& read, GgufModel& model) {
 void read_vocabulary(const GgufFile& file, const Reader& read, GgufModel& model) {
   const GgufTensor* embedding = file.find("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2)
-    read.fail("tensor 'token_embd.weight' is missing or not a matrix; it tells the size of the vocabulary");
+    read.fail("tensor 'token_embd.weight' is missing or not a matrix; it determines the vocabulary size");
   model.vocab = embedding->shape[0];
   const GgufValue* tokens = file.value("tokenizer.ggml.tokens");
   if (tokens != nullptr && tokens->type == GgufType::array && tokens->count != static_cast<std::uint64_t>(model.vocab))
@@ -201,7 +200,7 @@ void read_vocabulary(const GgufFile& file, const Reader& read, GgufModel& model)
   model.unk = read.token("unknown_token_id", model.vocab);
 }
 
-/// Converters write GPT-2's embedding a second time as the output head.
+/// Converters write GPT-2's embedding again as the output head.
 bool same_bytes(const GgufFile& file, const GgufTensor& a, const GgufTensor& b) {
   if (a.type != b.type || a.shape != b.shape) return false;
   return std::memcmp(file.bytes(a).data(), file.bytes(b).data(), file.bytes(a).size()) == 0;
@@ -230,7 +229,7 @@ GgufModel read_gguf_model(const GgufFile& file) {
   const auto eps = read.positive(gpt2 ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
   if (!eps)
     read.fail("the metadata has no '", model.prefix, "attention.layer_norm", gpt2 ? "" : "_rms",
-              "_epsilon', which the model needs");
+              "_epsilon', which is required");
   model.norm_eps = *eps;
   const GgufTensor* output = file.find("output.weight");
   model.tied = output == nullptr || (gpt2 && same_bytes(file, *output, *file.find("token_embd.weight")));

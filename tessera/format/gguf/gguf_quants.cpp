@@ -10,7 +10,7 @@
 namespace tessera::format {
 namespace {
 
-// Each function turns one block at p into its elements at y.
+// Each function decodes one block at p into its elements at y.
 using Byte = unsigned char;
 
 std::uint16_t u16_at(const Byte* p) {
@@ -74,9 +74,9 @@ struct ScaleAndMinimum {
   float scale, minimum;
 };
 
-// The 8 pairs of 6-bit numbers that Q4_K and Q5_K pack into 12 bytes s: those of sub-blocks 0-3 in the low 6 bits of
-// s[0..3] and s[4..7]; those of 4-7 have their low 4 bits in s[8..11] and their high 2 bits on top of s[0..3] and
-// s[4..7].
+// Decodes the 8 pairs of 6-bit numbers that Q4_K and Q5_K pack into 12 bytes s: those of sub-blocks 0-3 are in the low
+// 6 bits of s[0..3] and s[4..7]; those of sub-blocks 4-7 have their low 4 bits in s[8..11] and their high 2 bits in the
+// top bits of s[0..3] and s[4..7].
 std::array<ScaleAndMinimum, 8> sub_scales(const Byte* s, float d, float m) {
   std::array<ScaleAndMinimum, 8> out;
   for (std::size_t j = 0; j < 4; ++j) {
@@ -98,7 +98,7 @@ void q4_k(const Byte* p, float* y) {
   }
 }
 
-// As Q4_K, with the fifth bit of sub-block i in bit i of 32 further bytes.
+// Like Q4_K, with the fifth bit of sub-block i in bit i of 32 additional bytes.
 void q5_k(const Byte* p, float* y) {
   const auto scales = sub_scales(p + 4, f16_at(p), f16_at(p + 2));
   const Byte *high = p + 16, *q = p + 48;
@@ -111,7 +111,7 @@ void q5_k(const Byte* p, float* y) {
   }
 }
 
-// 128 elements take 64 bytes of low 4 bits and 32 bytes of high 2 bits.
+// 128 elements use 64 bytes for the low 4 bits and 32 bytes for the high 2 bits.
 void q6_k(const Byte* p, float* y) {
   const Byte *low = p, *high = p + 128, *s = p + 192;
   const float d = f16_at(p + 208);

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// GGUF element types to float. Formulas and bit layouts: ggml/src/ggml-common.h (block_*) and ggml/src/ggml-quants.c
-/// (dequantize_row_*) of llama.cpp. q are the stored integers, d and m the block's f16 scale and minimum:
+/// Conversion of GGUF element types to float. Formulas and bit layouts: ggml/src/ggml-common.h (block_*) and
+/// ggml/src/ggml-quants.c (dequantize_row_*) of llama.cpp. q are the stored integers, d and m the block's f16 scale and
+/// minimum:
 ///   F32 F16 BF16  the value
 ///   Q8_0          d q                q: 32 int8
 ///   Q4_0 Q5_0     d (q - 8), d (q - 16)
@@ -21,8 +22,8 @@ namespace tessera::format {
 bool can_dequantise(GgmlType type);
 std::vector<std::string> dequantisable_types();  ///< their names
 
-/// Whole blocks to floats, operation by operation as ggml rounds them. `values` has block_elements floats for every
-/// block_bytes of `blocks`, else Error; so has a type that can_dequantise refuses. Any alignment of `blocks`.
+/// Converts whole blocks to floats, with the same rounding as ggml. Throws Error unless `values` has block_elements
+/// floats for every block_bytes of `blocks` and can_dequantise accepts the type. `blocks` may have any alignment.
 /// Thread-safe.
 void dequantise(GgmlType type, std::span<const std::byte> blocks, std::span<float> values);
 

@@ -1,4 +1,4 @@
-// Rotary scaling: GGUF's metadata and Llama-3's factor tensor to config.json's rope_scaling (transformers,
+// Converts rotary scaling: GGUF's metadata and Llama-3's factor tensor to config.json's rope_scaling (transformers,
 // modeling_rope_utils.py).
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace tessera::format {
 namespace {
 
-/// Llama-3's scaling as llama.cpp's converter computes it (Llama3 rope factors): frequency i is divided by factor i,
-/// which is 1 for wavelengths below context / high, `factor` above context / low, and interpolated between.
+/// Llama-3's scaling as computed by llama.cpp's converter (Llama3 rope factors): frequency i is divided by factor i,
+/// which is 1 for wavelengths below context / high, `factor` above context / low, and interpolated in between.
 std::vector<double> llama3_factors(const GgufModel& model, double factor, double low, double high, double context) {
   std::vector<double> out;
   for (std::int64_t i = 0; i < model.head_dim; i += 2) {
@@ -37,8 +37,9 @@ bool run_on_all_ranks(const std::vector<float>& found, const std::vector<double>
                     [](float a, double b) { return std::abs(a - b) <= 1e-4 * b; });
 }
 
-/// The file keeps only the factors. The settings behind them are found again: the largest factor is `factor`; low 1 and
-/// high 4 are what all Llama-3 models have; the original context is the power of two that gives these very factors.
+/// The file contains only the resulting factors, so the settings are recovered from them: the largest factor is
+/// `factor`; low is 1 and high is 4 in all Llama-3 models; the original context is the power of two that reproduces
+/// exactly these factors.
 Value llama3_scaling(const GgufFile& file, const GgufModel& model, const GgufTensor& tensor) {
   const auto fail = [&](const std::string& why) {
     throw InputError(concat(file.path(), ": tensor 'rope_freqs.weight' ", why));
@@ -50,7 +51,7 @@ Value llama3_scaling(const GgufFile& file, const GgufModel& model, const GgufTen
   dequantise(tensor.type, file.bytes(tensor), factors);
   const float factor = *std::max_element(factors.begin(), factors.end());
   if (std::all_of(factors.begin(), factors.end(), [](float f) { return f == 1; })) return Value();
-  std::vector<std::int64_t> contexts = {8192};  // what Llama-3 has; then the other powers of two
+  std::vector<std::int64_t> contexts = {8192};  // Llama-3's value first, then the other powers of two
   for (std::int64_t context = 1 << 22; context >= 16; context /= 2) contexts.push_back(context);
   constexpr double low = 1, high = 4;
   for (const std::int64_t context : contexts) {
@@ -61,31 +62,32 @@ Value llama3_scaling(const GgufFile& file, const GgufModel& model, const GgufTen
                                {"high_freq_factor", Value::of(high)},
                                {"original_max_position_embeddings", Value::of(context)}});
   }
-  fail("does not hold the factors of Llama-3's rotary scaling, the only kind with such a tensor that is supported");
+  fail("does not contain the factors of Llama-3's rotary scaling, the only supported kind with such a tensor");
   return Value();
 }
 
 std::vector<Value> longrope_factors(const GgufFile& file, const GgufModel& model, const GgufTensor* tensor,
                                     const char* name) {
   if (tensor == nullptr || !can_dequantise(tensor->type) || tensor->elements() != model.rotated / 2)
-    throw InputError(concat(file.path(), ": tensor '", name, "' must hold ", model.rotated / 2, " factors"));
+    throw InputError(concat(file.path(), ": tensor '", name, "' must contain ", model.rotated / 2, " factors"));
   std::vector<float> factors(static_cast<std::size_t>(tensor->elements()));
   dequantise(tensor->type, file.bytes(*tensor), factors);
   std::vector<Value> values;
   for (const float f : factors) {
     if (!(f > 0 && std::isfinite(f)))
-      throw InputError(concat(file.path(), ": tensor '", name, "' holds ", f, "; a factor must be positive"));
+      throw InputError(concat(file.path(), ": tensor '", name, "' contains ", f, "; a factor must be positive"));
     values.push_back(Value::of(static_cast<double>(f)));
   }
   return values;
 }
 
-/// Phi-3's. The attention factor in the file is the one that Hugging Face computes from the two contexts.
+/// Phi-3's scaling. The attention factor in the file is the one that Hugging Face computes from the two context
+/// lengths.
 Value longrope_scaling(const GgufFile& file, const GgufModel& model) {
   const auto context = file.integer(model.prefix + "rope.scaling.original_context_length");
   if (!context || *context < 1 || *context > model.context)
     throw InputError(concat(file.path(), ": metadata '", model.prefix, "rope.scaling.original_context_length' is ",
-                            context ? std::to_string(*context) : "missing", "; with rope_factors it must lie in [1, ",
+                            context ? std::to_string(*context) : "missing", "; with rope_factors it must be in [1, ",
                             model.context, "]"));
   const auto factors = [&](const char* name) {
     return Value::make_array(longrope_factors(file, model, file.find(name), name));
@@ -105,7 +107,7 @@ Value yarn_scaling(const GgufFile& file, const std::string& prefix, double facto
   if (const auto ext = file.real(prefix + "yarn_ext_factor"); ext && *ext != 1)
     throw InputError(
         concat(file.path(), ": metadata '", prefix, "yarn_ext_factor' is ", *ext, "; only 1 is supported"));
-  // llama.cpp multiplies its attention factor with 0.1 ln f + 1; Hugging Face's replaces the product.
+  // llama.cpp multiplies its attention factor by 0.1 ln f + 1; Hugging Face's attention factor is the product.
   for (const char* key : {"attn_factor", "yarn_attn_factor"})
     if (const auto times = file.real(prefix + key); times && *times != 1)
       scaling.set("attention_factor", Value::of(*times * (0.1 * std::log(factor) + 1)));
@@ -126,7 +128,7 @@ Value read_rope_scaling(const GgufFile& file, const GgufModel& model) {
     throw InputError(
         concat(file.path(), ": has both the tensor 'rope_freqs.weight' and rotary scaling of type '", type, "'"));
   double factor = file.real(prefix + "factor").value_or(1);
-  const auto old_factor = file.real(model.prefix + "rope.scale_linear");  // before there were types
+  const auto old_factor = file.real(model.prefix + "rope.scale_linear");  // used before rope.scaling.type existed
   if (type == "none" && old_factor) factor = *old_factor;
   if (!(factor > 0 && std::isfinite(factor)))
     throw InputError(concat(file.path(), ": metadata '", prefix, "factor' is ", factor, "; it must be positive"));

@@ -1,4 +1,4 @@
-// Which Hugging Face tensor each tensor of a GGUF file becomes.
+// Maps the tensors of a GGUF file to Hugging Face tensors.
 
 #include <algorithm>
 #include <unordered_set>
@@ -19,12 +19,13 @@ std::string shape_text(const Shape& shape) {
   return "[" + join(parts) + "]";
 }
 
-/// Collects tensors and everything that is wrong with them.
+/// Collects tensors and all problems with them.
 class Plan {
  public:
   Plan(const GgufFile& file, const GgufModel& model) : file_(file), model_(model) {}
 
-  /// `shape` is that of the GGUF tensor. Returns what is made of it; null: it is missing.
+  /// Adds a tensor; `shape` is that of the GGUF tensor. Returns the resulting Hugging Face tensor; null if it is
+  /// missing.
   HfTensor* add(const std::string& gguf, const std::string& hf, const Shape& shape,
                 GgufRearrange rearrange = GgufRearrange::none, std::int64_t heads = 0) {
     const GgufTensor* source = find(gguf, shape);
@@ -34,13 +35,13 @@ class Plan {
     return &tensors_.emplace_back(HfTensor{hf, std::move(turned), source, rearrange, heads});
   }
 
-  /// A norm: Gemma's are stored with 1 added.
+  /// Adds a norm: Gemma's are stored with 1 added.
   void add_norm(const std::string& gguf, const std::string& hf, std::int64_t size) {
     HfTensor* const norm = add(gguf, hf, {size});
     if (norm != nullptr && model_.gemma()) norm->offset = -1;
   }
 
-  /// A stack [experts, out, in]: BEFORE0AFTER, BEFORE1AFTER, ...
+  /// Adds a stack [experts, out, in] as tensors BEFORE0AFTER, BEFORE1AFTER, ...
   void add_experts(const std::string& gguf, const std::string& before, const std::string& after, const Shape& shape) {
     const std::int64_t experts = model_.experts->count;
     const GgufTensor* source = find(gguf, {experts, shape[0], shape[1]});
@@ -49,7 +50,7 @@ class Plan {
           {.name = concat(before, e, after), .shape = shape, .source = source, .part = e, .parts = experts});
   }
 
-  /// Tensors that the model has no weight for, or that say what another one says.
+  /// Marks a tensor that has no counterpart in the model or repeats another one.
   void leave_aside(const std::string& gguf) { wanted_.insert(gguf); }
 
   std::vector<HfTensor> finish() && {
@@ -63,21 +64,21 @@ class Plan {
     std::size_t all = problems.size();
     for (const GgufTensor& tensor : file_.tensors()) {
       if (wanted_.contains(tensor.name) || ++all > most)
-        continue;  // the nearest name takes a search: for those shown only
+        continue;  // finding the nearest name is expensive, so only for those shown
       const auto near = nearest(tensor.name, absent);
       problems.push_back(concat("unexpected tensor '", tensor.name, "' ", shape_text(tensor.shape),
                                 near ? concat("; did you mean '", *near, "'?") : ""));
     }
     if (all == 0) return std::move(tensors_);
     problems.resize(std::min(problems.size(), most));
-    throw InputError(concat(file_.path(), ": the tensors are not those of a ",
+    throw InputError(concat(file_.path(), ": the tensors do not match a ",
                             model_.prefix.substr(0, model_.prefix.size() - 1), " model of ", model_.layers, " layers (",
                             all, all == 1 ? " problem):\n  " : " problems):\n  ", join(problems, "\n  "),
                             all > most ? concat("\n  and ", all - most, " more") : ""));
   }
 
  private:
-  /// Null, and the complaint kept: there is none, or none that could be converted.
+  /// Returns null, and records the problem, if the tensor is missing or cannot be converted.
   const GgufTensor* find(const std::string& gguf, const Shape& shape) {
     wanted_.insert(gguf);
     const GgufTensor* source = file_.find(gguf);
@@ -87,8 +88,8 @@ class Plan {
     }
     const std::size_t before = wrong_.size();
     if (source->shape != shape)
-      wrong_.push_back(concat("tensor '", gguf, "' has shape ", shape_text(source->shape), ", the metadata says ",
-                              shape_text(shape)));
+      wrong_.push_back(concat("tensor '", gguf, "' has shape ", shape_text(source->shape),
+                              ", but the metadata requires ", shape_text(shape)));
     if (!can_dequantise(source->type))
       wrong_.push_back(concat("tensor '", gguf, "' has type ", ggml_type_info(source->type).name,
                               ", which is not supported; supported are ", join(dequantisable_types())));
@@ -151,7 +152,7 @@ void add_attention(Plan& plan, const GgufModel& m, const std::string& from, cons
     plan.add(from + "attn_v.bias", to + "v_proj.bias", {kv});
   }
   if (m.attention_bias && !qwen2) plan.add(from + "attn_output.bias", to + "o_proj.bias", {m.hidden});
-  const bool olmoe = m.architecture == GgufArchitecture::olmoe;  // over all heads at once
+  const bool olmoe = m.architecture == GgufArchitecture::olmoe;  // normalized over all heads at once
   if (olmoe || m.architecture == GgufArchitecture::qwen3 || m.architecture == GgufArchitecture::qwen3moe ||
       m.architecture == GgufArchitecture::gemma3) {
     plan.add_norm(from + "attn_q_norm.weight", to + "q_norm.weight", olmoe ? q : m.head_dim);
@@ -228,7 +229,7 @@ void add_gpt2(Plan& plan, const GgufModel& m) {
 
 std::vector<HfTensor> hf_tensors(const GgufFile& file, const GgufModel& model) {
   Plan plan(file, model);
-  // Absurd counts would only make an absurd list of missing tensors.
+  // Absurd counts would only produce an absurdly long list of missing tensors.
   constexpr std::int64_t most_layers = 1 << 14;
   const auto found = static_cast<std::int64_t>(file.tensors().size());
   if (model.layers > std::min(found, most_layers))

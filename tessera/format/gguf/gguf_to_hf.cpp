@@ -22,7 +22,7 @@ const char* transformers_name(DType dtype) {
   return "bfloat16";
 }
 
-/// Writes `value` as element `index` of `out`. False: it does not fit.
+/// Writes `value` as element `index` of `out`. Returns false if it does not fit.
 template <DType dtype>
 bool put(std::byte* out, std::size_t index, float value) {
   if constexpr (dtype == DType::f32) {
@@ -35,18 +35,18 @@ bool put(std::byte* out, std::size_t index, float value) {
   }
 }
 
-/// Row of the Hugging Face tensor that row `r` of the GGUF tensor becomes. Of a head's D rows, GGUF has rows i and i +
-/// D/2 of Hugging Face next to each other, as 2i and 2i + 1.
+/// The row of the Hugging Face tensor that corresponds to row `r` of the GGUF tensor. In a head of D rows, GGUF stores
+/// Hugging Face's rows i and i + D/2 adjacent, as 2i and 2i + 1.
 std::int64_t row_place(std::int64_t r, std::int64_t head_rows) {
   const std::int64_t head = r / head_rows, inside = r % head_rows;
   return head * head_rows + inside % 2 * (head_rows / 2) + inside / 2;
 }
 
-/// Rows [begin, end) of the GGUF tensor. False: a value does not fit `dtype`.
+/// Converts rows [begin, end) of the GGUF tensor. Returns false if a value does not fit `dtype`.
 template <DType dtype>
 bool convert_rows(std::span<const std::byte> source, const HfTensor& tensor, std::int64_t rows, std::int64_t begin,
                   std::int64_t end, std::byte* out) {
-  constexpr std::int64_t tile = 16;  // transposed: that many neighbours are written together
+  constexpr std::int64_t tile = 16;  // when transposing, this many adjacent elements are written together
   const std::int64_t columns = tensor.elements() / rows;
   const std::size_t row_bytes = source.size() / static_cast<std::size_t>(rows);
   const std::int64_t head_rows = tensor.rearrange == GgufRearrange::undo_interleaving ? rows / tensor.heads : 0;
@@ -91,14 +91,14 @@ void read_gguf_tensor(const GgufFile& file, const HfTensor& tensor, DType dtype,
                       int threads) {
   transformers_name(dtype);  // checks it
   TESSERA_CHECK(out.size() == static_cast<std::size_t>(tensor.elements()) * dtype_size(dtype), "tensor ", tensor.name);
-  const auto whole = file.bytes(*tensor.source);  // parts follow one another, each of whole rows
+  const auto whole = file.bytes(*tensor.source);  // parts are consecutive, each of whole rows
   const std::size_t part_bytes = whole.size() / static_cast<std::size_t>(tensor.parts);
   const auto source = whole.subspan(static_cast<std::size_t>(tensor.part) * part_bytes, part_bytes);
-  // A vector is one row, but the rows of a bias that is rearranged are its elements.
+  // A vector is one row, but in a rearranged bias each element is a row.
   const bool vector = tensor.source->shape.size() < 2;
   const std::int64_t rows = vector ? (tensor.rearrange == GgufRearrange::undo_interleaving ? tensor.elements() : 1)
                                    : tensor.source->shape[tensor.parts > 1 ? 1 : 0];
-  constexpr std::int64_t least = 1 << 18;  // elements for which a thread pays
+  constexpr std::int64_t least = 1 << 18;  // minimum elements for which a thread pays off
   const std::int64_t useful = std::min(tensor.elements() / least + 1, rows);
   const std::int64_t n = std::clamp<std::int64_t>(threads, 1, useful);
   std::atomic<bool> fits = true;
@@ -113,7 +113,7 @@ void read_gguf_tensor(const GgufFile& file, const HfTensor& tensor, DType dtype,
   }
   if (!fits)
     throw InputError(concat(file.path(), ": tensor '", tensor.source->name,
-                            "' has values beyond 65504, which float16 cannot hold: use bfloat16 or float32"));
+                            "' has values beyond 65504, the float16 limit: use bfloat16 or float32"));
 }
 
 GgufToHf plan_gguf_to_hf(const GgufFile& file, const GgufToHfOptions& options) {
@@ -139,7 +139,7 @@ void write_gguf_to_hf(const GgufFile& file, const GgufToHf& plan, const std::str
     write("tokenizer_config.json", plan.tokenizer.config_json);
   }
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
-  std::vector<std::byte> buffer;  // the one tensor in memory
+  std::vector<std::byte> buffer;  // the only tensor in memory
   std::uint64_t done = 0;
   std::vector<TensorSource> sources;
   for (const HfTensor& tensor : plan.tensors) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A GGUF file as a Hugging Face folder: config.json, generation_config.json, model.safetensors, and, for byte-level
-/// BPE vocabularies, tokenizer.json and tokenizer_config.json.
+/// Converts a GGUF file to a Hugging Face folder: config.json, generation_config.json, model.safetensors, and, for
+/// byte-level BPE vocabularies, tokenizer.json and tokenizer_config.json.
 
 #include <cstdint>
 #include <functional>
@@ -17,17 +17,18 @@ namespace tessera::format {
 
 struct GgufToHfOptions {
   DType dtype = DType::f32;  ///< dtype of all weights: f32, f16 or bf16
-  bool tokenizer = true;     ///< false: no tokenizer files, whatever the file has
-  int threads = 0;           ///< 0: as many as there are processors
-  /// Called before each tensor with the bytes written so far and in all; may throw to stop.
+  bool tokenizer = true;     ///< false: write no tokenizer files
+  int threads = 0;           ///< 0: one per processor
+  /// Called before each tensor with the bytes written so far and the total; may throw to stop.
   std::function<void(std::uint64_t done, std::uint64_t of)> progress;
 };
 
-/// Everything that can be wrong with the file has been found once this exists; nothing has been written.
+/// The result of checking the whole file, before anything is written: once this exists, the conversion can only fail on
+/// I/O or values beyond f16.
 struct GgufToHf {
   GgufModel model;
   std::vector<HfTensor> tensors;
-  GgufTokenizer tokenizer;  ///< empty texts when options.tokenizer is false
+  GgufTokenizer tokenizer;  ///< empty texts if options.tokenizer is false
   std::uint64_t parameters = 0;
   std::uint64_t weight_bytes = 0;
 };
@@ -38,7 +39,8 @@ GgufToHf plan_gguf_to_hf(const GgufFile& file, const GgufToHfOptions& options);
 void write_gguf_to_hf(const GgufFile& file, const GgufToHf& plan, const std::string& folder,
                       const GgufToHfOptions& options);
 
-/// One tensor's values in Hugging Face's order, as `dtype` (f32, f16 or bf16); `out` has exactly their bytes.
+/// One tensor's values in Hugging Face's order, converted to `dtype` (f32, f16 or bf16); `out` must have exactly their
+/// size.
 void read_gguf_tensor(const GgufFile& file, const HfTensor& tensor, DType dtype, std::span<std::byte> out, int threads);
 
 }  // namespace tessera::format

@@ -12,7 +12,7 @@
 namespace tessera::format {
 namespace {
 
-// How the families split text into words, in the spelling of their own tokenizer.json.
+// The families' patterns for splitting text into words, as written in their own tokenizer.json.
 constexpr const char* kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
     R"(|\s+(?!\S)|\s+)";
@@ -71,7 +71,7 @@ Value pre_tokenizer(Split split) {
   throw Error("no such split");
 }
 
-/// Puts `bos` before a text and `eos` behind it (each when given), as TemplateProcessing.
+/// Adds `bos` before a text and `eos` after it (each if given), as a TemplateProcessing.
 Value add_around(const std::string* bos, std::int64_t bos_id, const std::string* eos, std::int64_t eos_id) {
   const auto token = [](const std::string& content, int type) {
     return Value::make_object(
@@ -126,16 +126,18 @@ class Reader {
   void read_family() {
     const std::string kind(file_.text("tokenizer.ggml.model").value_or(""));
     if (kind != "gpt2")
-      fail("the tokenizer is of kind '", kind, "'", kind == "llama" ? " (SentencePiece)" : "",
-           "; only byte-level BPE ('gpt2') can be converted. --no_tokenizer converts the weights alone: take the ",
+      fail("the tokenizer has kind '", kind, "'", kind == "llama" ? " (SentencePiece)" : "",
+           "; only byte-level BPE ('gpt2') can be converted. Use --no_tokenizer to convert only the weights, and copy "
+           "the ",
            "tokenizer.json of the original model");
     const auto pre = file_.text("tokenizer.ggml.pre");
     if (!pre) {
       const bool qwen =
           model_.architecture == GgufArchitecture::qwen2 || model_.architecture == GgufArchitecture::qwen3;
       split_ = qwen ? Split::qwen2 : Split::gpt2;
-      notes_.push_back(concat("the file does not say how its tokenizer splits words (tokenizer.ggml.pre): taken as ",
-                              qwen ? "qwen2" : "gpt-2", "'s"));
+      notes_.push_back(
+          concat("the file does not specify how its tokenizer splits words (tokenizer.ggml.pre): assuming ",
+                 qwen ? "qwen2" : "gpt-2", "'s"));
       return;
     }
     std::vector<std::string> known;
@@ -147,7 +149,8 @@ class Reader {
       known.emplace_back(family.pre);
     }
     fail("the tokenizer splits words as '", *pre, "' (tokenizer.ggml.pre), which is not supported; supported are ",
-         join(known), ". --no_tokenizer converts the weights alone: take the tokenizer.json of the original model");
+         join(known),
+         ". Use --no_tokenizer to convert only the weights, and copy the tokenizer.json of the original model");
   }
 
   void read_tokens() {
@@ -158,7 +161,7 @@ class Reader {
       fail("'tokenizer.ggml.token_type' has ", types_.size(), " entries for ", tokens->size(), " tokens");
     tokens_.assign(tokens->begin(), tokens->end());
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
-      // Converters fill ids without a token with such names.
+      // Converters give such names to ids without a token.
       if (types_[id] == kUnused && tokens_[id] == concat("[PAD", id, "]")) continue;
       if (tokens_[id].empty()) fail("token ", id, " is empty");
       if (!ids_.insert(tokens_[id]).second) fail("token ", id, " is \"", tokens_[id], "\", as is an earlier one");
@@ -168,7 +171,7 @@ class Reader {
 
   void read_merges() {
     const auto merges = file_.strings("tokenizer.ggml.merges");
-    if (!merges) fail("the metadata has no 'tokenizer.ggml.merges', which byte-level BPE needs");
+    if (!merges) fail("the metadata has no 'tokenizer.ggml.merges', which byte-level BPE requires");
     merges_.reserve(merges->size());
     for (std::size_t i = 0; i < merges->size(); ++i) {
       const std::string_view merge = (*merges)[i];
@@ -178,7 +181,7 @@ class Reader {
       const std::string left(merge.substr(0, blank)), right(merge.substr(blank + 1));
       for (const std::string& token : {left, right, left + right})
         if (!ids_.contains(token))
-          fail("merge ", i, " \"", merge, "\" needs the token \"", token, "\", which is not there");
+          fail("merge ", i, " \"", merge, "\" needs the token \"", token, "\", which is not in the vocabulary");
       merges_.push_back(Value::make_array({Value::of(left), Value::of(right)}));
     }
   }
@@ -198,7 +201,7 @@ class Reader {
     return id ? &tokens_[static_cast<std::size_t>(*id)] : nullptr;  // the model's ids are inside the vocabulary
   }
 
-  /// llama.cpp puts bos before texts of Llama-3's splitting unless the file says otherwise.
+  /// llama.cpp adds bos before texts with Llama-3's splitting unless the file specifies otherwise.
   bool adds_bos() const { return file_.boolean("tokenizer.ggml.add_bos_token").value_or(split_ == Split::llama3); }
   bool adds_eos() const { return file_.boolean("tokenizer.ggml.add_eos_token").value_or(false); }
 
@@ -248,7 +251,7 @@ class Reader {
     return config;
   }
 
-  /// A text; with further named ones (tokenizer.chat_templates), a list as Hugging Face writes it.
+  /// A text; with additional named templates (tokenizer.chat_templates), a list as Hugging Face writes it.
   Value chat_template() const {
     const auto main = file_.text("tokenizer.chat_template");
     const auto names = file_.strings("tokenizer.chat_templates").value_or(std::vector<std::string_view>());

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The tokenizer in a GGUF file (`tokenizer.ggml.*`, ggml/docs/gguf.md) as tokenizer.json and tokenizer_config.json.
+/// Converts the tokenizer in a GGUF file (`tokenizer.ggml.*`, ggml/docs/gguf.md) to tokenizer.json and
+/// tokenizer_config.json.
 
 #include <string>
 #include <vector>
@@ -11,18 +12,18 @@
 namespace tessera::format {
 
 struct GgufTokenizer {
-  std::string kind;                ///< "byte-level BPE, smollm"; empty: the file has none
+  std::string kind;                ///< "byte-level BPE, smollm"; empty: the file has no tokenizer
   std::string json;                ///< tokenizer.json
   std::string config_json;         ///< tokenizer_config.json
-  std::vector<std::string> notes;  ///< what was assumed
+  std::vector<std::string> notes;  ///< assumptions made
 };
 
-/// Byte-level BPE vocabularies (`tokenizer.ggml.model` gpt2) whose word splitting (`tokenizer.ggml.pre`) is one of the
-/// known ones, each written as Hugging Face has it for that family. Throws InputError: another model (SentencePiece,
-/// ...) or splitting (the known ones are listed), inconsistent tokens, types or merges.
+/// Supports byte-level BPE vocabularies (`tokenizer.ggml.model` gpt2) whose word splitting (`tokenizer.ggml.pre`) is
+/// known; each is written as Hugging Face does for that family. Throws InputError for another model (SentencePiece,
+/// ...) or splitting (the known ones are listed), and for inconsistent tokens, types or merges.
 GgufTokenizer read_gguf_tokenizer(const GgufFile& file, const GgufModel& model);
 
-/// "byte-level BPE (smollm)", "SentencePiece", ...: for people; empty: the file has none.
+/// For display: "byte-level BPE (smollm)", "SentencePiece", ...; empty: the file has no tokenizer.
 std::string gguf_tokenizer_kind(const GgufFile& file);
 
 }  // namespace tessera::format

@@ -16,12 +16,12 @@ namespace {
 
 constexpr std::uint32_t kPolynomial = 0x82F63B78;  // Castagnoli, bit-reflected
 
-/// Continues a "raw" checksum: one without the complement at begin and end.
+/// Continues a "raw" checksum, i.e. without the complement at start and end.
 std::uint32_t update(std::span<const std::byte> bytes, std::uint32_t raw) {
   constexpr std::size_t most = std::size_t{1} << 30;  // ISA-L counts bytes in an int
   while (!bytes.empty()) {
     const auto part = bytes.first(std::min(bytes.size(), most));
-    // It only reads; its parameter is not const.
+    // ISA-L only reads the bytes, although its parameter is not const.
     raw = crc32_iscsi(reinterpret_cast<unsigned char*>(const_cast<std::byte*>(part.data())),
                       static_cast<int>(part.size()), raw);
     bytes = bytes.subspan(part.size());
@@ -30,7 +30,7 @@ std::uint32_t update(std::span<const std::byte> bytes, std::uint32_t raw) {
 }
 
 std::uint32_t update_and_copy(std::byte* to, std::span<const std::byte> from, std::uint32_t raw) {
-  constexpr std::size_t block = 12 * 1024;  // in the first-level cache when the checksum reads it
+  constexpr std::size_t block = 12 * 1024;  // still in the first-level cache when the checksum reads it
   while (!from.empty()) {
     const auto part = from.first(std::min(from.size(), block));
     std::memcpy(to, part.data(), part.size());
@@ -51,7 +51,7 @@ constexpr std::uint32_t multiplied(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-// kZeroBytes[k]: what moves a checksum over 2^k zero bytes when it is multiplied with it: x^(8 * 2^k).
+// kZeroBytes[k] = x^(8 * 2^k): multiplying a checksum by it appends 2^k zero bytes.
 constexpr std::array<std::uint32_t, 64> kZeroBytes = [] {
   std::array<std::uint32_t, 64> powers{};
   powers[0] = 0x80000000 >> 8;  // x^8

@@ -35,7 +35,7 @@ std::uint32_t parse_hex(const Value& value) {
   return number;
 }
 
-// Everything but the checksum of the manifest itself, which is taken over this value's one-line dump.
+// Everything except the manifest's own checksum, which is computed over this value's one-line dump.
 Value body_of(const Manifest& manifest) {
   const std::uint64_t chunk_bytes = manifest.files.empty() ? kDigestChunk : manifest.files[0].digest.chunk_bytes;
   std::vector<Value> files;
@@ -119,12 +119,12 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   }
   const std::uint32_t expected = parse_hex(value.at("self_crc32c")), found = checksum_of(body_of(manifest));
   if (expected != found) {
-    throw InputError(concat(path, ": its own checksum is ", hex(found), ", but it says ", hex(expected),
+    throw InputError(concat(path, ": its own checksum is ", hex(found), ", but it records ", hex(expected),
                             ": the manifest is damaged"));
   }
-  // what the checksum of its contents does not see: blanks, a missing end, members that nobody asks for
+  // differences that the checksum of the contents does not cover: blanks, a missing end, unused members
   if (text != manifest_text(manifest))
-    throw InputError(concat(path, ": is not as it was written: the manifest was changed"));
+    throw InputError(concat(path, ": differs from what was written: the manifest was changed"));
   return manifest;
 }
 
@@ -138,7 +138,7 @@ Manifest read_manifest(const std::string& folder) {
     throw InputError(
         concat(folder, ": not a complete checkpoint: it has no ", kManifestName, ", which is written last"));
   }
-  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path)))  // opening a pipe would wait for ever
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path)))  // opening a pipe would block
     throw InputError(concat(path, ": is not a regular file"));
   return parse_manifest(read_file(path, std::uint64_t{256} << 20), path);
 }
@@ -150,7 +150,7 @@ void verify_sizes(const std::string& folder, const Manifest& manifest) {
     const auto size = std::filesystem::file_size(path, error);
     if (error) throw InputError(concat(path, ": listed in ", kManifestName, " but not readable: ", error.message()));
     if (size != file.digest.size) {
-      throw InputError(concat(path, ": has ", size, " bytes, but ", kManifestName, " says ", file.digest.size));
+      throw InputError(concat(path, ": has ", size, " bytes, but ", kManifestName, " lists ", file.digest.size));
     }
   }
 }

@@ -1,10 +1,9 @@
 #pragma once
 /// \file
-/// format/manifest/: what makes a folder of files one checkpoint: manifest, checksums, the index of pieces,
-/// verification.
+/// format/manifest/: makes a folder of files one checkpoint: manifest, checksums, index of pieces, verification.
 ///
-/// manifest.json: the list of a folder's files with their sizes and checksums. It is written last, so a folder that has
-/// a valid one is whole. The manifest carries a checksum of itself: a flipped bit in it is found too.
+/// manifest.json: the list of a folder's files with their sizes and checksums. It is written last, so a folder with a
+/// valid manifest is complete. The manifest has a checksum of itself, so a flipped bit in it is detected too.
 
 #include <cstdint>
 #include <string>
@@ -20,28 +19,27 @@ inline constexpr const char* kManifestName = "manifest.json";  ///< inside the f
 /// One file of a checkpoint: its name, size and checksum.
 struct ManifestFile {
   std::string name;  ///< plain file name inside the folder
-  Digest digest;     ///< what the whole file must look like
+  Digest digest;     ///< expected contents of the whole file
 };
 
-/// The files that make a checkpoint whole, with their checksums.
+/// The files of a complete checkpoint, with their checksums.
 struct Manifest {
   std::int64_t step = 0;            ///< optimizer steps done
-  std::vector<ManifestFile> files;  ///< names differ
+  std::vector<ManifestFile> files;  ///< names must be unique
 };
 
-/// Whether `name` names a file directly inside a folder: not empty, no '/', no NUL, neither "." nor "..".
+/// Whether `name` is the name of a file directly inside a folder: not empty, no '/', no NUL, neither "." nor "..".
 bool is_plain_file_name(std::string_view name);
 
-/// The text of a manifest. Throws Error unless names are plain and different and all files have checksums of as many
-/// bytes each.
+/// The text of a manifest. Throws Error unless names are plain and unique and all files use the same chunk size.
 std::string manifest_text(const Manifest& manifest);
-/// Parses the text of a manifest and checks form, names and its own checksum; any text but what manifest_text gives is
-/// refused, so that no changed byte goes unseen. `path` is for messages. Throws InputError.
+/// Parses the text of a manifest and checks form, names and its own checksum. Refuses any text that differs from
+/// manifest_text()'s output, so that every changed byte is detected. `path` is for messages. Throws InputError.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 
 /// Writes FOLDER/manifest.json atomically. Throws as manifest_text, and Error when writing fails.
 void write_manifest(const std::string& folder, const Manifest& manifest);
-/// Reads it. Throws InputError when it is missing or damaged.
+/// Reads FOLDER/manifest.json. Throws InputError when it is missing or damaged.
 Manifest read_manifest(const std::string& folder);
 /// Checks that every listed file exists with the listed size (cheap: reads no data; verify.h compares the bytes).
 /// Throws InputError.

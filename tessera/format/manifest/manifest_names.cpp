@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
 
-/// The files that an index of shards (safetensors_index.h) or of pieces (state_index.h) names.
+/// The files named by an index of shards (safetensors_index.h) or of pieces (state_index.h).
 std::set<std::string> files_named_by(const std::string& path) {
   const std::string text = read_file(path, std::uint64_t{256} << 20);
   if (parse_json(text, path).contains("weight_map")) {
@@ -30,12 +30,12 @@ std::set<std::string> files_named_by(const std::string& path) {
   return files;
 }
 
-/// NAME.safetensors of NAME.safetensors.index.json.
+/// Maps NAME.safetensors.index.json to NAME.safetensors.
 std::string single_file(const std::string& index) {
   return index.substr(0, index.size() - kIndexSuffix.size()) + std::string(kSuffix);
 }
 
-/// What a listed index names, and what lies beside it.
+/// Checks the files that a listed index names, and its neighbours.
 void check_index(const std::string& folder, const std::string& index, const std::set<std::string>& listed,
                  std::vector<NameProblem>& problems) {
   try {
@@ -63,9 +63,9 @@ std::vector<NameProblem> check_names(const std::string& folder, const Manifest& 
   for (const std::string& name : list_folder(folder)) {
     if (listed.contains(name)) continue;
     if (name == "adapter_config.json" ||
-        name == "adapter_model.safetensors")  // PEFT's: whoever has them is not a whole model
-      problems.push_back(
-          {name, concat(name, " is not listed in ", kManifestName, ", but would make the folder one of adapters")});
+        name == "adapter_model.safetensors")  // PEFT's files would turn a whole model into adapters
+      problems.push_back({name, concat(name, " is not listed in ", kManifestName,
+                                       ", but would make readers treat the folder as adapters")});
     if (name.ends_with(kIndexSuffix) && !listed.contains(single_file(name)))
       problems.push_back({name, concat(name, " is not listed in ", kManifestName)});
   }

@@ -18,7 +18,7 @@ std::uint32_t crc_of_text(const Manifest& manifest) {
   return crc32c(std::as_bytes(std::span(text)));
 }
 
-/// What told() is made of: 32-bit numbers, in the order of this kind of machine (all of a job are of one).
+/// The encoding of told(): 32-bit numbers in native byte order (all machines of a job have the same).
 class Words {
  public:
   explicit Words(std::string_view text = {}) : text_(text) {}
@@ -29,8 +29,7 @@ class Words {
   }
   std::uint32_t next() {
     std::uint32_t word = 0;
-    TESSERA_CHECK(text_.size() - at_ >= sizeof word, "what a process has told of its reading ends at byte ",
-                  text_.size());
+    TESSERA_CHECK(text_.size() - at_ >= sizeof word, "a process's report of its reading ends at byte ", text_.size());
     std::memcpy(&word, text_.data() + at_, sizeof word);
     at_ += sizeof word;
     return word;
@@ -43,11 +42,12 @@ class Words {
   std::size_t at_ = 0;
 };
 
-/// Sorted, without repetitions and overlaps, neighbours joined; damaged when two pieces of the same place differ.
+/// Sorts the pieces, removes repetitions and overlaps, joins adjacent ones; damaged if two pieces of the same range
+/// differ.
 ChunkSums put_together(std::vector<PieceSum> pieces) {
   std::sort(pieces.begin(), pieces.end(), [](const PieceSum& a, const PieceSum& b) {
     return std::tuple(a.begin, b.end, a.crc) <
-           std::tuple(b.begin, a.end, b.crc);  // among those that begin together the longest comes first
+           std::tuple(b.begin, a.end, b.crc);  // at the same start the longest comes first
   });
   ChunkSums result;
   const PieceSum* before = nullptr;
@@ -90,7 +90,7 @@ void ReadSums::add(std::size_t file, std::span<const PieceSum> pieces) {
 
 void ReadSums::note(std::size_t file, const PieceSum& piece) {
   const Digest& digest = manifest_.files.at(file).digest;
-  if (piece.begin >= piece.end || piece.end > digest.size) return;  // a file that has grown is found by its size
+  if (piece.begin >= piece.end || piece.end > digest.size) return;  // a file that has grown is detected by its size
   const std::uint64_t number = piece.begin / digest.chunk_bytes;
   TESSERA_CHECK((piece.end - 1) / digest.chunk_bytes == number, "bytes [", piece.begin, ", ", piece.end,
                 ") are not of one chunk");
@@ -114,8 +114,8 @@ ChunkSums ReadSums::chunk(std::size_t file, std::size_t number) const {
   return sums;
 }
 
-// The manifest's checksum; runs of chunks of the same state (state, how many); then of the open ones each piece (chunk,
-// its begin in it, bytes, checksum).
+// Format: the manifest's checksum; runs of chunks with the same state (state, length); then each piece of the open ones
+// (chunk, start within it, bytes, checksum).
 std::string ReadSums::told() const {
   std::vector<std::pair<ChunkSums::State, std::uint64_t>> runs;
   Words pieces;
@@ -158,13 +158,13 @@ void ReadSums::hear(std::string_view told) {
     const auto state = static_cast<ChunkSums::State>(words.next());
     const std::uint32_t count = words.next();
     TESSERA_CHECK(state <= ChunkSums::State::damaged && count <= chunks_.size() - index,
-                  "a process tells of chunks that there are not");
+                  "a process's report has more chunks than the manifest");
     for (const std::size_t end = index + count; index < end; ++index)
-      chunks_[index].state = std::max(chunks_[index].state, state);  // damaged for one is damaged
+      chunks_[index].state = std::max(chunks_[index].state, state);  // damaged for one process means damaged for all
   }
   while (!words.ended()) {
     index = words.next();
-    TESSERA_CHECK(index < chunks_.size(), "a process tells of chunk ", index, " of ", chunks_.size());
+    TESSERA_CHECK(index < chunks_.size(), "a process's report names chunk ", index, " of ", chunks_.size());
     const auto next_file = std::upper_bound(first_chunk_.begin(), first_chunk_.end(), index);
     const auto file = static_cast<std::size_t>(next_file - first_chunk_.begin()) - 1;
     const std::uint64_t begin = (index - first_chunk_[file]) * manifest_.files[file].digest.chunk_bytes + words.next();

@@ -39,7 +39,7 @@ std::string RegularFile::read(std::uint64_t at, std::span<std::byte> to) const {
     const ssize_t n = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return std::strerror(errno);
-    if (n == 0) return "the file was cut while it was read";
+    if (n == 0) return "the file was truncated while it was read";
     at += static_cast<std::uint64_t>(n);
     to = to.subspan(static_cast<std::size_t>(n));
   }

@@ -11,7 +11,7 @@
 namespace tessera::format {
 namespace {
 
-constexpr std::uint64_t longest_index = std::uint64_t{256} << 20;  // a hundred bytes per piece: millions of pieces
+constexpr std::uint64_t longest_index = std::uint64_t{256} << 20;  // about 100 bytes per piece: millions of pieces
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
@@ -19,21 +19,21 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-/// The tensor of `file` that an index calls this piece of `whole`.
+/// The tensor in `file` that an index lists as this piece of `whole`.
 TensorInfo piece_of(const SafetensorsFile& file, const StoredTensor& whole, const StoredPiece& piece,
                     const std::string& index_path) {
   const TensorInfo* info = file.find(piece.key);
   std::string problem;
   if (info == nullptr)
-    problem = "is not in it";
+    problem = "is missing";
   else if (info->dtype != whole.dtype)
     problem = concat("is ", dtype_name(info->dtype));
   else if (info->shape != std::vector<std::int64_t>{piece.region.numel()})
     problem = concat("has shape ", shape_text(info->shape));
   if (problem.empty()) return *info;
   throw InputError(concat(file.path(), ": tensor '", piece.key, "' ", problem, ", but ", index_path,
-                          " says that it is elements [", piece.region.begin, ", ", piece.region.end, ") of '",
-                          whole.name, "', ", dtype_name(whole.dtype), ": they are not of the same checkpoint"));
+                          " lists it as elements [", piece.region.begin, ", ", piece.region.end, ") of '", whole.name,
+                          "', ", dtype_name(whole.dtype), ": they are not from the same checkpoint"));
 }
 
 }  // namespace
@@ -45,13 +45,13 @@ StateFolder::StateFolder(const std::string& folder, const std::string& stem) {
   } else if (path_exists(index)) {
     open_pieces(folder, index);
   } else {
-    throw InputError(concat(folder, ": holds neither ", stem, ".safetensors nor ", stem, ".safetensors.index.json"));
+    throw InputError(concat(folder, ": contains neither ", stem, ".safetensors nor ", stem, ".safetensors.index.json"));
   }
   for (const StoredTensor& tensor : tensors_)
     if (tensor.dtype ==
-        DType::boolean)  // whose bytes would have to be checked: a bool other than 0 and 1 is undefined behaviour
+        DType::boolean)  // its bytes would have to be checked: a bool other than 0 and 1 is undefined behaviour
       throw InputError(
-          concat(folder, ": tensor '", tensor.name, "' of ", stem, " is BOOL; a state consists of numbers"));
+          concat(folder, ": tensor '", tensor.name, "' of ", stem, " is BOOL; a state must consist of numbers"));
 }
 
 void StateFolder::open_whole(const std::string& folder, const std::string& stem) {

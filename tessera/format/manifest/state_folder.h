@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A saved state (an optimizer's), whoever wrote it and however it was divided: STEM.safetensors with whole tensors, or
-/// files with pieces, each rank's its own, that STEM.safetensors.index.json lists (state_index.h). Here: what there is
-/// and where it lies; readers ask for a range of a whole tensor and need not know how it was cut.
+/// A saved state (an optimizer's), however it was divided when written: STEM.safetensors with whole tensors, or one
+/// file of pieces per rank, listed in STEM.safetensors.index.json (state_index.h). Locates the data; readers request a
+/// range of a whole tensor and need not know how it was cut.
 
 #include <tessera/format/manifest/state_index.h>
 #include <tessera/format/safetensors/safetensors.h>
@@ -23,27 +23,27 @@ class StateFolder {
     std::string path;
     std::uint64_t data_begin = 0;  ///< offset of the data section
   };
-  /// `count` elements that lie one after another in a file: from element `from` of its tensor `info`, and `to` elements
-  /// after the first one that was asked for.
+  /// `count` consecutive elements in a file: they start at element `from` of its tensor `info`, and at offset `to` from
+  /// the first requested element.
   struct Run {
     const File& file;
     const TensorInfo& info;
     std::int64_t from, to, count;
   };
 
-  /// Reads the index and every file's header, no tensor. Throws InputError when the folder has neither file, or one
-  /// that the index names is missing, damaged, or not what the index says of it (file, tensor, rule, numbers), and for
-  /// tensors of BOOL.
+  /// Reads the index and every file's header, but no tensors. Throws InputError when the folder has neither file; when
+  /// a file named by the index is missing, damaged, or differs from the index (naming file, tensor, rule, numbers); and
+  /// for tensors of BOOL.
   explicit StateFolder(const std::string& folder, const std::string& stem = "optimizer");
 
-  const std::vector<StoredTensor>& tensors() const { return tensors_; }  ///< whole ones, sorted by name
-  const StoredTensor* find(const std::string& name) const;               ///< nullptr: none
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  ///< whole tensors, sorted by name
+  const StoredTensor* find(const std::string& name) const;               ///< nullptr: not found
   const std::vector<File>& files() const { return files_; }
-  bool in_pieces() const { return in_pieces_; }  ///< from an index
-  std::uint64_t bytes() const;                   ///< sum of all tensors
+  bool in_pieces() const { return in_pieces_; }  ///< stored in pieces, with an index
+  std::uint64_t bytes() const;                   ///< total of all tensors
 
-  /// Where the elements of a region of the tensor lie: every one in exactly one run. Throws Error for elements that it
-  /// does not have. `tensor` must be one of tensors().
+  /// Calls `visit` for the runs that contain the elements of a region of the tensor, each element exactly once. Throws
+  /// Error for elements outside the tensor. `tensor` must be one of tensors().
   void for_each_run(const StoredTensor& tensor, const layout::Region& region,
                     const std::function<void(const Run&)>& visit) const;
   void for_each_run(const StoredTensor& tensor, std::int64_t begin, std::int64_t end,

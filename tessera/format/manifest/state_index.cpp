@@ -14,14 +14,14 @@ namespace tessera::format {
 namespace {
 
 constexpr const char* kPiecesWord = "tessera-pieces-1";
-__extension__ using Wide = unsigned __int128;  // sums of sizes that each fit 63 bits
+__extension__ using Wide = unsigned __int128;  // for sums of sizes that each fit 63 bits
 
 std::string text_of(Wide number) {
   if (number >> 64 == 0) return std::to_string(static_cast<std::uint64_t>(number));
   return concat("more than 2^64 (", static_cast<double>(number), ")");
 }
 
-/// Throws unless every member of the object is one of these.
+/// Throws unless every member of the object has one of these names.
 void check_keys(const Value& object, std::initializer_list<std::string_view> known, const std::string& what) {
   for (const auto& [key, value] : object.members())
     if (std::find(known.begin(), known.end(), key) == known.end())
@@ -38,7 +38,7 @@ std::vector<std::int64_t> parse_sizes(const Value& value) {
   return sizes;
 }
 
-/// Where a tensor is written and what it is called: the beginning of a message about it.
+/// The start of a message about a tensor: where it is listed and its name.
 std::string place(const Value& where, const std::string& name) {
   return concat(where.where().str(), ": tensor '", name, "'");
 }
@@ -64,8 +64,7 @@ StoredPiece parse_piece(const Value& entry, const StoredTensor& tensor) {
   return piece;
 }
 
-/// Places in the flattened tensor of a region's first element and behind its last one; no other element lies outside
-/// them.
+/// Offsets in the flattened tensor of a region's first element and after its last one; all others are in between.
 std::pair<std::int64_t, std::int64_t> span_of(const layout::Region& region,
                                               const std::vector<std::int64_t>& tensor_shape) {
   const auto in_tensor = [&](std::int64_t place) {
@@ -84,8 +83,8 @@ std::string describe(const StoredPiece& piece) {
   return concat("elements [", piece.region.begin, ", ", piece.region.end, ") of '", piece.key, "' in ", piece.file);
 }
 
-/// Every element of the tensor in exactly one piece. Sorted by their first element, only pieces that begin before
-/// another one ends can meet it; `comparisons` counts for the whole file.
+/// Checks that every element of the tensor is in exactly one piece. Pieces are sorted by their first element, so only
+/// pieces that begin before another one ends can overlap it; `comparisons` counts for the whole file.
 void check_cover(const StoredTensor& tensor, const Value& entry, std::size_t& comparisons) {
   struct Extent {
     std::int64_t begin, end;
@@ -103,8 +102,8 @@ void check_cover(const StoredTensor& tensor, const Value& entry, std::size_t& co
   for (std::size_t i = 0; i < extents.size(); ++i) {
     for (std::size_t j = i + 1; j < extents.size() && extents[j].begin < extents[i].end; ++j) {
       if (++comparisons > kMostComparisons)
-        throw InputError(concat(place(entry, tensor.name), ": cut into boxes in a way that takes more than ",
-                                kMostComparisons, " comparisons to check"));
+        throw InputError(concat(place(entry, tensor.name), ": its boxes need more than ", kMostComparisons,
+                                " comparisons to check"));
       if (layout::have_common_elements(tensor.shape, extents[i].piece->region, extents[j].piece->region))
         throw InputError(concat(place(entry, tensor.name), ": ", describe(*extents[i].piece), " and ",
                                 describe(*extents[j].piece), " overlap"));
@@ -113,7 +112,7 @@ void check_cover(const StoredTensor& tensor, const Value& entry, std::size_t& co
   const std::int64_t numel = layout::whole_region(tensor.shape).numel();
   if (held != static_cast<Wide>(numel))
     throw InputError(
-        concat(place(entry, tensor.name), ": its pieces hold ", text_of(held), " of its ", numel, " elements"));
+        concat(place(entry, tensor.name), ": its pieces contain ", text_of(held), " of its ", numel, " elements"));
 }
 
 Wide bytes_of(const StoredTensor& tensor) {
@@ -183,7 +182,7 @@ StateIndex parse_state_index(std::string_view text, const std::string& path) {
   check_keys(root, {"format", "metadata", "tensors"}, "the index");
   StateIndex index;
   std::size_t pieces = 0, comparisons = 0;
-  std::set<std::pair<std::string_view, std::string_view>> stored;  // file and key, in `root`
+  std::set<std::pair<std::string_view, std::string_view>> stored;  // file and key, as views into `root`
   for (const auto& [name, entry] : root.at("tensors").members()) {
     pieces += entry.at("pieces").items().size();
     if (pieces > kMostPieces)
@@ -196,7 +195,7 @@ StateIndex parse_state_index(std::string_view text, const std::string& path) {
                                                                 key == nullptr ? name : key->as_string());
       if (!stored.insert(place).second)
         throw InputError(concat(piece.where().str(), ": '", place.second, "' in ", place.first,
-                                " is two pieces; each piece is a tensor of its own"));
+                                " is listed as two pieces; each piece must be a tensor of its own"));
     }
     index.tensors.push_back(std::move(tensor));
   }
@@ -216,7 +215,7 @@ std::string state_index_text(const StateIndex& index) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     const StoredTensor& tensor = index.tensors[order[i]];
     TESSERA_CHECK(i == 0 || index.tensors[order[i - 1]].name != tensor.name, "an index of pieces: tensor '",
-                  tensor.name, "' is there twice");
+                  tensor.name, "' appears twice");
     total += bytes_of(tensor);
     lines += concat(i == 0 ? "\n    " : ",\n    ", dump_json(Value::of(tensor.name), -1), ": ",
                     dump_json(value_of(tensor), -1));

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// NAME.safetensors.index.json for tensors that are stored in pieces: which file holds which elements of which tensor.
-/// What a checkpoint keeps of the optimizer, each rank's part in its own file:
+/// NAME.safetensors.index.json for tensors stored in pieces: which file contains which elements of which tensor. A
+/// checkpoint's optimizer state uses it, with one file per rank:
 ///
 ///   {"format": "tessera-pieces-1",
 ///    "metadata": {"total_size": 1234},
@@ -9,8 +9,9 @@
 ///        {"file": "optimizer-00001-of-00002.safetensors", "begin": 0, "end": 294912},
 ///        {"file": "optimizer-00002-of-00002.safetensors", "begin": 294912, "end": 589824}]}}}
 ///
-/// A piece is a one-dimensional tensor of its file, named like the tensor ("key" names another): elements [begin, end)
-/// of the flattened tensor, or, with "box": {"offset": [..], "shape": [..]}, of the flattened box (layout/region.h).
+/// A piece is a one-dimensional tensor of its file, with the name of the tensor ("key" sets another name): elements
+/// [begin, end) of the flattened tensor or, with "box": {"offset": [..], "shape": [..]}, of the flattened box
+/// (layout/region.h).
 
 #include <tessera/format/safetensors/safetensors.h>
 #include <tessera/layout/region.h>
@@ -22,7 +23,7 @@
 
 namespace tessera::format {
 
-/// A part of one tensor, as one file holds it.
+/// A part of one tensor, stored in one file.
 struct StoredPiece {
   std::string file;       ///< plain name inside the folder
   std::string key;        ///< the tensor's name in that file
@@ -32,31 +33,31 @@ struct StoredPiece {
 
 /// A whole tensor and the pieces in which it is stored.
 struct StoredTensor {
-  std::string name;                 ///< the tensor's, whatever the pieces' keys are
-  DType dtype = DType::f32;         ///< the same in all pieces
+  std::string name;                 ///< the tensor's name, whatever the pieces' keys are
+  DType dtype = DType::f32;         ///< the same for all pieces
   std::vector<std::int64_t> shape;  ///< shape of the whole tensor; {}: a scalar
-  std::vector<StoredPiece> pieces;  ///< no two share an element, together they are the whole tensor
+  std::vector<StoredPiece> pieces;  ///< disjoint; together they cover the whole tensor
   bool operator==(const StoredTensor&) const = default;
 };
 
-/// Which pieces in which files hold each tensor of a checkpoint.
+/// Maps each tensor of a checkpoint to its pieces in files.
 struct StateIndex {
-  std::vector<StoredTensor> tensors;  ///< names differ; sorted by name
+  std::vector<StoredTensor> tensors;  ///< unique names; sorted by name
   bool operator==(const StateIndex&) const = default;
 };
 
-/// Pieces that an index may list, and comparisons of two pieces that checking it may take: what bounds the work that a
-/// hostile file can ask for to about two seconds.
+/// Limits on the pieces of an index and on the comparisons needed to check it: they bound the time that a hostile file
+/// can cost to about two seconds.
 inline constexpr std::size_t kMostPieces = std::size_t{1} << 20;
 inline constexpr std::size_t kMostComparisons = std::size_t{1} << 24;
 
-/// Parses and checks an index: names of files plain and ending in ".safetensors", no two pieces the same tensor of a
-/// file, known dtypes, shapes whose bytes are fewer than 2^63, regions inside their tensor, together covering every
-/// element exactly once; total_size, when given, is what the tensors have. Throws InputError with position, tensor,
-/// rule, numbers; nothing is allocated by what the text merely claims. `path` is for messages.
+/// Parses and checks an index: file names are plain and end in ".safetensors"; no two pieces are the same tensor of a
+/// file; dtypes are known; tensors have fewer than 2^63 bytes; regions are inside their tensor and together cover every
+/// element exactly once; total_size, if given, matches the tensors. Throws InputError with position, tensor, rule,
+/// numbers; allocations never depend on sizes that the text merely claims. `path` is for messages.
 StateIndex parse_state_index(std::string_view text, const std::string& path);
-/// The text of an index, a line for each tensor: what parse_state_index reads, if the pieces are as StoredTensor says.
-/// Tensors may be in any order. Throws Error on a name that is there twice.
+/// The text of an index, one line per tensor: readable by parse_state_index if the pieces meet StoredTensor's
+/// conditions. Tensors may be in any order. Throws Error for a duplicate name.
 std::string state_index_text(const StateIndex& index);
 
 }  // namespace tessera::format

@@ -17,13 +17,13 @@
 namespace tessera::format {
 namespace {
 
-/// Chunks that follow one another in a file and are wrong for the same reason.
+/// Consecutive chunks of a file with the same problem.
 struct Range {
   std::uint64_t begin, end;
-  std::string why;  ///< "": their bytes are others; else why they could not be read
+  std::string why;  ///< "": their bytes differ; otherwise why they could not be read
 };
 
-/// What of a safetensors file lies in [begin, end): names from its header as it is now.
+/// The tensors of a safetensors file that overlap [begin, end), from its current header.
 std::vector<std::string> tensors_at(const RegularFile& file, const std::string& name, std::uint64_t begin,
                                     std::uint64_t end) {
   std::vector<std::string> names;
@@ -38,7 +38,7 @@ std::vector<std::string> tensors_at(const RegularFile& file, const std::string& 
     for (const TensorInfo& tensor : header.tensors)
       if (header.data_begin + tensor.begin < end && begin < header.data_begin + tensor.end)
         names.push_back(tensor.name);
-  } catch (const InputError&) {  // the damage is in the header; that is what is said
+  } catch (const InputError&) {  // the header itself is damaged
     names = {"the header"};
   }
   return names;
@@ -60,7 +60,7 @@ Damage damage_of(const RegularFile& file, const std::string& name, const Range& 
   return damage;
 }
 
-/// Compares the chunks of a share.
+/// Compares the chunks of a share with the manifest.
 class Reader {
  public:
   Reader(std::string folder, const Manifest& manifest, const Share& share, const VerifyProgress& progress,
@@ -82,7 +82,7 @@ class Reader {
     for (const Chunk& chunk : chunks_) share_bytes_ += chunk.unread();
   }
 
-  /// In the manifest's order.
+  /// Returns the damages in manifest order.
   std::vector<Damage> check() {
     std::vector<Damage> damages;
     std::size_t next = 0;
@@ -100,7 +100,7 @@ class Reader {
   struct Chunk {
     std::size_t file, number;
     std::uint64_t begin, end;
-    ChunkSums known;  ///< sums of those who have read it before
+    ChunkSums known;  ///< checksums known from earlier reading
 
     std::uint64_t unread() const {
       if (known.state != ChunkSums::State::open) return 0;
@@ -110,14 +110,14 @@ class Reader {
     }
   };
 
-  /// One file is open at a time: a checkpoint may have more files than a process may open.
+  /// Only one file is open at a time: a checkpoint may have more files than a process may open.
   void check_file(std::size_t number, std::span<const Chunk> chunks, std::vector<Damage>& damages) {
     const ManifestFile& listed = manifest_.files[number];
     const RegularFile file(folder_, listed.name);
     std::string problem = file.problem();
     if (problem.empty() && file.size() != listed.digest.size)
       problem = concat(listed.name, " has ", file.size(), " bytes instead of ", listed.digest.size);
-    if (!problem.empty()) {  // there is nothing to compare with
+    if (!problem.empty()) {  // nothing to compare with
       damages.push_back({listed.name, 0, listed.digest.size, {}, std::move(problem)});
       for (const Chunk& chunk : chunks) advance(chunk);
       return;
@@ -141,7 +141,7 @@ class Reader {
     if (progress_ && chunk.unread() > 0) progress_(done_, share_bytes_);
   }
 
-  /// Nothing: it is as it was written. Else why it could not be read; "": it could, and its bytes are others.
+  /// Returns nullopt if the chunk is intact; otherwise why it could not be read, or "" if its bytes differ.
   std::optional<std::string> compare(const RegularFile& file, const Chunk& chunk) {
     if (chunk.known.state == ChunkSums::State::whole) return std::nullopt;
     if (chunk.known.state == ChunkSums::State::damaged) return "";
@@ -178,7 +178,7 @@ class Reader {
       std::vector<std::byte>(256 << 10);  // stays in the cache between pread and the checksum
 };
 
-/// Names come from the files: a line break or an escape sequence in one must not look like a line of ours.
+/// Names come from untrusted files: line breaks and escape sequences must not imitate our own output.
 std::string one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
@@ -214,7 +214,7 @@ Verdict verify_folder(const std::string& folder, const Share& share, const Verif
     return verdict;
   }
   if (read != nullptr && manifest_text(read->manifest()) != manifest_text(verdict.manifest))
-    read = nullptr;  // it has been replaced
+    read = nullptr;  // the folder has been replaced since
   Reader reader(folder, verdict.manifest, share, progress, read);
   std::vector<Damage> found = reader.check();
   found.insert(found.end(), std::make_move_iterator(verdict.damages.begin()),

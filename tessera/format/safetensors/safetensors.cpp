@@ -54,19 +54,19 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return "[" + join(dims) + "]";
 }
 
-// Throws the complaint "PATH: tensor 'NAME': ...".
+// Throws InputError "PATH: tensor 'NAME': ...".
 template <class... Parts>
 [[noreturn]] void bad_tensor(const std::string& path, const std::string& name, const Parts&... parts) {
   throw InputError(concat(path, ": tensor '", name, "': ", parts...));
 }
 
-// A non-negative integer written as an integer: 2.0 or 2e0 are not, as in the reference reader.
+// A non-negative integer in integer notation: as in the reference reader, 2.0 and 2e0 are refused.
 std::optional<std::int64_t> as_count(const Value& value) {
   if (value.kind() != Value::Kind::integer || value.as_int() < 0) return std::nullopt;
   return value.as_int();
 }
 
-// The bytes of a tensor. Zero-sized dimensions do not hide an overflow of the others: strides are products too.
+// The size of a tensor in bytes. A zero dimension does not excuse an overflow of the others: strides are products too.
 std::uint64_t byte_size(const std::string& path, const TensorInfo& tensor) {
   std::int64_t product = static_cast<std::int64_t>(row_of(tensor.dtype).size);
   bool empty = false;
@@ -93,7 +93,7 @@ TensorInfo parse_tensor(const std::string& path, const std::string& name, const 
     } else if (key == "data_offsets") {
       offsets = &value;
     } else {
-      bad_tensor(path, name, "unknown key '", key, "'; an entry holds dtype, shape and data_offsets");
+      bad_tensor(path, name, "unknown key '", key, "'; allowed are dtype, shape and data_offsets");
     }
   }
   if (dtype == nullptr || !dtype->is_string()) bad_tensor(path, name, "dtype is missing or not a string");
@@ -143,18 +143,17 @@ void check_tiling(const std::string& path, const std::vector<TensorInfo>& tensor
   for (const TensorInfo& tensor : tensors) {
     if (tensor.end > data_size) {
       bad_tensor(path, tensor.name, "data_offsets [", tensor.begin, ", ", tensor.end, "] end beyond the ", data_size,
-                 " bytes of data in the file: it is truncated or was not completely copied");
+                 " bytes of data in the file: it is truncated or was not copied completely");
     }
     if (tensor.begin != expected) {
       bad_tensor(path, tensor.name, "begins at byte ", tensor.begin, " of the data, but the tensors before it end at ",
-                 expected, tensor.begin < expected ? ": tensors must not overlap" : ": tensors must not leave a hole");
+                 expected, tensor.begin < expected ? ": tensors must not overlap" : ": tensors must not leave a gap");
     }
     expected = tensor.end;
   }
   if (expected != data_size) {
-    throw InputError(concat(path, ": the tensors end at byte ", expected, " of the data, but the file holds ",
-                            data_size, " bytes of data: ", data_size - expected,
-                            " trailing bytes belong to no tensor"));
+    throw InputError(concat(path, ": the tensors end at byte ", expected, " of the data, but the file has ", data_size,
+                            " bytes of data: ", data_size - expected, " trailing bytes belong to no tensor"));
   }
 }
 
@@ -216,7 +215,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, std
     }
   }
   std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);  // empty tensors share their place
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);  // empty tensors may share an offset
   });
   check_tiling(path, header.tensors, file_size - header.data_begin);
   return header;

@@ -30,9 +30,9 @@ std::string folder_of(const std::string& path) {
 [[noreturn]] void no_weights(const std::string& folder, const std::string& stem) {
   const bool pickled = path_exists(path_join(folder, "pytorch_model.bin")) ||
                        path_exists(path_join(folder, "pytorch_model.bin.index.json"));
-  throw InputError(
-      concat(folder, ": holds neither ", stem, kSuffix, " nor ", stem, kSuffix, kIndexSuffix,
-             pickled ? "; its pytorch_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
+  throw InputError(concat(
+      folder, ": contains neither ", stem, kSuffix, " nor ", stem, kSuffix, kIndexSuffix,
+      pickled ? "; its pytorch_model.bin is a pickle, which is never read here: save it again as safetensors" : ""));
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ SafetensorsFolder::SafetensorsFolder(const std::string& path, const std::string&
       no_weights(path, stem);
     }
   } else if (!path_exists(path)) {
-    throw InputError(concat(path, ": no such folder or file; expected one that holds ", stem, kSuffix));
+    throw InputError(concat(path, ": no such folder or file; expected one that contains ", stem, kSuffix));
   } else if (path.ends_with(kIndexSuffix)) {
     open_sharded(path);
   } else {
@@ -105,7 +105,7 @@ void SafetensorsFolder::open_sharded(const std::string& index_path) {
     if (!path_exists(path_join(folder, name))) absent.push_back(name);
   if (!absent.empty())
     throw InputError(concat(index_path, ": ", absent.size(), " of the ", index.files.size(),
-                            " shards that it lists are missing: ", some_of(absent)));
+                            " listed shards are missing: ", some_of(absent)));
   for (const std::string& name : index.files) files_.emplace_back(path_join(folder, name));
 
   std::vector<std::string> lost;
@@ -116,11 +116,10 @@ void SafetensorsFolder::open_sharded(const std::string& index_path) {
       lost.push_back(concat("'", tensor, "' (", index.files[file], ")"));
   }
   if (!lost.empty())
-    throw InputError(
-        concat(index_path, ": ", lost.size(), lost.size() == 1 ? " tensor is" : " tensors are",
-               " not in the shard that the index names, so index and shards do not belong together: ", some_of(lost)));
+    throw InputError(concat(index_path, ": ", lost.size(), lost.size() == 1 ? " tensor is" : " tensors are",
+                            " not in the shard named by the index, so index and shards do not match: ", some_of(lost)));
 
-  std::unordered_map<std::string_view, std::size_t> holder;  // views into files_, which no longer changes
+  std::unordered_map<std::string_view, std::size_t> holder;  // views into files_, which does not change any more
   for (std::size_t i = 0; i < files_.size(); ++i) {
     for (const TensorInfo& info : files_[i].tensors()) {
       const auto [place, fresh] = holder.emplace(info.name, i);
@@ -130,8 +129,8 @@ void SafetensorsFolder::open_sharded(const std::string& index_path) {
     }
   }
   if (holder.size() > index.tensors.size())
-    log::warning(index_path, ": the shards hold ", holder.size(), " tensors, the index lists ", index.tensors.size(),
-                 ": the other ones are not read");
+    log::warning(index_path, ": the shards contain ", holder.size(), " tensors, but the index lists ",
+                 index.tensors.size(), ": the others are not read");
   if (index.total_size && *index.total_size != data_bytes())
     log::warning(index_path, ": total_size is ", *index.total_size, ", but its tensors have ", data_bytes(), " bytes");
 }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A model's weights as Hugging Face stores them: one NAME.safetensors, or shards that NAME.safetensors.index.json
-/// lists:
-/// {"metadata": {"total_size": bytes}, "weight_map": {tensor: file name, ...}} (transformers, modeling_utils.py).
+/// A model's weights as Hugging Face stores them: one NAME.safetensors, or shards listed in
+/// NAME.safetensors.index.json: {"metadata": {"total_size": bytes}, "weight_map": {tensor: file name, ...}}
+/// (transformers, modeling_utils.py).
 
 #include <cstddef>
 #include <cstdint>
@@ -17,16 +17,16 @@
 
 namespace tessera::format {
 
-/// What an index says; no shard has been opened.
+/// A parsed index; no shard has been opened.
 struct SafetensorsIndex {
-  /// Where one tensor is.
+  /// One tensor and its file.
   struct Entry {
     std::string tensor;    ///< the key in weight_map
-    std::size_t file = 0;  ///< position in `files`
+    std::size_t file = 0;  ///< index in `files`
   };
   std::vector<std::string> files;           ///< plain names inside the index's folder, each once, sorted
-  std::vector<Entry> tensors;               ///< in the index's order; names differ
-  std::optional<std::uint64_t> total_size;  ///< bytes of all tensors, as the writer counted them
+  std::vector<Entry> tensors;               ///< in the index's order; unique names
+  std::optional<std::uint64_t> total_size;  ///< bytes of all tensors, as counted by the writer
 };
 
 /// Parses the text of an index; `path` is for messages. File names must be plain (no '/', "..", NUL) and end in
@@ -37,24 +37,24 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
 /// number of threads may read.
 class SafetensorsFolder {
  public:
-  /// A tensor and the file that holds it.
+  /// A tensor and the file that contains it.
   struct Stored {
-    TensorInfo info;       ///< begin and end count from the data section of its own file
-    std::size_t file = 0;  ///< position in files()
+    TensorInfo info;       ///< begin and end are relative to the data section of its file
+    std::size_t file = 0;  ///< index in files()
   };
 
-  /// `path`: a folder (its STEM.safetensors, else its STEM.safetensors.index.json), one .safetensors file, or one
-  /// .index.json. Missing shards and tensors that are not in their shard are listed all at once; a tensor that two
-  /// shards hold is an error; one that the index does not list is left aside with a warning. Throws InputError.
+  /// `path`: a folder (its STEM.safetensors, otherwise its STEM.safetensors.index.json), one .safetensors file, or one
+  /// .index.json. All missing shards, and all tensors missing from their shard, are listed in one error; a tensor in
+  /// two shards is an error; a tensor not listed in the index is ignored with a warning. Throws InputError.
   explicit SafetensorsFolder(const std::string& path, const std::string& stem = "model");
 
-  const std::vector<SafetensorsFile>& files() const { return files_; }  ///< opened, one or several
+  const std::vector<SafetensorsFile>& files() const { return files_; }  ///< opened, one or more
   std::vector<std::string> paths() const;                               ///< paths of files(), in the same order
-  const std::vector<Stored>& tensors() const { return tensors_; }       ///< file order, or the index's order
-  const Stored* find(const std::string& name) const;                    ///< nullptr: none
+  const std::vector<Stored>& tensors() const { return tensors_; }       ///< in file order, or the index's order
+  const Stored* find(const std::string& name) const;                    ///< nullptr: not found
   std::span<const std::byte> bytes(const Stored& tensor) const;  ///< valid while this object lives; any alignment
-  bool sharded() const { return sharded_; }                      ///< an index lists them; false: one file has all
-  std::uint64_t data_bytes() const;                              ///< data bytes of all tensors()
+  bool sharded() const { return sharded_; }                      ///< true: listed by an index; false: a single file
+  std::uint64_t data_bytes() const;                              ///< total data bytes of tensors()
 
  private:
   void open_single(const std::string& path);

@@ -1,4 +1,4 @@
-// The writer of safetensors files; what write_safetensors writes is byte for byte what the reference writer does.
+// The writer of safetensors files; write_safetensors's output is byte-identical to the reference writer's.
 
 #include <tessera/format/safetensors/safetensors.h>
 
@@ -13,7 +13,7 @@
 namespace tessera::format {
 namespace {
 
-// The reference writer sorts by its own enumeration of dtypes, largest first; only then by name.
+// The reference writer sorts first by its own enumeration of dtypes, largest first, then by name.
 int write_rank(DType dtype) {
   constexpr DType order[] = {DType::u64, DType::i64, DType::f64, DType::f32, DType::u32, DType::i32,    DType::bf16,
                              DType::f16, DType::u16, DType::i16, DType::i8,  DType::u8,  DType::boolean};
@@ -35,8 +35,7 @@ std::string header_of(std::span<const TensorSpec> tensors, const std::map<std::s
   for (const TensorSpec& tensor : tensors) {
     json += quoted(tensor.name) + ":{\"dtype\":\"" + dtype_name(tensor.dtype) + "\",\"shape\":[";
     for (std::size_t i = 0; i < tensor.shape.size(); ++i) json += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
-    const std::uint64_t end =
-        begin + byte_size(tensor);  // each is below 2^63, so the sum cannot wrap before it is refused
+    const std::uint64_t end = begin + byte_size(tensor);  // each is below 2^63, so the sum cannot wrap before the check
     TESSERA_CHECK(end >> 63 == 0, "safetensors: tensor '", tensor.name, "' ends beyond 2^63 bytes");
     json += concat("],\"data_offsets\":[", begin, ",", end, "]},");
     begin = end;
@@ -78,8 +77,8 @@ std::string safetensors_front(std::span<const TensorSpec> tensors, const std::ma
   std::string json = header_of(tensors, metadata);
   constexpr std::size_t length_bytes = 8;
   json.resize((length_bytes + json.size() + alignment - 1) / alignment * alignment - length_bytes, ' ');
-  TESSERA_CHECK(json.size() <= kSafetensorsMaxHeader, "safetensors: a header of ", json.size(),
-                " bytes; readers accept ", kSafetensorsMaxHeader, ": write the ", tensors.size(),
+  TESSERA_CHECK(json.size() <= kSafetensorsMaxHeader, "safetensors: the header has ", json.size(),
+                " bytes; readers accept at most ", kSafetensorsMaxHeader, ": write the ", tensors.size(),
                 " tensors as several files");
   std::string front;
   for (std::size_t i = 0; i < length_bytes; ++i) front += static_cast<char>((json.size() >> (8 * i)) & 0xFF);

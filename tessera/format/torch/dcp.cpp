@@ -21,7 +21,7 @@ constexpr auto dcp_names = std::to_array<std::string_view>(
 
 constexpr std::string_view in_metadata = "torch.distributed.checkpoint.metadata.";
 
-/// What a MetadataIndex names: a tensor and the offsets of one of its boxes.
+/// The contents of a MetadataIndex: a tensor and the offsets of one of its boxes.
 using Key = std::pair<std::string, std::vector<std::int64_t>>;
 struct Place {
   std::string file;
@@ -58,10 +58,10 @@ class DcpReader {
   [[noreturn]] void fail(const Parts&... parts) const {
     throw InputError(concat(path_, ": ", parts...));
   }
-  /// The members of a dataclass's object.
+  /// The members of a dataclass object.
   const PickleNode& state_of(const PickleNode& node, std::string_view type, const std::string& about) const {
     if (!pickle_.is_a(node, concat(in_metadata, type)))
-      fail("'", about, "' is no ", type, " of torch.distributed.checkpoint");
+      fail("'", about, "' is not a ", type, " of torch.distributed.checkpoint");
     const PickleNode* state = pickle_.state(node);
     if (state == nullptr) fail("'", about, "': its ", type, " is empty");
     return *state;
@@ -79,17 +79,17 @@ class DcpReader {
   /// torch.Size((3, 4)).
   std::vector<std::int64_t> size(const PickleNode& node, const std::string& about, const char* what) const {
     if (!pickle_.is_a(node, "torch.Size") || pickle_.arguments(node).size() != 1)
-      fail("'", about, "': ", what, " is no torch.Size");
+      fail("'", about, "': ", what, " is not a torch.Size");
     const PickleNode& tuple = pickle_[pickle_.arguments(node)[0]];
     if (tuple.kind != PickleKind::tuple || tuple.items.size() > 16)
-      fail("'", about, "': ", what, " is no tuple of at most 16 integers");
+      fail("'", about, "': ", what, " is not a tuple of at most 16 integers");
     std::vector<std::int64_t> values;
     for (const std::uint32_t item : tuple.items)
       values.push_back(static_cast<std::int64_t>(number(pickle_[item], about, what)));
     return values;
   }
 
-  /// planner_data: name -> the keys that it was made of, when dicts were flattened.
+  /// planner_data: name -> its keys in the nested dicts, if these were flattened.
   void read_groups(const PickleNode* planner) {
     if (planner == nullptr || planner->kind != PickleKind::dict) return;
     for (std::size_t i = 0; i + 1 < planner->items.size(); i += 2) {
@@ -111,10 +111,10 @@ class DcpReader {
       const PickleNode& info = pickle_[storage.items[i + 1]];
       const PickleNode* place = pickle_.state(info);
       if (!pickle_.is_a(info, "torch.distributed.checkpoint.filesystem._StorageInfo") || place == nullptr)
-        fail("'", name.text, "' does not say where it is stored");
+        fail("'", name.text, "' has no storage location");
       if (const PickleNode* how = pickle_.find(*place, "transform_descriptors");
           how != nullptr && !(how->kind == PickleKind::none || how->items.empty()))
-        fail("'", name.text, "' is stored transformed (compressed?), which is not read");
+        fail("'", name.text, "' is stored transformed (compressed?), which is not supported");
       const PickleNode& file = member(*place, "relative_path", name.text);
       if (file.kind != PickleKind::text || !is_plain_file_name(file.text))
         fail("'", name.text, "': '", file.text, "' is not the plain name of a file in this folder");
@@ -132,7 +132,7 @@ class DcpReader {
       fail("'", name, "' has no TensorProperties");
     const PickleNode* state = pickle_.state(properties);
     if (state == nullptr || state->kind != PickleKind::tuple || state->items.empty())
-      fail("'", name, "': its dtype is not said");
+      fail("'", name, "': its dtype is missing");
     static const std::map<std::string_view, DType> known = {
         {"torch.float32", DType::f32},   {"torch.float64", DType::f64}, {"torch.float16", DType::f16},
         {"torch.bfloat16", DType::bf16}, {"torch.int64", DType::i64},   {"torch.int32", DType::i32},
@@ -141,7 +141,7 @@ class DcpReader {
     const PickleNode& word = pickle_[state->items[0]];
     const auto found = known.find(word.text);
     if (word.kind != PickleKind::global || found == known.end())
-      fail("'", name, "': dtype ", word.text, " is not read");
+      fail("'", name, "': dtype ", word.text, " is not supported");
     return found->second;
   }
 
@@ -161,26 +161,27 @@ class DcpReader {
       box.offsets = size(member(chunk, "offsets", name), name, "the offsets of a box");
       box.sizes = size(member(chunk, "sizes", name), name, "the sizes of a box");
       if (box.offsets.size() != tensor.shape.size() || box.sizes.size() != tensor.shape.size())
-        fail("'", name, "' has ", tensor.shape.size(), " dimensions, one of its boxes ", box.offsets.size(), " and ",
-             box.sizes.size());
+        fail("'", name, "' has ", tensor.shape.size(), " dimensions, but one of its boxes has ", box.offsets.size(),
+             " and ", box.sizes.size());
       for (std::size_t d = 0; d < tensor.shape.size(); ++d)
         if (box.offsets[d] > tensor.shape[d] || box.sizes[d] > tensor.shape[d] - box.offsets[d])
-          fail("'", name, "': a box reaches from ", box.offsets[d], " over ", box.sizes[d], " elements of dimension ",
+          fail("'", name, "': a box starts at ", box.offsets[d], " and has ", box.sizes[d], " elements of dimension ",
                d, ", which has ", tensor.shape[d]);
       auto place = places_.find({name, box.offsets});
-      if (place == places_.end()) place = places_.find({name, {}});  // scalars are indexed without offsets
-      if (place == places_.end()) fail("'", name, "': a box is stored nowhere");
+      if (place == places_.end()) place = places_.find({name, {}});  // scalars are stored without offsets
+      if (place == places_.end()) fail("'", name, "': a box has no storage location");
       box.file = place->second.file;
       box.begin = place->second.begin;
       box.length = place->second.length;
       if (product(box.sizes, name) > box.length / dtype_size(tensor.dtype))
-        fail("'", name, "': a box of ", product(box.sizes, name), " elements is said to take ", box.length, " bytes");
+        fail("'", name, "': a box of ", product(box.sizes, name), " elements is listed with only ", box.length,
+             " bytes");
       covered += product(box.sizes,
-                         name);  // each is at most `elements`; a sum that wraps cannot equal it: boxes do not overlap
+                         name);  // cannot wrap to `elements`: boxes do not overlap
       tensor.boxes.push_back(std::move(box));
     }
     require_apart(tensor);
-    if (covered != elements) fail("'", name, "': its boxes hold ", covered, " of ", elements, " elements");
+    if (covered != elements) fail("'", name, "': its boxes contain ", covered, " of ", elements, " elements");
     return tensor;
   }
 
@@ -195,7 +196,8 @@ class DcpReader {
     return all;
   }
 
-  /// Sorted by the first offset, only boxes that begin before another ends can meet it.
+  /// Throws if boxes overlap. They are sorted by the first offset, so only boxes that begin before another ends can
+  /// overlap it.
   void require_apart(const DcpTensor& tensor) const {
     if (tensor.shape.empty()) {
       if (tensor.boxes.size() > 1) fail("'", tensor.name, "': a scalar in ", tensor.boxes.size(), " boxes");
@@ -234,13 +236,13 @@ DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes, const std::stri
 DcpFolder::DcpFolder(const std::string& folder) : folder_(folder) {
   const std::string path = path_join(folder, ".metadata");
   if (!path_exists(path))
-    throw InputError(concat(folder, ": no folder of torch.distributed.checkpoint: it has no .metadata"));
+    throw InputError(concat(folder, ": not a folder of torch.distributed.checkpoint: it has no .metadata"));
   const MappedFile file(path);
   metadata_ = parse_dcp_metadata(file.bytes(), path);
   check_places();
 }
 
-/// Every box lies in its file, and no two share bytes: what is read is never more than what is there.
+/// Checks that every box is inside its file and no two share bytes: the data read never exceeds the data present.
 void DcpFolder::check_places() {
   std::map<std::string, std::vector<std::pair<const DcpBox*, const DcpTensor*>>> by_file;
   for (const DcpTensor& tensor : metadata_.tensors)
@@ -248,7 +250,8 @@ void DcpFolder::check_places() {
   for (auto& [name, boxes] : by_file) {
     const std::string path = path_join(folder_, name);
     if (!path_exists(path))
-      throw InputError(concat(path, ": no such file, but .metadata puts tensor '", boxes[0].second->name, "' there"));
+      throw InputError(
+          concat(path, ": no such file, but .metadata refers to it for tensor '", boxes[0].second->name, "'"));
     auto& file = files_[name] = std::make_unique<MappedFile>(path);
     std::sort(boxes.begin(), boxes.end(), [](const auto& a, const auto& b) { return a.first->begin < b.first->begin; });
     std::uint64_t end = 0;
@@ -256,7 +259,7 @@ void DcpFolder::check_places() {
       const std::uint64_t size = file->bytes().size();
       if (box->begin > size || box->length > size - box->begin)
         throw InputError(concat(path, ": tensor '", tensor->name, "': its part of ", box->length, " bytes at ",
-                                box->begin, " lies beyond the ", size, " bytes of the file"));
+                                box->begin, " extends beyond the ", size, " bytes of the file"));
       if (box->begin < end)
         throw InputError(
             concat(path, ": tensor '", tensor->name, "': its part at ", box->begin, " overlaps another one"));
@@ -274,8 +277,8 @@ std::span<const std::byte> DcpFolder::bytes(const DcpTensor& tensor, const DcpBo
   const auto part = all.subspan(box.begin, box.length);
   const TorchFile stored = parse_torch_file(part, path);
   if (stored.tensors.size() != 1 || stored.tensors[0].shape != box.sizes || stored.tensors[0].dtype != tensor.dtype)
-    throw fail("what is stored at ", box.begin, " has another shape or dtype than .metadata says");
-  if (!stored.tensors[0].contiguous()) throw fail("what is stored at ", box.begin, " is not contiguous");
+    throw fail("the data at byte ", box.begin, " differs in shape or dtype from .metadata");
+  if (!stored.tensors[0].contiguous()) throw fail("the data at byte ", box.begin, " is not contiguous");
   verify_torch_file(part, stored, path);
   return part.subspan(stored.tensors[0].begin, stored.tensors[0].end - stored.tensors[0].begin);
 }

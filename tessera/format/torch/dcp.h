@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Folders of torch.distributed.checkpoint (DCP, what FSDP's SHARDED_STATE_DICT is): `.metadata`, a pickle that says
-/// which box of which tensor lies where, and `*.distcp` files, in which each box is a file of torch.save of its own.
-/// Read as data: no class is made. Source: torch/distributed/checkpoint/{metadata,filesystem}.py.
+/// Folders of torch.distributed.checkpoint (DCP, the format of FSDP's SHARDED_STATE_DICT): `.metadata`, a pickle that
+/// locates the boxes of each tensor, and `*.distcp` files, in which each box is a torch.save file of its own. Read as
+/// data: no class is instantiated. Source: torch/distributed/checkpoint/{metadata,filesystem}.py.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,34 +22,34 @@ namespace tessera::format {
 struct DcpBox {
   std::vector<std::int64_t> offsets, sizes;
   std::string file;                     ///< plain name in the folder
-  std::uint64_t begin = 0, length = 0;  ///< bytes of that file: a file of torch.save
+  std::uint64_t begin = 0, length = 0;  ///< byte range in that file, which is a torch.save file
 };
 
 struct DcpTensor {
   std::string name;   ///< "model.h.0.attn.c_attn.weight"
-  std::string group;  ///< the first key of the nested dicts that were saved: "model"; "" when they were not nested
+  std::string group;  ///< first key of the nested dicts that were saved, e.g. "model"; "": not nested
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
-  std::vector<DcpBox> boxes;  ///< cover the tensor, and do not overlap
+  std::vector<DcpBox> boxes;  ///< disjoint; together they cover the tensor
 };
 
 struct DcpMetadata {
-  std::vector<DcpTensor> tensors;       ///< in the file's order
-  std::vector<std::string> left_aside;  ///< names of what is no tensor
+  std::vector<DcpTensor> tensors;       ///< in file order
+  std::vector<std::string> left_aside;  ///< names of values that are not tensors
 };
 
-/// Parses the bytes of a `.metadata`. Checked: the classes, shapes (their products fit int64), that the boxes of a
-/// tensor lie in it, do not overlap and leave nothing out, that each has a place, that file names are plain. Throws
+/// Parses the bytes of a `.metadata`. Checks the classes, shapes (their products must fit int64), that the boxes of a
+/// tensor are inside it, do not overlap and cover it, that each has a location, and that file names are plain. Throws
 /// InputError naming the tensor and the numbers.
 DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes, const std::string& path);
 
-/// A folder opened for reading, its files mapped. Immutable: any number of threads may read.
+/// A folder opened for reading, with mapped files. Immutable: any number of threads may read.
 class DcpFolder {
  public:
   explicit DcpFolder(const std::string& folder);
   const DcpMetadata& metadata() const { return metadata_; }
-  /// The box's elements, row-major. Valid while this object lives. The file must say the dtype and sizes that the
-  /// metadata says.
+  /// The box's elements, row-major. Valid while this object lives. Throws InputError unless the file has the dtype and
+  /// sizes given in the metadata.
   std::span<const std::byte> bytes(const DcpTensor& tensor, const DcpBox& box) const;
 
  private:

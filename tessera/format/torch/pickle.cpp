@@ -102,7 +102,7 @@ class PickleReader {
 
   // ---- operands ----
   [[noreturn]] void cut_off(std::uint64_t count) const {
-    fail(count, " bytes are wanted and ", bytes_.left(), " are left: the data is cut off");
+    fail(count, " bytes are needed, but ", bytes_.left(), " are left: the data is truncated");
   }
   std::span<const std::byte> take(std::uint64_t count) {
     return bytes_.take(count, [&] { cut_off(count); });
@@ -131,20 +131,20 @@ class PickleReader {
   /// Two's complement, little-endian, any length.
   std::int64_t long_integer(std::uint64_t count) {
     const auto part = take(count);
-    if (count > 8) fail("an integer of ", count, " bytes; at most 8 are read");
+    if (count > 8) fail("an integer of ", count, " bytes; at most 8 are supported");
     std::uint64_t value = count > 0 && (static_cast<unsigned char>(part[count - 1]) & 0x80) ? ~std::uint64_t{0} : 0;
     for (std::size_t i = count; i-- > 0;) value = value << 8 | static_cast<unsigned char>(part[i]);
     return static_cast<std::int64_t>(value);
   }
   std::int64_t decimal(const std::string& text) {
     const auto value = parse_int(text.ends_with('L') ? text.substr(0, text.size() - 1) : text);
-    if (!value) fail("'", text.substr(0, 40), "' is no integer of 64 bits");
+    if (!value) fail("'", text.substr(0, 40), "' is not a 64-bit integer");
     return *value;
   }
 
   // ---- nodes, stack, memo ----
   std::uint32_t add(PickleNode node) {
-    if (out_.nodes_.size() >= bytes_.size()) fail("more values than bytes");  // each is made by at least one opcode
+    if (out_.nodes_.size() >= bytes_.size()) fail("more values than bytes");  // each is created by at least one opcode
     out_.nodes_.push_back(std::move(node));
     return static_cast<std::uint32_t>(out_.nodes_.size() - 1);
   }
@@ -180,18 +180,18 @@ class PickleReader {
   void remember(std::uint64_t key) { memo_[key] = top(); }
   void recall(std::uint64_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) fail("nothing was remembered as ", key);
+    if (found == memo_.end()) fail("nothing is stored in the memo as ", key);
     stack_.push_back(found->second);
   }
 
-  /// The node at the top, whose kind must be one of these. Adding nodes moves it.
+  /// The node at the top of the stack, whose kind must be one of these. Adding nodes invalidates the reference.
   PickleNode& at_top(std::initializer_list<Kind> kinds, const char* what) {
     PickleNode& node = out_.nodes_[top()];
     if (std::find(kinds.begin(), kinds.end(), node.kind) == kinds.end()) fail(what, " a ", pickle_kind_name(node.kind));
     return node;
   }
-  /// Behind what the node at the top holds; an object that was given no state gets None, so that its items come after
-  /// it.
+  /// Appends items to the node at the top; an object without a state first gets None as its state, so that its items
+  /// come after it.
   void add_items(const std::vector<std::uint32_t>& items) {
     const std::uint32_t index = top();
     if (out_.nodes_[index].kind == Kind::object && out_.nodes_[index].items.size() == 2) {
@@ -219,10 +219,10 @@ class PickleReader {
       node.items[2] = state;
   }
   void call(std::uint32_t callable, std::uint32_t arguments) {
-    // An object is called where a name was itself made by a call: getattr(Outer, "Inner")(...).
+    // The callable is an object if the name itself was made by a call: getattr(Outer, "Inner")(...).
     const Kind called = out_.nodes_[callable].kind;
     if (called != Kind::global && called != Kind::object)
-      fail("what is called is a ", pickle_kind_name(called), ", not a name");
+      fail("the callable is a ", pickle_kind_name(called), ", not a name");
     if (out_.nodes_[arguments].kind != Kind::tuple)
       fail("arguments are a ", pickle_kind_name(out_.nodes_[arguments].kind), ", not a tuple");
     push_items(Kind::object, {callable, arguments});
@@ -234,8 +234,8 @@ class PickleReader {
              (known.ends_with('.') && full.starts_with(known) && full.find('.', known.size()) == std::string::npos);
     });
     if (!ok)
-      fail("the file wants ", full.substr(0, 200),
-           ", which is not among the names that its kind of file needs; it is not read any further");
+      fail("the file refers to ", full.substr(0, 200),
+           ", which is not an allowed name in this kind of file; reading stops here");
     push(Kind::global, std::move(full));
   }
 
@@ -243,7 +243,7 @@ class PickleReader {
     switch (op) {
       case PROTO:
         if (const auto version = number<std::uint8_t>(); version > 5)
-          fail("protocol ", int{version}, "; 0 to 5 are known");
+          fail("protocol ", int{version}, "; supported are 0 to 5");
         return;
       case FRAME:
         number<std::uint64_t>();
@@ -294,7 +294,7 @@ class PickleReader {
       case FLOAT: {
         const std::string text = line();
         const auto value = parse_real(text);
-        if (!value) fail("'", text.substr(0, 40), "' is no number");
+        if (!value) fail("'", text.substr(0, 40), "' is not a number");
         return push({Kind::real, 0, *value, {}, {}});
       }
       case BINFLOAT: {
@@ -304,7 +304,7 @@ class PickleReader {
       case UNICODE: {
         std::string text = line();
         if (!is_utf8(text) || text.find('\\') != std::string::npos)
-          fail("a text with escapes of protocol 0 is not read");
+          fail("text with escapes of protocol 0 is not supported");
         return push(Kind::text, std::move(text));
       }
       case SHORT_BINUNICODE:
@@ -377,7 +377,7 @@ class PickleReader {
       case NEWOBJ_EX: {
         const std::vector<std::uint32_t> parts = pop_several(3);
         const PickleNode& named = out_.nodes_[parts[2]];
-        if (named.kind != Kind::dict || !named.items.empty()) fail("arguments with names are not read");
+        if (named.kind != Kind::dict || !named.items.empty()) fail("keyword arguments are not supported");
         return call(parts[0], parts[1]);
       }
       case BUILD:
@@ -399,7 +399,7 @@ class PickleReader {
       case LONG_BINGET:
         return recall(number<std::uint32_t>());
       default:
-        fail("opcode ", int{op}, " is none that Python's pickler writes for data");
+        fail("opcode ", int{op}, " is not supported; Python's pickler does not write it for data");
     }
   }
 
@@ -408,9 +408,9 @@ class PickleReader {
   std::span<const std::string_view> allowed_;
   Pickle out_;
   std::vector<std::uint32_t> stack_;
-  std::vector<std::size_t> marks_;  ///< sizes of the stack
+  std::vector<std::size_t> marks_;  ///< stack sizes
   std::unordered_map<std::uint64_t, std::uint32_t> memo_;
-  std::size_t at_ = 0;  ///< begin of the opcode
+  std::size_t at_ = 0;  ///< offset of the opcode
   bool done_ = false;
 };
 

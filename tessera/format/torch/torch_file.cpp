@@ -74,7 +74,7 @@ std::optional<DType> dtype_of(std::string_view global) {
   return found == known.end() ? std::nullopt : std::optional(found->second);
 }
 
-/// The bytes of an entry that must be short.
+/// The bytes of a short entry.
 std::string text_of(std::span<const std::byte> file, const ZipEntry& entry) {
   const auto bytes = file.subspan(entry.begin, entry.end - entry.begin);
   return {reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 64)};
@@ -104,7 +104,7 @@ TorchArchive::TorchArchive(std::span<const std::byte> file, const std::string& p
   prefix_ = pickle->first.substr(0, pickle->first.size() - std::string_view("data.pkl").size());
   if (const auto order = entries_.find(prefix_ + "byteorder");
       order != entries_.end() && text_of(file, order->second) != "little")
-    fail("its numbers are big-endian, which are not read");
+    fail("its numbers are big-endian, which is not supported");
   pickle_ = parse_pickle(file.subspan(pickle->second.begin, pickle->second.end - pickle->second.begin), path, allowed);
 }
 
@@ -113,8 +113,7 @@ bool TorchArchive::is_parameter(const PickleNode& node) const {
          pickle_.is_a(node, "torch._utils._rebuild_parameter_with_state");
 }
 
-/// What _rebuild_tensor_v2 or its like was called with, be the tensor a plain one or one with attributes
-/// (_rebuild_from_type_v2).
+/// The arguments of _rebuild_tensor_v2 or a variant, for a plain tensor or one with attributes (_rebuild_from_type_v2).
 std::optional<std::span<const std::uint32_t>> TorchArchive::tensor_arguments(const PickleNode& node) const {
   const auto makes = [](std::string_view function) {
     return function == "torch._utils._rebuild_tensor_v2" || function == "torch._utils._rebuild_tensor_v3";
@@ -133,7 +132,7 @@ bool TorchArchive::is_tensor(const PickleNode& node) const {
   return is_parameter(node) || tensor_arguments(node).has_value();
 }
 
-/// An OrderedDict's come after its class, arguments and state.
+/// An OrderedDict's members follow its class, arguments and state.
 std::optional<std::span<const std::uint32_t>> TorchArchive::members(const PickleNode& node) const {
   if (node.kind == PickleKind::dict) return std::span(node.items);
   if (!pickle_.is_a(node, "collections.OrderedDict")) return std::nullopt;
@@ -153,7 +152,7 @@ std::vector<std::int64_t> TorchArchive::sizes(const PickleNode& node, const std:
   if (tuple->kind != PickleKind::tuple)
     fail("tensor '", name, "': ", what, " is a ", pickle_kind_name(tuple->kind), "; expected a tuple");
   if (tuple->items.size() > 16)
-    fail("tensor '", name, "': ", what, " has ", tuple->items.size(), " dimensions; at most 16 are read");
+    fail("tensor '", name, "': ", what, " has ", tuple->items.size(), " dimensions; at most 16 are supported");
   std::vector<std::int64_t> values;
   for (const std::uint32_t item : tuple->items) values.push_back(integer(pickle_[item], name, what));
   return values;
@@ -169,8 +168,7 @@ TorchTensor TorchArchive::tensor(const PickleNode& node, const std::string& name
     if (!found) fail("'", name, "' is a ", pickle_kind_name(node.kind), " and not a tensor");
   }
   const auto arguments = *found;
-  if (arguments.size() < 4)
-    fail("tensor '", name, "' is described by ", arguments.size(), " numbers; at least 4 are wanted");
+  if (arguments.size() < 4) fail("tensor '", name, "' has ", arguments.size(), " arguments; at least 4 are needed");
   TorchTensor tensor;
   tensor.name = name;
   const auto [entry, storage_dtype] = storage_of(pickle_[arguments[0]], name);
@@ -181,14 +179,14 @@ TorchTensor TorchArchive::tensor(const PickleNode& node, const std::string& name
   std::optional<DType> dtype = storage_dtype;
   if (arguments.size() > 6 && pickle_[arguments[6]].kind == PickleKind::global)
     dtype = dtype_of(pickle_[arguments[6]].text);  // _rebuild_tensor_v3
-  if (!dtype) fail("tensor '", name, "': its dtype is not known");
+  if (!dtype) fail("tensor '", name, "': its dtype is unknown");
   tensor.dtype = *dtype;
   place(tensor, *entry, integer(pickle_[arguments[1]], name, "its offset"));
   tensor.storage = storage_index(*entry);
   return tensor;
 }
 
-/// ("storage", class, key, device, elements), by persistent id.
+/// Looks up a storage by its persistent id ("storage", class, key, device, elements).
 std::pair<const ZipEntry*, std::optional<DType>> TorchArchive::storage_of(const PickleNode& node,
                                                                           const std::string& name) const {
   const PickleNode* id = node.kind == PickleKind::persistent ? &pickle_[node.items[0]] : nullptr;
@@ -202,10 +200,10 @@ std::pair<const ZipEntry*, std::optional<DType>> TorchArchive::storage_of(const 
   return {&found->second, dtype_of(type.text)};
 }
 
-/// [begin, end) of the elements that shape and strides reach, in checked arithmetic.
+/// Sets [begin, end), the range of elements reachable through shape and strides, with overflow checks.
 void TorchArchive::place(TorchTensor& tensor, const ZipEntry& entry, std::int64_t offset) const {
   const std::uint64_t bytes = entry.end - entry.begin, size = dtype_size(tensor.dtype), limit = bytes / size;
-  std::uint64_t last = 0;  // elements between the first and the last one
+  std::uint64_t last = 0;  // distance from the first to the last element
   bool none = false;
   for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
     const auto extent = static_cast<std::uint64_t>(tensor.shape[d]),
@@ -214,13 +212,12 @@ void TorchArchive::place(TorchTensor& tensor, const ZipEntry& entry, std::int64_
     if (extent < 2) continue;
     if (stride != 0 && extent - 1 > (std::numeric_limits<std::uint64_t>::max() - last) / stride)
       fail("tensor '", tensor.name, "': its strides overflow");
-    if (stride == 0 && extent > limit + 1)
-      fail("tensor '", tensor.name, "' repeats ", extent, " times what it holds once");
+    if (stride == 0 && extent > limit + 1) fail("tensor '", tensor.name, "' repeats its elements ", extent, " times");
     last += (extent - 1) * stride;
   }
   const auto first = static_cast<std::uint64_t>(offset);
   if (none ? first > limit : first >= limit || last >= limit - first)
-    fail("tensor '", tensor.name, "' reaches to element ", first, " + ", last, " of a storage with ", limit,
+    fail("tensor '", tensor.name, "' extends to element ", first, " + ", last, " of a storage with ", limit,
          " elements");
   tensor.begin = entry.begin + first * size;
   tensor.end = none ? tensor.begin : tensor.begin + (last + 1) * size;
@@ -258,15 +255,15 @@ class TorchFileReader {
 
   void walk(const std::string& group, const std::string& prefix, const PickleNode& node, int depth) {
     const auto inside = archive_.members(node);
-    if (!inside) fail("holds a ", pickle_kind_name(node.kind), " and not tensors by name");
+    if (!inside) fail("contains a ", pickle_kind_name(node.kind), " instead of named tensors");
     if (depth > 8) fail("dicts are nested deeper than 8 at '", prefix, "'");
     for (std::size_t i = 0; i + 1 < inside->size(); i += 2) {
       const PickleNode &key = pickle_[(*inside)[i]], &value = pickle_[(*inside)[i + 1]];
-      if (++visited_ > pickle_.size()) fail("a dict contains itself, or is listed over and over");
+      if (++visited_ > pickle_.size()) fail("a dict contains itself, or is repeated too often");
       std::string name = key.kind == Kind::text      ? key.text
                          : key.kind == Kind::integer ? std::to_string(key.integer)
                                                      : "";
-      if (name.empty()) fail("a key of '", prefix, "' is a ", pickle_kind_name(key.kind), "; names are wanted");
+      if (name.empty()) fail("a key of '", prefix, "' is a ", pickle_kind_name(key.kind), "; expected a name");
       if (!prefix.empty()) name = concat(prefix, ".", name);
       if (archive_.is_tensor(value))
         add_tensor(group, name, value);
@@ -278,7 +275,7 @@ class TorchFileReader {
   }
 
   void add_tensor(const std::string& group, const std::string& name, const PickleNode& node) {
-    if (!names_.insert(name).second) fail("tensor '", name, "' is there twice");
+    if (!names_.insert(name).second) fail("tensor '", name, "' appears twice");
     out_.tensors.push_back(archive_.tensor(node, name));
     out_.tensors.back().group = group;
   }
@@ -294,7 +291,7 @@ class TorchFileReader {
 }  // namespace
 
 bool TorchTensor::contiguous() const {
-  std::uint64_t expected = 1;  // may wrap where a dimension of size 0 is still to come
+  std::uint64_t expected = 1;  // may wrap if a dimension of size 0 follows
   for (std::size_t d = shape.size(); d-- > 0;) {
     if (shape[d] == 0) return true;
     if (shape[d] > 1 && static_cast<std::uint64_t>(strides[d]) != expected) return false;
@@ -312,7 +309,7 @@ void verify_storage(std::span<const std::byte> file, const ZipEntry& storage, co
   const std::uint32_t found = crc32(file.subspan(storage.begin, storage.end - storage.begin));
   if (found != storage.crc32)
     throw InputError(concat(path, ": bytes ", storage.begin, " to ", storage.end, " ('", storage.name,
-                            "') have CRC-32 ", found, ", but the archive says ", storage.crc32,
+                            "') have CRC-32 ", found, ", but the archive lists ", storage.crc32,
                             ": the file is damaged"));
 }
 

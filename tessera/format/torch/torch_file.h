@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// format/torch/: what torch.save and torch.distributed.checkpoint wrote: a pickle that is read as data.
+/// format/torch/: files written by torch.save and torch.distributed.checkpoint: pickles that are read as data.
 ///
-/// Files of torch.save (zip format, PyTorch 1.6 and newer): a ZIP archive with NAME/data.pkl, which describes the
-/// object, and NAME/data/KEY, the bytes of each storage. Read as data (pickle.h): no class is made and no code runs.
-/// Source: torch/serialization.py (_save), torch/_utils.py (_rebuild_tensor_v2 and its like).
+/// Files of torch.save (ZIP format, PyTorch 1.6 and newer): an archive with NAME/data.pkl, which describes the object,
+/// and NAME/data/KEY, the bytes of each storage. Read as data (pickle.h): no class is instantiated and no code runs.
+/// Source: torch/serialization.py (_save), torch/_utils.py (_rebuild_tensor_v2 and its variants).
 
 #include <cstddef>
 #include <cstdint>
@@ -24,32 +24,31 @@
 namespace tessera::format {
 
 struct TorchTensor {
-  std::string name;   ///< keys of nested dicts, joined by '.'; "" when the file is a tensor
-  std::string group;  ///< the first of several keys: "model" of "model.h.0.bias"; "" for a name of one key
+  std::string name;   ///< keys of nested dicts, joined by '.'; "" if the file is a single tensor
+  std::string group;  ///< the first of several keys: "model" for "model.h.0.bias"; "" for a name with one key
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> strides;  ///< in elements, none negative
+  std::vector<std::int64_t> strides;  ///< in elements, non-negative
   std::uint64_t begin = 0,
-                end = 0;  ///< bytes of the file, from the tensor's first element to the last one that its strides reach
+                end = 0;    ///< byte range in the file: all elements reachable through the strides
   std::size_t storage = 0;  ///< tensors with one storage share memory (tied weights)
   bool contiguous() const;  ///< row-major without gaps: [begin, end) is the tensor
 };
 
-/// The archive with its pickle, for readers that know what structure to expect. `file` must outlive it; each thread has
-/// its own.
+/// The archive with its pickle, for readers that know which structure to expect. `file` must outlive it; each thread
+/// needs its own.
 class TorchArchive {
  public:
   /// `path` is for messages, `allowed` as in parse_pickle. Throws InputError.
   TorchArchive(std::span<const std::byte> file, const std::string& path, std::span<const std::string_view> allowed);
 
   const Pickle& pickle() const { return pickle_; }
-  /// A dict's or an OrderedDict's key, value, key, value, ...; nothing: it is neither.
+  /// The alternating keys and values of a dict or OrderedDict; nullopt for other nodes.
   std::optional<std::span<const std::uint32_t>> members(const PickleNode& node) const;
   bool is_tensor(const PickleNode& node) const;
-  /// The tensor that the node describes, checked against the bytes that are there; `name` is for messages. Throws
-  /// InputError.
+  /// The tensor described by the node, checked against the available bytes; `name` is for messages. Throws InputError.
   TorchTensor tensor(const PickleNode& node, const std::string& name);
-  /// A torch.Size or a tuple: at most 16 integers, none negative. Throws InputError.
+  /// Reads a torch.Size or a tuple: at most 16 non-negative integers. Throws InputError.
   std::vector<std::int64_t> sizes(const PickleNode& node, const std::string& name, const char* what) const;
   const std::vector<ZipEntry>& storages() const {
     return storages_;
@@ -75,21 +74,21 @@ class TorchArchive {
 
 struct TorchFile {
   std::vector<TorchTensor> tensors;     ///< in the order of the dicts
-  std::vector<std::string> left_aside;  ///< names of what is no tensor: numbers, texts, lists
-  std::vector<ZipEntry> storages;       ///< by TorchTensor::storage
+  std::vector<std::string> left_aside;  ///< names of values that are not tensors: numbers, texts, lists
+  std::vector<ZipEntry> storages;       ///< indexed by TorchTensor::storage
 };
 
-/// Parses the archive that `file` is; `path` is for messages. Accepted roots: a tensor, a dict of tensors, dicts of
-/// dicts (at most 8 deep). Everything is checked against the bytes that are there. Classes other than tensors,
-/// parameters, storages, OrderedDict and Size end the reading, as files of older formats do. Throws InputError naming
-/// the tensor, the rule and the numbers.
+/// Parses the archive `file`; `path` is for messages. Accepted roots: a tensor, a dict of tensors, dicts of dicts (at
+/// most 8 deep). Everything is checked against the available bytes. Throws InputError naming the tensor, the rule and
+/// the numbers; also for classes other than tensors, parameters, storages, OrderedDict and Size, and for files of older
+/// formats.
 TorchFile parse_torch_file(std::span<const std::byte> file, const std::string& path);
 
-/// Whether a storage's bytes have the checksum that the archive lists (0: none); throws InputError.
+/// Verifies a storage's bytes against the archive's checksum (0: none); throws InputError on a mismatch.
 void verify_storage(std::span<const std::byte> file, const ZipEntry& storage, const std::string& path);
 
-/// Whether the storages' bytes have the checksums that the archive lists (entries with checksum 0 were written
-/// without); throws InputError.
+/// Verifies all storages' bytes against the archive's checksums (0: written without a checksum); throws InputError on a
+/// mismatch.
 void verify_torch_file(std::span<const std::byte> file, const TorchFile& parsed, const std::string& path);
 
 }  // namespace tessera::format

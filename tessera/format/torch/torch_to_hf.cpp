@@ -25,7 +25,7 @@ std::uint64_t elements_of(const std::vector<std::int64_t>& shape) {
   return all;
 }
 
-/// A file of torch.save, open, with its parsed description; storages are verified once.
+/// An open torch.save file with its parsed description; each storage is verified once.
 struct OpenFile {
   explicit OpenFile(const std::string& path)
       : mapping(path), parsed(parse_torch_file(mapping.bytes(), path)), verified(parsed.storages.size(), false) {}
@@ -44,7 +44,7 @@ struct OpenFile {
   }
 };
 
-/// Row-major copy of a tensor of any strides.
+/// Row-major copy of a tensor with arbitrary strides.
 std::vector<std::byte> packed(std::span<const std::byte> stored, const TorchTensor& tensor) {
   const std::size_t size = dtype_size(tensor.dtype);
   std::vector<std::byte> out(elements_of(tensor.shape) * size);
@@ -81,12 +81,12 @@ void place(std::span<const std::byte> box_bytes, const DcpBox& box, const std::v
   }
 }
 
-/// What a tensor is before its group is known.
+/// A tensor before its group is known.
 struct Found {
   std::string name, group;
   DType dtype;
   std::vector<std::int64_t> shape;
-  std::tuple<const void*, std::uint64_t, std::uint64_t> memory;  ///< equal: the same bytes; null: memory of its own
+  std::tuple<const void*, std::uint64_t, std::uint64_t> memory;  ///< equal: the same bytes; null: unshared
   std::function<std::span<const std::byte>()> bytes;
 };
 
@@ -127,13 +127,13 @@ void add_index(const std::string& folder, std::vector<Found>& found, std::vector
   for (const auto& [file, tensors] : by_file) {
     const std::size_t before = found.size();
     const std::string path = path_join(folder, file);
-    if (!path_exists(path)) throw InputError(concat(path, ": listed in ", index_file, ", but there is no such file"));
+    if (!path_exists(path)) throw InputError(concat(path, ": listed in ", index_file, ", but does not exist"));
     add_file(path, &tensors, found, left_aside);
     if (found.size() - before != tensors.size()) {
       std::set<std::string> missing = tensors;
       for (std::size_t i = before; i < found.size(); ++i) missing.erase(found[i].name);
       throw InputError(concat(path, ": tensor '", *missing.begin(), "' (and ", missing.size() - 1, " more) of ",
-                              index_file, " is not in it"));
+                              index_file, " is missing"));
     }
   }
 }
@@ -152,7 +152,7 @@ void add_dcp(const std::string& folder, std::vector<Found>& found, std::vector<s
   }
 }
 
-/// "" when nothing is nested.
+/// Returns "" if nothing is nested.
 std::string choose_group(const std::vector<Found>& found, const std::string& wanted, const std::string& path) {
   std::set<std::string> groups;
   for (const Found& tensor : found) groups.insert(tensor.group);
@@ -160,7 +160,7 @@ std::string choose_group(const std::vector<Found>& found, const std::string& wan
   if (!wanted.empty()) {
     if (groups.contains(wanted)) return wanted;
     throw InputError(concat(
-        path, ": --group ", wanted, ": there is no such group; ",
+        path, ": --group ", wanted, ": no such group; ",
         groups.empty() ? "its tensors are not grouped"
                        : concat("the groups are ", join(std::vector<std::string>(groups.begin(), groups.end())))));
   }
@@ -172,7 +172,7 @@ std::string choose_group(const std::vector<Found>& found, const std::string& wan
       std::any_of(found.begin(), found.end(), [](const Found& t) { return t.group.empty() && !t.shape.empty(); }))
     return "";
   if (groups.size() == 1) return *groups.begin();
-  throw InputError(concat(path, " holds the groups ", join(std::vector<std::string>(groups.begin(), groups.end())),
+  throw InputError(concat(path, " contains the groups ", join(std::vector<std::string>(groups.begin(), groups.end())),
                           "; choose the weights with --group NAME"));
 }
 
@@ -198,7 +198,7 @@ TorchWeights read_torch_weights(const std::string& path, const std::string& grou
   else if (path_exists(path_join(path, weights_file)))
     add_file(path_join(path, weights_file), nullptr, found, out.left_aside);
   else
-    throw InputError(concat(path, ": holds neither ", weights_file, " nor ", index_file,
+    throw InputError(concat(path, ": contains neither ", weights_file, " nor ", index_file,
                             " nor the .metadata of torch.distributed.checkpoint"));
 
   out.group = choose_group(found, group, path);
@@ -210,7 +210,7 @@ TorchWeights read_torch_weights(const std::string& path, const std::string& grou
       continue;
     }
     std::string name = out.group.empty() ? tensor.name : tensor.name.substr(out.group.size() + 1);
-    if (!names.insert(name).second) throw InputError(concat(path, ": tensor '", name, "' is there twice"));
+    if (!names.insert(name).second) throw InputError(concat(path, ": tensor '", name, "' appears twice"));
     if (!keep_tied && std::get<0>(tensor.memory) != nullptr) {
       const auto [first, is_new] = memories.emplace(tensor.memory, name);
       if (!is_new) {
@@ -222,7 +222,7 @@ TorchWeights read_torch_weights(const std::string& path, const std::string& grou
     out.bytes += elements_of(tensor.shape) * dtype_size(tensor.dtype);
     out.tensors.push_back({std::move(name), tensor.dtype, std::move(tensor.shape), std::move(tensor.bytes)});
   }
-  if (out.tensors.empty()) throw InputError(concat(path, ": holds no tensors"));
+  if (out.tensors.empty()) throw InputError(concat(path, ": contains no tensors"));
   return out;
 }
 

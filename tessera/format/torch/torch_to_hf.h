@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Weights that PyTorch saved, as tensors to write to model.safetensors: a file of torch.save (pytorch_model.bin,
+/// Converts weights saved by PyTorch to tensors for model.safetensors: from a torch.save file (pytorch_model.bin,
 /// *.pt), a folder with pytorch_model.bin or its index, or a folder of torch.distributed.checkpoint (FSDP's
 /// SHARDED_STATE_DICT).
 
@@ -15,23 +15,22 @@
 
 namespace tessera::format {
 
-/// Everything that can be wrong with the files but damage of the tensors' bytes has been found once this exists.
+/// Once this exists, everything in the files except the tensors' bytes has been checked.
 struct TorchWeights {
-  std::vector<TensorSource> tensors;  ///< their files are open while these exist; dtypes as saved. A tensor's bytes are
-                                      ///< checked when they are asked for
-  std::vector<std::pair<std::string, std::string>> tied;  ///< left out: name, and the one that has the same memory
-  std::vector<std::string> left_aside;                    ///< what is no weight: numbers, texts, other groups
-  std::string group;                                      ///< the one of nested dicts that was taken: "model"
+  std::vector<TensorSource> tensors;  ///< keep their files open; dtypes as saved; bytes are checked when requested
+  std::vector<std::pair<std::string, std::string>> tied;  ///< omitted: name, and the tensor sharing its memory
+  std::vector<std::string> left_aside;                    ///< values that are not weights: numbers, texts, other groups
+  std::string group;                                      ///< the selected group of nested dicts, e.g. "model"
   std::uint64_t parameters = 0, bytes = 0;
 };
 
-/// Whether the path is something that read_torch_weights reads.
+/// Whether read_torch_weights accepts the path.
 bool is_torch_weights(const std::string& path);
 
-/// `group`: of nested dicts, which one (its name is taken off the tensors' names); empty: "model", "module",
-/// "state_dict" or "model_state_dict" when there is one of them, else the only one. `keep_tied`: tensors that share
-/// memory are written each. Throws InputError: files that are missing or cannot be read, an index that points outside
-/// of its folder or at tensors that are not there, several groups.
+/// `group`: which of the nested dicts to read (its name is removed from the tensors' names); empty: "model", "module",
+/// "state_dict" or "model_state_dict" if one of them exists, otherwise the only group. `keep_tied`: write every tensor
+/// that shares memory. Throws InputError for missing or unreadable files, an index that points outside its folder or to
+/// missing tensors, and an ambiguous group.
 TorchWeights read_torch_weights(const std::string& path, const std::string& group = "", bool keep_tied = false);
 
 }  // namespace tessera::format

@@ -17,7 +17,7 @@ constexpr std::uint64_t local_size = 30, directory_size = 46, end_size = 22, end
                         longest_comment = 65535;
 constexpr std::uint32_t in_64_bits = 0xffffffff;
 
-/// Little-endian numbers at given places of the file.
+/// Reads little-endian numbers at given offsets of the file.
 class Bytes {
  public:
   Bytes(std::span<const std::byte> file, const std::string& path) : file_(file), path_(path) {}
@@ -35,11 +35,11 @@ class Bytes {
   }
   void require(std::uint64_t offset, std::uint64_t count, std::string_view what) const {
     if (offset > file_.size() || count > file_.size() - offset)
-      fail(what, " of ", count, " bytes at ", offset, " lies beyond the ", file_.size(), " bytes of the file");
+      fail(what, " of ", count, " bytes at ", offset, " extends beyond the ", file_.size(), " bytes of the file");
   }
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
-    throw InputError(concat(path_, ": no readable ZIP archive: ", parts...));
+    throw InputError(concat(path_, ": not a readable ZIP archive: ", parts...));
   }
   std::uint64_t size() const { return file_.size(); }
 
@@ -63,19 +63,19 @@ Directory find_directory(const Bytes& bytes) {
       const auto far = bytes.at<std::uint64_t>(at - locator64_size + 8);
       bytes.require(far, end64_size, "its 64-bit end record");
       if (bytes.at<std::uint32_t>(far) != end64_signature)
-        bytes.fail("its 64-bit end record is not at ", far, ", where it is said to be");
+        bytes.fail("its 64-bit end record is not at ", far, ", the offset given for it");
       return {bytes.at<std::uint64_t>(far + 48), bytes.at<std::uint64_t>(far + 40), bytes.at<std::uint64_t>(far + 32)};
     }
     return {bytes.at<std::uint32_t>(at + 16), bytes.at<std::uint32_t>(at + 12), bytes.at<std::uint16_t>(at + 10)};
   }
-  bytes.fail("it has no end record: the file is cut off, or something else");
+  bytes.fail("it has no end record: the file is truncated or not an archive");
 }
 
 struct Sizes {
   std::uint64_t packed, plain, local;
 };
 
-/// Sizes that do not fit 32 bits stand in the extra field 1, only those, in the order plain, packed, local.
+/// Sizes that do not fit 32 bits are stored in the extra field 1 (only those), in the order plain, packed, local.
 Sizes sizes_of(const Bytes& bytes, std::uint64_t at, std::uint64_t extra, std::uint64_t extra_size,
                const std::string& name) {
   Sizes sizes{bytes.at<std::uint32_t>(at + 20), bytes.at<std::uint32_t>(at + 24), bytes.at<std::uint32_t>(at + 42)};
@@ -105,7 +105,7 @@ std::vector<ZipEntry> parse_zip(std::span<const std::byte> file, const std::stri
   const Directory directory = find_directory(bytes);
   bytes.require(directory.begin, directory.size, "its directory");
   if (directory.entries > directory.size / directory_size)
-    bytes.fail("a directory of ", directory.size, " bytes cannot hold ", directory.entries, " entries");
+    bytes.fail("a directory of ", directory.size, " bytes cannot contain ", directory.entries, " entries");
 
   std::vector<ZipEntry> entries;
   std::set<std::string> names;
@@ -117,11 +117,11 @@ std::vector<ZipEntry> parse_zip(std::span<const std::byte> file, const std::stri
     const auto name_size = bytes.at<std::uint16_t>(at + 28), extra_size = bytes.at<std::uint16_t>(at + 30),
                comment_size = bytes.at<std::uint16_t>(at + 32);
     const std::uint64_t whole = directory_size + name_size + extra_size + comment_size;
-    if (whole > end - at) bytes.fail("entry ", i, " reaches beyond its directory");
+    if (whole > end - at) bytes.fail("entry ", i, " extends beyond its directory");
     ZipEntry entry;
     entry.name = bytes.text(at + directory_size, name_size);
     entry.crc32 = bytes.at<std::uint32_t>(at + 16);
-    if (!names.insert(entry.name).second) bytes.fail("it holds '", entry.name, "' twice");
+    if (!names.insert(entry.name).second) bytes.fail("it contains '", entry.name, "' twice");
     if (bytes.at<std::uint16_t>(at + 8) & 1) bytes.fail("entry '", entry.name, "' is encrypted");
     if (const auto method = bytes.at<std::uint16_t>(at + 10); method != 0)
       bytes.fail("entry '", entry.name, "' is compressed (method ", method, "); torch.save does not compress");
@@ -130,14 +130,14 @@ std::vector<ZipEntry> parse_zip(std::span<const std::byte> file, const std::stri
       bytes.fail("entry '", entry.name, "' is not compressed, but has the sizes ", sizes.packed, " and ", sizes.plain);
     bytes.require(sizes.local, local_size, "an entry");
     if (bytes.at<std::uint32_t>(sizes.local) != local_signature)
-      bytes.fail("entry '", entry.name, "' is not at ", sizes.local, ", where it is said to be");
+      bytes.fail("entry '", entry.name, "' is not at ", sizes.local, ", the offset given for it");
     const std::uint64_t header =
         local_size + bytes.at<std::uint16_t>(sizes.local + 26) + bytes.at<std::uint16_t>(sizes.local + 28);
     bytes.require(sizes.local, header, "the header of an entry");
     entry.begin = sizes.local + header;
     bytes.require(entry.begin, sizes.plain, concat("entry '", entry.name, "'"));
     entry.end = entry.begin + sizes.plain;
-    if (entry.end > directory.begin) bytes.fail("entry '", entry.name, "' reaches into the directory");
+    if (entry.end > directory.begin) bytes.fail("entry '", entry.name, "' extends into the directory");
     entries.push_back(std::move(entry));
     at += whole;
   }
@@ -153,7 +153,7 @@ std::vector<ZipEntry> parse_zip(std::span<const std::byte> file, const std::stri
 
 namespace {
 
-/// Eight tables: a byte of input followed by 0 to 7 zero bytes (slicing by 8, Kounavis and Berry 2008).
+/// Eight tables: the checksum of an input byte followed by 0 to 7 zero bytes (slicing by 8, Kounavis and Berry 2008).
 constexpr std::array<std::array<std::uint32_t, 256>, 8> crc_tables = [] {
   std::array<std::array<std::uint32_t, 256>, 8> tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {

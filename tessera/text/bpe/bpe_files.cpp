@@ -20,7 +20,7 @@ namespace {
 
 using Ranks = std::unordered_map<std::string, std::int64_t>;
 
-/// The words of cl100k_base with numbers of up to three digits.
+/// The word pattern of cl100k_base, with numbers of up to three digits.
 constexpr const char* cl100k_words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|)"
     R"(\s+(?!\S)|\s+)";
@@ -32,7 +32,7 @@ Value byte_level(bool add_prefix_space, bool use_regex) {
                              {"use_regex", Value::of(use_regex)}});
 }
 
-/// Takes the lines of a text one by one, without their ends.
+/// Takes the next line off a text, without its end.
 std::optional<std::string_view> next_line(std::string_view& rest) {
   if (rest.empty()) return std::nullopt;
   const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -42,7 +42,7 @@ std::optional<std::string_view> next_line(std::string_view& rest) {
   return line;
 }
 
-/// The added tokens of tokenizer_config.json, and special tokens by role that the vocabulary holds, by id.
+/// The added tokens of tokenizer_config.json, and the special tokens by role that are in the vocabulary, by id.
 std::vector<Value> special_tokens(const Value& config, const Value* vocabulary) {
   std::map<std::int64_t, Value> by_id;
   const auto add = [&](std::int64_t id, const std::string& content, const Value* flags) {
@@ -65,7 +65,7 @@ std::vector<Value> special_tokens(const Value& config, const Value* vocabulary) 
       std::int64_t id = -1;
       const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
       if (error != std::errc() || end != key.data() + key.size() || id < 0)
-        throw InputError(concat(token.where().str(), ": \"", key, "\" is no token id"));
+        throw InputError(concat(token.where().str(), ": \"", key, "\" is not a token id"));
       add(id, token.at("content").as_string(), &token);
     }
   }
@@ -105,13 +105,14 @@ Ranks read_ranks(std::string_view lines, const std::string& path) {
     if (rank < 0) throw InputError(concat(where, ": expected a token in base64, a blank and its rank"));
     const std::string token = decode_base64(line->substr(0, blank), where);
     if (token.empty()) throw InputError(concat(where, ": an empty token"));
-    if (!ranks.emplace(token, rank).second) throw InputError(concat(where, ": this token has a rank already"));
+    if (!ranks.emplace(token, rank).second) throw InputError(concat(where, ": this token already has a rank"));
   }
-  if (ranks.empty()) throw InputError(concat(path, ": no token in this file"));
+  if (ranks.empty()) throw InputError(concat(path, ": the file contains no tokens"));
   return ranks;
 }
 
-/// The two parts that byte-pair encoding with the ranks below the token's own leaves of it; none: other than two.
+/// The two parts that remain of a token after byte-pair encoding with only the ranks below its own; nullopt if there
+/// are not exactly two.
 std::optional<std::pair<std::string, std::string>> last_merge(const std::string& token, std::int64_t rank,
                                                               const Ranks& ranks) {
   std::vector<std::string> parts;
@@ -137,7 +138,7 @@ std::optional<std::pair<std::string, std::string>> last_merge(const std::string&
 
 Value tokenizer_json_of_merges(const Value& vocabulary, std::string_view merges, const Value& config,
                                const std::string& folder) {
-  if (!is_utf8(merges)) throw InputError(concat(folder, "/merges.txt is no UTF-8"));
+  if (!is_utf8(merges)) throw InputError(concat(folder, "/merges.txt is not UTF-8"));
   BpeDocument parts;
   std::int64_t number = 0;
   while (const auto line = next_line(merges)) {
@@ -174,7 +175,7 @@ Value tokenizer_json_of_tiktoken(std::string_view lines, const Value& config, co
   std::sort(sorted.begin(), sorted.end());
   const ByteAlphabet& alphabet = ByteAlphabet::get();
   BpeDocument parts;
-  constexpr std::size_t longest = 256;  // real ones have up to 128; taking one apart costs the cube of its size
+  constexpr std::size_t longest = 256;  // real tokens have up to 128 bytes; splitting one takes time cubic in its size
   for (const auto& [rank, token] : sorted) {
     if (token.size() > longest)
       throw InputError(concat(path, ": the token of rank ", rank, " has ", token.size(), " bytes; at most ", longest));
@@ -186,7 +187,7 @@ Value tokenizer_json_of_tiktoken(std::string_view lines, const Value& config, co
           Value::make_array({Value::of(alphabet.spell(pair->first)), Value::of(alphabet.spell(pair->second))}));
   }
   parts.added_tokens = special_tokens(config, nullptr);
-  parts.ignore_merges = true;  // a word that is a token is that token, in tiktoken
+  parts.ignore_merges = true;  // in tiktoken, a word that is itself a token becomes that token
   Value words = Value::make_object({{"type", Value::of("Split")},
                                     {"pattern", Value::make_object({{"Regex", Value::of(cl100k_words)}})},
                                     {"behavior", Value::of("Isolated")},

@@ -7,7 +7,7 @@ namespace tessera::text {
 
 namespace {
 
-constexpr std::size_t short_word = 48;  // beyond it the heap is faster than the scan
+constexpr std::size_t short_word = 48;  // for longer words the heap is faster than the scan
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
@@ -71,7 +71,7 @@ void BpeModel::join(std::span<std::int32_t> symbols, std::vector<std::int32_t>& 
 }
 
 void BpeModel::join_short(std::span<std::int32_t> symbols, std::vector<std::int32_t>& out) const {
-  std::array<const Slot*, short_word> merge;  // merge[i]: of symbols i and i + 1
+  std::array<const Slot*, short_word> merge;  // merge[i]: the merge of symbols i and i + 1
   std::size_t count = symbols.size();
   for (std::size_t i = 0; i + 1 < count; ++i) merge[i] = find(symbols[i], symbols[i + 1]);
   while (count > 1) {
@@ -95,8 +95,8 @@ void BpeModel::join_short(std::span<std::int32_t> symbols, std::vector<std::int3
 }
 
 void BpeModel::join_long(std::span<std::int32_t> symbols, std::vector<std::int32_t>& out) const {
-  // A doubly linked list over the symbols, and a heap of joins that may have gone stale: one is valid when its two
-  // symbols are still neighbours with the ids they had.
+  // A doubly linked list of symbols, and a heap of possibly stale joins: one is valid if its two symbols are still
+  // adjacent and have the same ids as before.
   constexpr std::uint32_t none = ~std::uint32_t{0};
   const auto count = static_cast<std::uint32_t>(symbols.size());
   std::vector<std::uint32_t> next(count), previous(count);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Byte-pair encoding of one word: bytes become symbols, then the pair of neighbours with the lowest rank is joined
-/// (the leftmost of equals) until no neighbouring pair has a rank. Sennrich et al. 2016, arXiv:1508.07909.
+/// Byte-pair encoding of one word: starting from the bytes' symbols, the adjacent pair with the lowest rank is joined
+/// (the leftmost of equal ones) until no adjacent pair has a rank. Sennrich et al. 2016, arXiv:1508.07909.
 
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::text {
 
-/// left + right -> result. Its rank is its position in the list of merges.
+/// left + right -> result. Its rank is its index in the list of merges.
 struct Merge {
   std::int32_t left, right, result;
 };
@@ -21,8 +21,8 @@ class BpeModel {
  public:
   static constexpr std::int32_t no_token = -1;
 
-  /// byte_ids: the symbol of each byte, or no_token: such bytes become `unknown.id` (dropped without one; with `fuse`
-  /// one for each run of them). Of equal pairs the last counts.
+  /// byte_ids: the symbol of each byte, or no_token: such a byte becomes `unknown.id` (dropped if that is no_token;
+  /// with `fuse`, one per run of such bytes). If a pair occurs twice, the last one counts.
   struct Unknown {
     std::int32_t id = no_token;
     bool fuse = false;
@@ -32,7 +32,7 @@ class BpeModel {
   /// Appends the symbols of one word. O(n^2) with a small constant for short words, O(n log n) for long ones.
   void encode_word(std::string_view bytes, std::vector<std::int32_t>& out) const;
 
-  /// The same for symbols that are ids already; they are overwritten.
+  /// The same for symbols that are already ids; overwrites them.
   void join(std::span<std::int32_t> symbols, std::vector<std::int32_t>& out) const;
 
  private:

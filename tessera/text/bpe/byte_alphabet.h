@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// The printable alphabet that byte-level BPE writes bytes in (GPT-2's bytes_to_unicode): bytes 33-126, 161-172 and
-/// 174-255 stand for themselves, the other 68 for U+0100 onward in byte order. tokenizer.json holds its tokens in it.
+/// The printable alphabet in which byte-level BPE spells bytes (GPT-2's bytes_to_unicode): bytes 33-126, 161-172 and
+/// 174-255 represent themselves; the other 68 are mapped to U+0100 onward in byte order. Tokens in tokenizer.json are
+/// spelt in it.
 
 #include <array>
 #include <cstdint>
@@ -17,14 +18,13 @@ class ByteAlphabet {
   std::uint32_t code_point(unsigned char byte) const { return of_byte_[byte]; }
   /// Bytes -> their spelling (UTF-8).
   std::string spell(std::string_view bytes) const;
-  /// A spelling -> its bytes; nullopt when it has a character outside the alphabet. `spelling` must be well-formed
-  /// UTF-8.
+  /// A spelling -> its bytes; nullopt if it has a character outside the alphabet. `spelling` must be well-formed UTF-8.
   std::optional<std::string> bytes(std::string_view spelling) const;
 
  private:
   ByteAlphabet();
   std::array<std::uint32_t, 256> of_byte_{};
-  std::array<std::int16_t, 0x144> to_byte_{};  ///< by code point; -1 = none
+  std::array<std::int16_t, 0x144> to_byte_{};  ///< by code point; -1: none
 };
 
 }  // namespace tessera::text

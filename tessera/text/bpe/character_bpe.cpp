@@ -35,14 +35,14 @@ CharacterBpe::CharacterBpe(CharacterBpeParts parts) : parts_(std::move(parts)), 
   for (unsigned byte = 0; byte < 256; ++byte)
     if (const auto found = parts_.ids.find(byte_token(byte)); found != parts_.ids.end()) bytes_[byte] = found->second;
   find_borders();
-  parts_.merges = {};  // the model has its own table of them
+  parts_.merges = {};  // the model has its own table of merges
   parts_.spelt = {};
 }
 
 void CharacterBpe::find_borders() {
   if (parts_.ignore_merges || !parts_.continuing_prefix.empty() || !parts_.end_suffix.empty()) return;
   if (!characters_.contains(visible_blank_code)) return;
-  // Byte tokens and the unknown token stand for text that is spelt otherwise: merges of them could reach anywhere.
+  // Byte tokens and the unknown token represent text with other spellings, so their merges could span any border.
   const auto stands_for_other = [&](std::int32_t id) {
     return (parts_.byte_fallback && std::find(bytes_.begin(), bytes_.end(), id) != bytes_.end()) ||
            (parts_.unknown && id == *parts_.unknown);
@@ -79,7 +79,7 @@ std::size_t CharacterBpe::part_end(std::string_view word, std::size_t at) const 
 
 std::int32_t CharacterBpe::character(std::string_view spelling) const {
   const CodePoint c = code_point_at(spelling, 0);
-  if (c.size != spelling.size()) {  // with a prefix or a suffix
+  if (c.size != spelling.size()) {  // it has a prefix or a suffix
     const auto found = parts_.ids.find(std::string(spelling));
     return found == parts_.ids.end() ? BpeModel::no_token : found->second;
   }
@@ -96,7 +96,7 @@ void CharacterBpe::encode_word(std::string_view word, std::vector<std::int32_t>&
   const bool decorated = !parts_.continuing_prefix.empty() || !parts_.end_suffix.empty();
   std::vector<std::int32_t> symbols;
   symbols.reserve(word.size());
-  bool unknown = false;  // an unknown token is due; byte tokens do not wait for it, as in Hugging Face's model
+  bool unknown = false;  // an unknown token is pending; as in Hugging Face's model, byte tokens are emitted before it
   std::string spelt;
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t size = code_point_at(word, at).size;

@@ -11,12 +11,12 @@ namespace {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/// A pattern taken apart: pieces of syntax that stay as they are, and sets between them.
+/// Parses a pattern into sets and the syntax between them, which is kept verbatim.
 class Parser {
  public:
   explicit Parser(std::string_view pattern) : pattern_(pattern) {}
 
-  /// False: see compact().
+  /// Returns false for unsupported patterns, see compact().
   bool run() {
     while (at_ < pattern_.size()) {
       if (!step()) return false;
@@ -24,7 +24,7 @@ class Parser {
     return true;
   }
 
-  /// Syntax before each set, and after the last: one more than sets.
+  /// Syntax before each set and after the last: one element more than `sets`.
   std::vector<std::string> syntax{1};
   std::vector<CodeSet> sets;
 
@@ -62,7 +62,7 @@ class Parser {
     return true;
   }
 
-  /// The long s and the Kelvin sign fold to ASCII letters.
+  /// Case folding maps the long s and the Kelvin sign to ASCII letters.
   static CodeSet both_cases(char c) {
     const auto lower = static_cast<std::uint32_t>(c | 0x20), upper = lower - 0x20;
     CodeSet set = {{lower, lower}, {upper, upper}};
@@ -95,7 +95,7 @@ class Parser {
     return true;
   }
 
-  /// \s \S \p{..} \P{..}: adds its ranges.
+  /// \s \S \p{..} \P{..}: adds the class's ranges.
   bool class_escape(CodeSet& set) {
     const char c = peek(1);
     if (c == 's' || c == 'S') {
@@ -170,7 +170,7 @@ std::string hex(std::uint32_t byte) {
   return {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
 }
 
-/// [...] of the bytes that stand for the set; empty for a set without any.
+/// The byte class [...] for a set; empty if no byte is in it.
 std::string bytes_of(const CodeSet& set, const std::vector<bool>& high_bytes) {
   std::string out;
   for (std::uint32_t first = 0; first < 256; ++first) {
@@ -220,7 +220,7 @@ std::optional<CompactPattern> compact(std::string_view pattern) {
   Parser parsed(pattern);
   if (!parsed.run() || parsed.sets.size() > 64) return std::nullopt;
 
-  // Between two neighbouring ends of ranges, all code points are in the same sets.
+  // Between two consecutive range ends, all code points belong to the same sets.
   std::vector<std::uint32_t> cuts = {0x80};
   for (const CodeSet& set : parsed.sets) {
     for (const CodeRange& range : set) {
@@ -231,7 +231,7 @@ std::optional<CompactPattern> compact(std::string_view pattern) {
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
 
-  std::map<std::uint64_t, std::uint8_t> byte_of;  // by the sets that an interval is in: bit i = set i
+  std::map<std::uint64_t, std::uint8_t> byte_of;  // keyed by the sets that an interval belongs to: bit i = set i
   std::vector<std::pair<std::uint32_t, std::uint8_t>> intervals;
   std::vector<std::vector<bool>> high_bytes(parsed.sets.size(), std::vector<bool>(128));
   for (const std::uint32_t cut : cuts) {

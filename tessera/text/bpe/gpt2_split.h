@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// GPT-2's split of text into words, by hand (ten times the speed of a regular expression engine):
+/// GPT-2's split of text into words, written by hand (ten times as fast as a regular expression engine):
 ///   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 /// Radford et al. 2019, https://github.com/openai/gpt-2/blob/master/src/encoder.py; Hugging Face's
 /// ByteLevel(use_regex=true).
@@ -15,7 +15,7 @@ namespace tessera::text {
 class Gpt2Splitter {
  public:
   /// The end of the word that begins at text[begin]; begin < text.size(). `text` must be well-formed UTF-8 and `begin`
-  /// the end of the word before (or 0). Words cover the text without holes.
+  /// the end of the previous word (or 0). Words cover the text without gaps.
   std::size_t word_end(std::string_view text, std::size_t begin) const {
     const char first = text[begin];
     if (first == '\'') {
@@ -59,7 +59,7 @@ class Gpt2Splitter {
     }
   }
 
-  /// A run of blanks gives its last one to the word that follows, unless it has only one.
+  /// A run of blanks leaves its last one to the following word, unless it has only one.
   std::size_t blanks_end(std::string_view text, std::size_t begin) const {
     std::size_t at = begin, last = begin;
     std::uint32_t size;

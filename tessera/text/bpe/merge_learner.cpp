@@ -17,7 +17,7 @@ void MergeLearner::learn(std::int64_t vocab_size, std::int64_t min_frequency,
   while (static_cast<std::int64_t>(tokens_.size()) < vocab_size && !queue_.empty()) {
     Candidate best = queue_.top();
     queue_.pop();
-    if (const std::int64_t now = pair_counts_[best.pair]; now != best.count) {  // stale: it goes back to its place
+    if (const std::int64_t now = pair_counts_[best.pair]; now != best.count) {  // stale: reinsert it
       best.count = now;
       if (now > 0) queue_.push(std::move(best));
       continue;
@@ -37,7 +37,7 @@ void MergeLearner::count_pairs() {
   push(seen);
 }
 
-/// The pair's count changes by `change` because of word w.
+/// Changes the pair's count by `change` because of word w.
 void MergeLearner::note(Seen& seen, Pair pair, std::int64_t change, std::uint32_t w) {
   pair_counts_[pair] += change;
   if (change < 0) return;
@@ -64,7 +64,7 @@ void MergeLearner::join(const Candidate& best) {
 void MergeLearner::join_in_word(std::uint32_t w, Pair pair, Id joined, Seen& seen) {
   Word& word = words_[w];
   auto& s = word.symbols;
-  std::size_t out = 0;  // s[0, out) is done
+  std::size_t out = 0;  // s[0, out) is finished
   for (std::size_t i = 0; i < s.size(); ++out) {
     if (i + 1 >= s.size() || s[i] != pair.left || s[i + 1] != pair.right) {
       s[out] = s[i++];

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The loop of byte-pair encoding's training: the most frequent pair of neighbours becomes one symbol, again and again
-/// (Sennrich et al. 2016, arXiv:1508.07909). Shared by byte-level BPE and WordPiece.
+/// The training loop of byte-pair encoding: repeatedly joins the most frequent adjacent pair into one symbol (Sennrich
+/// et al. 2016, arXiv:1508.07909). Shared by byte-level BPE and WordPiece.
 
 #include <cstdint>
 #include <functional>
@@ -13,21 +13,21 @@
 
 namespace tessera::text {
 
-/// Deterministic: the most frequent pair wins, among equals the one with the smaller ids (tokenizers,
+/// Deterministic: the most frequent pair wins; of equal ones, the one with the smaller ids (tokenizers,
 /// models/bpe/trainer.rs).
 class MergeLearner {
  public:
   using Id = std::int32_t;
 
-  /// `continuing`: what stands before a token that does not begin a word ("##"); joining takes it off the right one.
+  /// `continuing`: prefix of tokens that do not begin a word ("##"); joining removes it from the right token.
   explicit MergeLearner(std::string continuing = "") : continuing_(std::move(continuing)) {}
 
-  /// The id of a token, which is the next number if it is new.
+  /// The id of a token; a new token gets the next number.
   Id add_token(const std::string& spelling);
-  /// A distinct word as ids, and how often it occurs.
+  /// Adds a distinct word as ids, with its number of occurrences.
   void add_word(std::vector<Id> symbols, std::int64_t count) { words_.push_back({std::move(symbols), count}); }
-  /// Joins until there are `vocab_size` tokens, or no pair is left that was seen `min_frequency` times. `progress` is
-  /// told now and then how many merges there are, and how many are wanted; may be empty.
+  /// Joins pairs until there are `vocab_size` tokens or no remaining pair was seen `min_frequency` times. `progress`
+  /// (may be empty) is called occasionally with the number of merges and the number wanted.
   void learn(std::int64_t vocab_size, std::int64_t min_frequency,
              const std::function<void(std::int64_t done, std::int64_t of)>& progress);
 
@@ -51,8 +51,8 @@ class MergeLearner {
     std::vector<Id> symbols;
     std::int64_t count;
   };
-  /// A pair waiting to be joined, and the words it was seen in. Its count may be stale: it is compared when the pair
-  /// comes up.
+  /// A pair waiting to be joined, and the words it was seen in. Its count may be stale, so it is checked when the pair
+  /// is popped.
   struct Candidate {
     Pair pair;
     std::int64_t count;

@@ -10,7 +10,7 @@ void for_each_merge(const Value& list, const std::function<void(std::string, std
       continue;
     }
     const std::string& text = pair.as_string();
-    if (text.starts_with("#version")) continue;  // the first line of an old merges.txt
+    if (text.starts_with("#version")) continue;  // header line of an old merges.txt
     const std::size_t blank = text.find(' ');
     if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos)
       throw InputError(

@@ -12,10 +12,10 @@
 
 namespace tessera::text {
 
-/// Calls merge(left, right, where it stands) for each. Throws InputError for what is no pair.
+/// Calls merge(left, right, value) for each. Throws InputError for an entry that is not a pair.
 void for_each_merge(const Value& list, const std::function<void(std::string, std::string, const Value&)>& merge);
 
-/// The id of a token that a merge needs. Throws InputError where the vocabulary lacks it.
+/// The id of a token that a merge needs. Throws InputError if it is not in the vocabulary.
 inline std::int32_t merge_token(const std::string& spelling, const std::unordered_map<std::string, std::int32_t>& ids,
                                 const Value& at) {
   const auto found = ids.find(spelling);

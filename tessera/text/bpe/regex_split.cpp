@@ -30,7 +30,7 @@ std::string spell(std::span<const CodeRange> ranges, bool complement) {
     if (!complement) {
       out += concat(hex_digits(range.first), "-", hex_digits(range.last));
     } else if (next < range.first) {
-      // Surrogates are no characters and PCRE2 refuses them in a class.
+      // Surrogates are not characters, and PCRE2 refuses them in a class.
       if (next < 0xD800 && range.first > 0xDFFF) {
         out += concat(hex_digits(next), "-", hex_digits(0xD7FF), hex_digits(0xE000), "-", hex_digits(range.first - 1));
       } else {
@@ -47,7 +47,7 @@ std::string spell(std::span<const CodeRange> ranges, bool complement) {
   return out;
 }
 
-/// The ranges of a class as they stand inside [...], and of its complement.
+/// The ranges of a class, and of its complement, as written inside [...].
 struct Property {
   std::string_view name;
   std::string ranges, complement;
@@ -57,7 +57,7 @@ struct Property {
         complement(spell(*find_property(its_name), true)) {}
 };
 
-/// Spelt out once; the first is \s.
+/// Built once; the first is \s.
 const std::vector<Property>& properties() {
   static const std::vector<Property> all = [] {
     std::vector<Property> list;
@@ -67,7 +67,7 @@ const std::vector<Property>& properties() {
   return all;
 }
 
-/// Reads the pattern left to right; knows whether it is inside [...].
+/// Processes the pattern left to right; tracks whether it is inside [...].
 class Rewriter {
  public:
   Rewriter(std::string_view pattern, const std::string& where) : pattern_(pattern), where_(where) {}
@@ -158,7 +158,7 @@ std::string spell_out_classes(std::string_view pattern, const std::string& where
 
 struct RegexSplitter::Code {
   pcre2_code* regex = nullptr;
-  std::optional<CompactAlphabet> alphabet;  ///< alphabet of the regex; none: it reads UTF-8
+  std::optional<CompactAlphabet> alphabet;  ///< alphabet of the regex; nullopt: it searches UTF-8
   Code() = default;
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
@@ -187,8 +187,8 @@ RegexSplitter::RegexSplitter(const std::string& pattern, const std::string& wher
   }
   std::uint32_t may_be_empty = 0;
   pcre2_pattern_info(code_->regex, PCRE2_INFO_MATCHEMPTY, &may_be_empty);
-  if (may_be_empty) throw InputError(concat(where, ": the regular expression can match nothing at all: ", pattern));
-  // Without JIT (a CPU that it does not know) pcre2_match interprets: slower, same matches.
+  if (may_be_empty) throw InputError(concat(where, ": the regular expression can match the empty string: ", pattern));
+  // Without JIT (unsupported CPU) pcre2_match interprets: slower, with the same matches.
   pcre2_jit_compile(code_->regex, PCRE2_JIT_COMPLETE);
 }
 
@@ -197,9 +197,9 @@ RegexSplitter::RegexSplitter(RegexSplitter&&) noexcept = default;
 RegexSplitter& RegexSplitter::operator=(RegexSplitter&&) noexcept = default;
 
 struct RegexScratch::Data {
-  pcre2_match_data* match = pcre2_match_data_create(1, nullptr);  // the whole match; groups are not asked for
+  pcre2_match_data* match = pcre2_match_data_create(1, nullptr);  // the whole match; groups are not needed
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  std::deque<std::string> translations;  // translations of the searches that are alive, then spare ones
+  std::deque<std::string> translations;  // translations of the active searches, then spare ones
   std::size_t in_use = 0;
   Data() = default;
   Data(const Data&) = delete;
@@ -230,7 +230,7 @@ RegexSearch::~RegexSearch() {
   if (translated_) --scratch_->in_use;
 }
 
-/// The bytes of `units` code points of the text from `begin` on.
+/// The bytes of `units` code points of the text starting at `begin`.
 std::size_t RegexSearch::bytes_of(std::size_t begin, std::size_t units) const {
   if (!translated_) return units;
   std::size_t at = begin;
@@ -240,7 +240,7 @@ std::size_t RegexSearch::bytes_of(std::size_t begin, std::size_t units) const {
 
 std::optional<RegexSearch::Match> RegexSearch::next() {
   if (unit_ == subject_.size()) return std::nullopt;
-  // Backtracking through one long run (of blanks, say) is linear and must not be taken for backtracking without end.
+  // Backtracking through one long run (e.g. of blanks) is linear and must not count as excessive backtracking.
   constexpr std::size_t steps = 10'000'000, most = 0xFFFF'FFFF;
   pcre2_set_match_limit(scratch_->context, static_cast<std::uint32_t>(std::min(steps + 8 * subject_.size(), most)));
   const int rc = pcre2_match(code_->regex, reinterpret_cast<PCRE2_SPTR>(subject_.data()), subject_.size(), unit_,

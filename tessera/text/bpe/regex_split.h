@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// Finding the words of a text by the regular expression of a tokenizer.json (Llama-3, Qwen and the like) with PCRE2's
+/// Splits a text into words by the regular expression of a tokenizer.json (Llama-3, Qwen and the like) with PCRE2's
 /// JIT.
 ///
-/// Hugging Face runs these patterns in Oniguruma with its own Unicode tables. PCRE2's are older, so \p{L} \p{Lu} \p{Ll}
-/// \p{Lt} \p{Lm} \p{Lo} \p{M} \p{N} \p{Nd} \p{P} \p{S}, \s and their complements are replaced by explicit ranges
-/// (characters.txt) before compilation. What the two engines read differently, and what has no
-/// table here, is refused: \d \w \b, other properties, nested classes, ^ $, {n,m}+, lookbehind. Where possible pattern
-/// and text are searched over an alphabet of bytes (compact_pattern.h), which is several times faster beyond ASCII.
+/// Hugging Face runs these patterns in Oniguruma with its own Unicode tables. PCRE2's tables are older, so \p{L} \p{Lu}
+/// \p{Ll} \p{Lt} \p{Lm} \p{Lo} \p{M} \p{N} \p{Nd} \p{P} \p{S}, \s and their complements are replaced by explicit ranges
+/// (characters.txt) before compilation. Constructs that the two engines interpret differently or that have no table
+/// here are refused: \d \w \b, other properties, nested classes, ^ $, {n,m}+, lookbehind. Where possible, pattern and
+/// text are searched over an alphabet of bytes (compact_pattern.h), which is several times as fast beyond ASCII.
 
 #include <cstddef>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace tessera::text {
 
-/// Working memory of a search: one for each thread, for any number of patterns.
+/// Working memory of a search: one per thread, for any number of patterns.
 class RegexScratch {
  public:
   RegexScratch();
@@ -35,8 +35,7 @@ class RegexScratch {
 class RegexSplitter {
  public:
   /// `where` ("tokenizer.json:12:7") begins every error message. Throws InputError, also for patterns that can match
-  /// nothing at all.
-  /// `translate` false: search UTF-8 in any case (slower, the same matches; tests compare).
+  /// the empty string. `translate` false: always search UTF-8 (slower, with the same matches; used by tests).
   RegexSplitter(const std::string& pattern, const std::string& where, bool translate = true);
   ~RegexSplitter();
   RegexSplitter(RegexSplitter&&) noexcept;
@@ -48,33 +47,34 @@ class RegexSplitter {
   std::unique_ptr<Code> code_;
 };
 
-/// The matches of a splitter in one text, in order. Several may be alive at once in one thread, last in first out.
+/// The matches of a splitter in one text, in order. A thread may have several searches alive, destroyed in reverse
+/// order.
 class RegexSearch {
  public:
   struct Match {
     std::size_t begin, end;  ///< bytes; begin < end
   };
 
-  /// `text` is well-formed UTF-8; all three must outlive the search.
+  /// `text` must be well-formed UTF-8; all three must outlive the search.
   RegexSearch(const RegexSplitter& splitter, std::string_view text, RegexScratch& scratch);
   ~RegexSearch();
   RegexSearch(const RegexSearch&) = delete;
   RegexSearch& operator=(const RegexSearch&) = delete;
 
-  /// The next match. Throws Error where the engine gives up (patterns that backtrack without end).
+  /// The next match. Throws Error when the engine gives up (excessive backtracking).
   std::optional<Match> next();
 
  private:
   std::size_t bytes_of(std::size_t begin, std::size_t units) const;
 
   const RegexSplitter::Code* code_;
-  std::string_view text_, subject_;  ///< subject: what the engine sees, the text or its translation
+  std::string_view text_, subject_;  ///< subject: the engine's input, the text or its translation
   RegexScratch::Data* scratch_;
   bool translated_ = false;
-  std::size_t at_ = 0, unit_ = 0;  ///< where the last match ended: in the text, in the subject
+  std::size_t at_ = 0, unit_ = 0;  ///< end of the last match: in the text, in the subject
 };
 
-/// The pattern with classes spelt out; see above. Throws InputError beginning with `where`.
+/// The pattern with classes replaced by ranges (see above). Throws InputError beginning with `where`.
 std::string spell_out_classes(std::string_view pattern, const std::string& where);
 
 }  // namespace tessera::text

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What common words encode to. Text repeats its words, so most of them cost one hash and one comparison.
+/// A cache of the ids of common words. Words repeat in a text, so most of them cost one hash and one comparison.
 
 #include <array>
 #include <atomic>
@@ -18,14 +18,14 @@
 
 namespace tessera::text {
 
-/// Direct-mapped, one cache line a word, at most 2 MiB; a newcomer replaces what is in its slot. Not thread-safe.
+/// Direct-mapped, one cache line per word, at most 2 MiB; a new word replaces the one in its slot. Not thread-safe.
 class WordCache {
  public:
   static constexpr std::size_t max_bytes = 30, max_ids = 8;
 
-  /// The slot of a word of at most max_bytes bytes. It holds that word only if holds() says so.
+  /// The slot for a word of at most max_bytes bytes. Check holds() before using it: another word may occupy it.
   struct alignas(64) Slot {
-    std::uint8_t bytes, ids;  // bytes = 0: empty, words are not
+    std::uint8_t bytes, ids;  // bytes = 0: empty slot (words are never empty)
     std::array<char, max_bytes> word;
     std::array<std::int32_t, max_ids> id;
 
@@ -41,17 +41,17 @@ class WordCache {
     }
   };
 
-  /// Zeroed pages cost nothing before they are used, so a short text pays for the few slots that it fills.
+  /// calloc's zeroed pages cost nothing until they are used, so a short text only pays for the slots that it fills.
   WordCache() : memory_(std::calloc(slot_count + 1, sizeof(Slot)), &std::free) {
     void* begin = memory_.get();
     std::size_t room = (slot_count + 1) * sizeof(Slot);
     if (begin == nullptr) throw std::bad_alloc();
     slots_ = static_cast<Slot*>(std::align(alignof(Slot), slot_count * sizeof(Slot), begin, room));
   }
-  /// word: not empty.
+  /// `word` must not be empty.
   Slot& slot(std::string_view word) { return slots_[hash(word) & (slot_count - 1)]; }
 
-  /// Appends what a word encodes to; make(word, ids) does so where it is not known. word: not empty.
+  /// Appends the ids of a word; calls make(word, ids) if it is not cached. `word` must not be empty.
   template <class Make>
   void append(std::string_view word, std::vector<std::int32_t>& ids, const Make& make) {
     if (word.size() > max_bytes) return make(word, ids);
@@ -87,8 +87,8 @@ class WordCache {
   Slot* slots_;
 };
 
-/// Lends objects (working memory) to concurrent users: about as many exist as were ever in use at once. A thread gets
-/// the one back that it had last, which its core still has in its cache, without a lock. Thread-safe.
+/// Lends objects (working memory) to concurrent users; about as many exist as were ever in use at once. Without a lock,
+/// a thread usually gets the object that it used last, which is still in its core's cache. Thread-safe.
 template <class T>
 class Pool {
  public:
@@ -118,7 +118,7 @@ class Pool {
     std::atomic<T*> object = nullptr;
   };
 
-  /// Threads may share one: then some of them find it empty, and take what lies with the others.
+  /// Several threads may share a place: then some find it empty and use `others_`.
   std::atomic<T*>& own_place() {
     return places_[std::hash<std::thread::id>()(std::this_thread::get_id()) % places_.size()].object;
   }

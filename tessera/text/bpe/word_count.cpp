@@ -11,8 +11,8 @@ namespace {
 
 bool is_blank_or_wide(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || static_cast<unsigned char>(c) >= 0x80; }
 
-/// A place at or after `at` where cutting changes no word: behind a line feed with a non-blank ASCII character on
-/// either side. There the line feed is a word of its own, and a word never begins inside it.
+/// A position at or after `at` where cutting does not change any word: after a line feed with a non-blank ASCII
+/// character on either side. There the line feed is a word of its own, and no word begins inside it.
 std::size_t safe_cut(std::string_view text, std::size_t at) {
   for (std::size_t i = std::max<std::size_t>(at, 2); i < text.size(); ++i)
     if (text[i - 1] == '\n' && !is_blank_or_wide(text[i]) && !is_blank_or_wide(text[i - 2])) return i;
@@ -42,7 +42,7 @@ WordCounts count_words(std::string_view text, int threads, const std::function<v
     const std::int64_t now = done += bytes;
     if (progress) progress(now);
   };
-  constexpr std::size_t least_part = std::size_t{1} << 18;  // below, starting a thread costs more than it saves
+  constexpr std::size_t least_part = std::size_t{1} << 18;  // below this, starting a thread costs more than it saves
   const std::size_t parts =
       std::clamp<std::size_t>(text.size() / least_part, 1, static_cast<std::size_t>(std::max(threads, 1)));
   std::vector<std::size_t> cuts = {0};

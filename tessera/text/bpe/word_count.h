@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How often each word (GPT-2's split) occurs in a text.
+/// Counts how often each word (by GPT-2's split) occurs in a text.
 
 #include <cstdint>
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace tessera::text {
 
-using WordCounts = std::unordered_map<std::string_view, std::int64_t>;  ///< keys view the text
+using WordCounts = std::unordered_map<std::string_view, std::int64_t>;  ///< keys refer to the text
 
-/// Counts with up to `threads` threads. `text` must be well-formed UTF-8. `progress(bytes done)` may come from any
+/// Counts with up to `threads` threads. `text` must be well-formed UTF-8. `progress(bytes done)` may be called from any
 /// thread.
 WordCounts count_words(std::string_view text, int threads, const std::function<void(std::int64_t)>& progress);
 

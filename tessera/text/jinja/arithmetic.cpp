@@ -30,7 +30,7 @@ const char* symbol(Binary::Op op) {
 
 [[noreturn]] void fail_zero() { fail("division by zero"); }
 
-/// `value` is what an operation that may overflow has written: read once that is known.
+/// `value` is the output of an operation that may overflow: only read it if it did not.
 std::int64_t checked(bool overflows, const std::int64_t& value) {
   if (overflows) fail("the result does not fit 64 bits");
   return value;
@@ -78,7 +78,7 @@ Value integer_power(Machine& machine, std::int64_t base, std::int64_t exponent) 
   if (base == 0 || base == 1) return Value::of(exponent == 0 ? std::int64_t{1} : base);
   if (base == -1) return Value::of(exponent % 2 == 0 ? 1 : -1);
   std::int64_t result = 1;
-  for (; exponent > 0; --exponent) {  // at most 63 times before it overflows
+  for (; exponent > 0; --exponent) {  // at most 63 iterations before it overflows
     machine.step();
     const bool overflows = __builtin_mul_overflow(result, base, &result);
     checked(overflows, result);
@@ -127,7 +127,7 @@ Value reals(Binary::Op op, double a, double b) {
   }
   const double power = std::pow(a, b);
   if (std::isinf(power) && !std::isinf(a) && !std::isinf(b)) fail("the power is out of range");
-  if (std::isnan(power) && !std::isnan(a) && !std::isnan(b)) fail("the power is no real number");
+  if (std::isnan(power) && !std::isnan(a) && !std::isnan(b)) fail("the power is not a real number");
   return Value::of(power);
 }
 
@@ -135,7 +135,7 @@ bool is_list_or_tuple(const Value& value) {
   return value.is_sequence(Sequence::Kind::list) || value.is_sequence(Sequence::Kind::tuple);
 }
 
-/// A text or a list, `times` times.
+/// A text or a list, repeated `times` times.
 Value repeated(Machine& machine, const Value& value, std::int64_t times) {
   const std::size_t count = times > 0 ? static_cast<std::size_t>(times) : 0;
   if (value.is_string()) {
@@ -192,7 +192,7 @@ Value apply(Machine& machine, Binary::Op op, const Value& a, const Value& b) {
 Value negate(const Value& value) {
   if (value.is_undefined()) fail(value.why());
   if (value.is(Value::Kind::real)) return Value::of(-value.real());
-  if (!value.is_integer()) fail("a ", type_name(value), " has no negative");
+  if (!value.is_integer()) fail("a ", type_name(value), " cannot be negated");
   std::int64_t out = 0;
   return Value::of(checked(__builtin_sub_overflow(std::int64_t{0}, value.integer(), &out), out));
 }
@@ -200,7 +200,7 @@ Value negate(const Value& value) {
 Value plus(const Value& value) {
   if (value.is_undefined()) fail(value.why());
   if (value.is(Value::Kind::real)) return value;
-  if (!value.is_integer()) fail("'+' stands before a ", type_name(value), ", must be a number");
+  if (!value.is_integer()) fail("'+' is applied to a ", type_name(value), ", must be a number");
   return Value::of(value.integer());
 }
 

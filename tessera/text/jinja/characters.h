@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Characters as Python's str sees them. Text is well-formed UTF-8; places in it are bytes.
+/// Characters as in Python's str. Text is well-formed UTF-8; positions in it are in bytes.
 
 #include <cstdint>
 #include <string>
@@ -10,23 +10,23 @@ namespace tessera::text::jinja {
 
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Bytes of the character that begins at text[at], 0 at the end.
+/// Bytes of the character at text[at]; 0 at the end.
 std::size_t character_size(std::string_view text, std::size_t at);
-/// Bytes of the white space that begins at text[at] (one character, str.isspace), or 0.
+/// Bytes of the white space character at text[at] (str.isspace), or 0.
 std::size_t space_at(std::string_view text, std::size_t at);
-/// Bytes of the character that ends at text[end], 0 at the beginning.
+/// Bytes of the character that ends at text[end]; 0 at the beginning.
 std::size_t size_before(std::string_view text, std::size_t end);
 
-/// Without white space at an end.
+/// Removes white space at one end.
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 
-/// str.isprintable of one character: repr() shows it as it is.
+/// str.isprintable of one character: repr() prints it unescaped.
 bool is_printable(std::uint32_t code);
 
 enum class Case { lower, upper, title };
-/// One character in another case, which may be several characters. A sigma at the end of a word becomes
-/// the ordinary small one (Python writes the final one there).
+/// Converts one character's case, which may give several characters. A sigma at the end of a word becomes the ordinary
+/// lower-case one (Python writes the final form there).
 void append_case(std::string& out, std::uint32_t code, Case wanted);
 std::string to_case(std::string_view text, Case wanted);
 /// str.capitalize(): the first character in title case, the others in lower case.

@@ -65,9 +65,9 @@ Given Evaluator::given(const Arguments& arguments) {
     for (Value& value : items_of(machine_, evaluate(*arguments.more))) result.plain.push_back(std::move(value));
   if (!arguments.more_named) return result;
   const Value named = evaluate(*arguments.more_named);
-  if (!named.is_dict()) fail("what stands behind ** is a ", type_name(named), ", must be a dict");
+  if (!named.is_dict()) fail("the value after ** is a ", type_name(named), ", must be a dict");
   for (const auto& [name, value] : named.dict().members) {
-    if (!name.is_string()) fail("the names of arguments must be texts");
+    if (!name.is_string()) fail("argument names must be strings");
     result.named.emplace_back(name.string(), value);
   }
   return result;
@@ -79,7 +79,7 @@ Value Evaluator::call(const Call& node, const Value* caller) {
     if (caller != nullptr) all.named.emplace_back("caller", *caller);
     return all;
   };
-  // A method that is called at once needs no object of its own.
+  // A method that is called immediately needs no bound-method object.
   if (const auto* attribute = std::get_if<Attribute>(&node.callee->node)) {
     const Value object = evaluate(*attribute->object);
     if (method_kind(object, attribute->name) == MethodKind::method)

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One rendering of a template: its tree walked with the variables of the run.
+/// One rendering of a template: evaluates its tree with the run's variables.
 
 #include <ctime>
 #include <string>
@@ -20,7 +20,7 @@ class Evaluator {
 
   Rendered render(const Block& block);
 
-  /// A macro's body with its arguments, from where the macro stands.
+  /// Runs a macro's body with its arguments, in the scope in which the macro was defined.
   Value call_macro(const MacroDefinition& macro, const ScopePtr& around, const Given& given);
 
  private:
@@ -45,7 +45,7 @@ class Evaluator {
   Value value_of(const Concatenation& node);
   Value value_of(const Comparison& node);
   Value value_of(const Conditional& node);
-  /// caller: what a call block adds to the arguments, or nullptr.
+  /// caller: the macro that a call block passes in addition to the arguments, or nullptr.
   Value call(const Call& node, const Value* caller);
   Given given(const Arguments& arguments);
 
@@ -68,7 +68,7 @@ class Evaluator {
   void assign(const Target& target, Value value);
   Value macro_value(const MacroDefinition& definition);
   void bind_parameters(const MacroDefinition& macro, const Given& given);
-  /// What a block prints.
+  /// The printed output of a block.
   Value captured(const Block& block);
   Value filtered(const Expression& filter, Value text);
   void print(std::string_view text);
@@ -78,8 +78,8 @@ class Evaluator {
   Machine machine_;
   ScopePtr scope_;
   std::string* out_ = nullptr;
-  int captures_ = 0;                   ///< what is printed now is not the template's own output
-  const Value* block_text_ = nullptr;  ///< the input of the filters of the filter block at work
+  int captures_ = 0;                   ///< > 0: output is being captured and is not part of the template's output
+  const Value* block_text_ = nullptr;  ///< the input of the current filter block's filters
   Rendered rendered_;
 };
 

@@ -8,8 +8,8 @@
 namespace tessera::text::jinja {
 namespace {
 
-constexpr int most_depth = 200;   // a tree's: chains as a + b + c + ... count, too
-constexpr int most_levels = 120;  // the parser's; a bracket takes three
+constexpr int most_depth = 200;   // limit for a tree; chains such as a + b + c + ... count, too
+constexpr int most_levels = 120;  // limit for the parser; a bracket takes three
 
 std::string described(const Token& token) {
   switch (token.kind) {
@@ -37,7 +37,7 @@ std::string described(const Token& token) {
   return concat("'", token.text, "'");
 }
 
-/// The deepest of a node's operands.
+/// The maximum depth of a node's operands.
 class Depth {
  public:
   template <class... Operands>
@@ -87,11 +87,11 @@ int depth_within(const Conditional& node) { return Depth::of(node.condition, nod
 
 }  // namespace
 
-/// One level deeper in the parser's own recursion, as long as it lives.
+/// One level of the parser's recursion for its lifetime.
 class ExpressionParser::Level {
  public:
   explicit Level(ExpressionParser& parser) : parser_(parser) {
-    if (++parser.level_ > most_levels) parser.fail_here("the expression is nested too deep");
+    if (++parser.level_ > most_levels) parser.fail_here("the expression is nested too deeply");
   }
   ~Level() { --parser_.level_; }
   Level(const Level&) = delete;
@@ -151,7 +151,7 @@ void ExpressionParser::fail_at(std::size_t offset, const std::string& why) const
 
 ExpressionPtr ExpressionParser::make(decltype(Expression::node) node, std::size_t offset) const {
   const int depth = 1 + std::visit([](const auto& n) { return depth_within(n); }, node);
-  if (depth > most_depth) fail_at(offset, concat("more than ", most_depth, " expressions within each other"));
+  if (depth > most_depth) fail_at(offset, concat("more than ", most_depth, " nested expressions"));
   return std::make_unique<Expression>(Expression{std::move(node), offset, depth});
 }
 
@@ -185,7 +185,7 @@ ExpressionPtr ExpressionParser::conditional() {
   return value;
 }
 
-/// Operands with operators between them, grouped from the left.
+/// Operands with operators between them, left-associative.
 ExpressionPtr ExpressionParser::binary(Parse operand,
                                        std::initializer_list<std::pair<std::string_view, Binary::Op>> operators) {
   ExpressionPtr left = (this->*operand)();
@@ -349,7 +349,7 @@ ExpressionPtr ExpressionParser::postfix(ExpressionPtr object) {
       else if (at(Token::Kind::integer))
         object = make(Subscript{std::move(object), primary()}, place);
       else
-        fail_here("expected a name or a number behind '.'");
+        fail_here("expected a name or a number after '.'");
     } else if (take_operator("[")) {
       object = subscript(std::move(object), place);
     } else if (at_operator("(")) {
@@ -456,7 +456,7 @@ Arguments ExpressionParser::arguments() {
       fits = fits && !given.more && given.named.empty();
       given.plain.push_back(expression());
     }
-    if (!fits) fail_at(place, "the order of the arguments is wrong: values, name=value, *list, **dict");
+    if (!fits) fail_at(place, "the arguments are in the wrong order: values, name=value, *list, **dict");
     if (!at_operator(")")) expect_operator(",");
   }
   next();
@@ -494,7 +494,7 @@ Target ExpressionParser::target() {
   for (const std::string_view fixed : {"true", "True", "false", "False", "none", "None"})
     if (result.name == fixed) fail_at(result.offset, concat("'", fixed, "' cannot be assigned to"));
   if (!take_operator(".")) return result;
-  if (!at(Token::Kind::name)) fail_here("expected the name of an attribute behind '.'");
+  if (!at(Token::Kind::name)) fail_here("expected the name of an attribute after '.'");
   result.attribute = next().text;
   return result;
 }

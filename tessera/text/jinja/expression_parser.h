@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The expressions of the grammar, and what its tags are made of; parser.cpp adds the tags.
+/// Parses expressions and provides the primitives for tags; parser.cpp adds the tags.
 
 #include <string>
 #include <string_view>
@@ -12,7 +12,7 @@
 
 namespace tessera::text::jinja {
 
-/// Which of the names that a macro may be given without a parameter its body has.
+/// The implicit names of a macro (available without a parameter) that its body uses.
 struct NamesUsed {
   bool caller = false, varargs = false, kwargs = false;
   void add(const NamesUsed& other) {
@@ -26,7 +26,7 @@ class ExpressionParser {
  protected:
   explicit ExpressionParser(const Source& source);
 
-  /// The next token and its place. There is always one: the last, `end`, is never passed.
+  /// The next token. There is always one: the last, `end`, is never consumed.
   const Token& peek(std::size_t ahead = 0) const;
   Token& next();
   std::size_t offset() const { return peek().offset; }
@@ -44,13 +44,13 @@ class ExpressionParser {
   [[noreturn]] void fail_at(std::size_t offset, const std::string& why) const;
 
   ExpressionPtr expression() { return conditional(); }
-  /// One expression, or several with commas between them. conditional: `a if b else c` may stand here.
+  /// One expression, or several separated by commas. conditional: allow `a if b else c`.
   ExpressionPtr tuple(bool conditional = true, bool in_parentheses = false);
-  /// `|name(arguments)`, any number; the first '|' may be left out. Without input and filters: nullptr.
+  /// `|name(arguments)`, any number; the first '|' may be omitted. Without input and filters: nullptr.
   ExpressionPtr filters(ExpressionPtr input, bool bar_needed);
   Target targets();
 
-  std::vector<NamesUsed> macros_;  ///< the macros whose bodies are being read
+  std::vector<NamesUsed> macros_;  ///< the macros whose bodies are being parsed
 
  private:
   class Level;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Filters and tests of Jinja 3.1 that chat templates use, by name. Left out: what makes HTML or lays out text (urlize,
-/// xmlattr, center, batch, slice, wordcount, ...), and what needs randomness.
+/// The filters and tests of Jinja 3.1 that chat templates use, by name. Not included: filters that make HTML or lay out
+/// text (urlize, xmlattr, center, batch, slice, wordcount, ...) or need randomness.
 
 #include <map>
 #include <string_view>
@@ -13,7 +13,7 @@ namespace tessera::text::jinja {
 using FilterFunction = Value (*)(Machine& machine, const Value& input, const Given& given);
 using TestFunction = bool (*)(Machine& machine, const Value& input, const Given& given);
 
-/// value|name(given). Throws Fault for an unknown name, naming the nearest one.
+/// value|name(given). Throws Fault for an unknown name, suggesting the nearest one.
 Value apply_filter(Machine& machine, std::string_view name, const Value& input, const Given& given);
 /// value is name(given)
 bool apply_test(Machine& machine, std::string_view name, const Value& input, const Given& given);

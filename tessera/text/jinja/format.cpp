@@ -12,7 +12,7 @@
 namespace tessera::text::jinja {
 namespace {
 
-/// What templates use of both languages: [-<>][0][width][.precision][type], with type s, r, d, i or f.
+/// The supported part of both languages: [-<>][0][width][.precision][type], with type s, r, d, i or f.
 struct Spec {
   char align = 0;  ///< '<' or '>'
   bool zeros = false;
@@ -23,7 +23,7 @@ struct Spec {
 
 constexpr std::int64_t widest = 100'000;
 
-/// Digits at `at`, or `otherwise`.
+/// The number at `at`; `otherwise` if `at` is not at a digit.
 std::int64_t take_number(std::string_view text, std::size_t& at, std::int64_t otherwise) {
   if (at >= text.size() || !is_digit(text[at])) return otherwise;
   std::int64_t value = 0;
@@ -34,7 +34,7 @@ std::int64_t take_number(std::string_view text, std::size_t& at, std::int64_t ot
   return value;
 }
 
-/// Reads from '0' on.
+/// Parses from the '0' flag on.
 void take_sizes(std::string_view text, std::size_t& at, Spec& spec) {
   if (at < text.size() && text[at] == '0') spec.zeros = (++at, true);
   spec.width = take_number(text, at, 0);
@@ -51,12 +51,12 @@ std::string text_in(Machine& machine, std::string text, const Spec& spec, char u
   return aligned(machine, text, spec.width, " ", left ? Align::left : Align::right);
 }
 
-/// `whole`: of a real number the part before the point.
+/// `whole`: for a real number, only the part before the point.
 std::string number_in(Machine& machine, const Value& value, const Spec& spec, bool whole) {
   std::string digits;
   bool negative = false;
   if (whole) {
-    if (!value.is_integer() && !(std::fabs(value.real()) < 9.2e18)) fail("a whole number beyond 64 bits");
+    if (!value.is_integer() && !(std::fabs(value.real()) < 9.2e18)) fail("the integer does not fit 64 bits");
     const std::int64_t integer = value.is_integer() ? value.integer() : static_cast<std::int64_t>(value.real());
     negative = integer < 0;
     digits = std::to_string(negative ? 0 - static_cast<std::uint64_t>(integer) : static_cast<std::uint64_t>(integer));
@@ -98,25 +98,25 @@ class PercentFormat {
       machine_.charge(16);
     }
     if (taken_ < items_.size() && !values_.is_dict() && !(named_ || is_mapping_like()))
-      fail("'%' has more values than the format names");
+      fail("'%' has more values than the format uses");
     return std::move(out_);
   }
 
  private:
-  /// Python lets what has items stand for a mapping that is not looked into.
+  /// In Python, any value with items counts as a mapping as long as no key is looked up.
   bool is_mapping_like() const {
     return values_.is_undefined() || values_.is_sequence(Sequence::Kind::list) ||
            values_.is_sequence(Sequence::Kind::range);
   }
 
   const Value& next_value() {
-    if (taken_ >= items_.size()) fail("'%' has fewer values than the format names");
+    if (taken_ >= items_.size()) fail("'%' has fewer values than the format uses");
     return items_[taken_++];
   }
 
   const Value& named_value(std::size_t& at) {
     const std::size_t end = format_.find(')', at);
-    if (end == std::string_view::npos) fail("'%(' without ')' in a format");
+    if (end == std::string_view::npos) fail("a format has '%(' without ')'");
     if (!values_.is_dict()) fail("'%(name)' needs a dict");
     const std::string name(format_.substr(at, end - at));
     at = end + 1;
@@ -133,7 +133,7 @@ class PercentFormat {
     Spec spec;
     if (at < format_.size() && format_[at] == '-') spec.align = format_[at++] == '-' ? '<' : '\0';
     take_sizes(format_, at, spec);
-    if (at >= format_.size()) fail("a format ends within '%...'");
+    if (at >= format_.size()) fail("a format ends inside '%...'");
     spec.type = format_[at++];
     if (spec.type == '%') {
       out_ += '%';
@@ -145,7 +145,7 @@ class PercentFormat {
       return;
     }
     if (spec.type != 'd' && spec.type != 'i' && spec.type != 'f')
-      fail("'%", spec.type, "' in a format is not supported: %s, %r, %d, %i and %f are");
+      fail("'%", spec.type, "' in a format is not supported; supported are %s, %r, %d, %i and %f");
     if (value->is_undefined()) fail(value->why());
     if (!value->is_number()) fail("'%", spec.type, "' needs a number, not a ", type_name(*value));
     out_ += number_in(machine_, *value, spec, spec.type != 'f');
@@ -175,7 +175,7 @@ std::string formatted(Machine& machine, const Value& value, std::string_view tex
                         : value.is(Value::Kind::real) && spec.type == 'f';
   if (at < text.size() || !fits)
     fail("the format '", text, "' of a ", type_name(value),
-         " is not supported: [<>][0][width][.precision] before s, d or f is");
+         " is not supported; supported is [<>][0][width][.precision] before s, d or f");
   if (value.is_string()) return text_in(machine, value.string(), spec, '<');
   return number_in(machine, value, spec, spec.type != 'f');
 }
@@ -195,7 +195,7 @@ class BraceFormat {
       } else if (c == '{') {
         field(++at);
       } else if (c == '}') {
-        fail("a single '}' stands in a format");
+        fail("a format has a single '}'");
       } else {
         out_ += format_[at++];
       }
@@ -207,11 +207,11 @@ class BraceFormat {
  private:
   void field(std::size_t& at) {
     const std::size_t end = format_.find('}', at);
-    if (end == std::string_view::npos) fail("a '{' without '}' stands in a format");
+    if (end == std::string_view::npos) fail("a format has '{' without '}'");
     std::string_view inner = format_.substr(at, end - at), spec;
     at = end + 1;
     if (inner.find_first_of("{!") != std::string_view::npos)
-      fail("'{", inner, "}': fields within fields and conversions of a format are not supported");
+      fail("'{", inner, "}': nested fields and conversions in a format are not supported");
     if (const std::size_t colon = inner.find(':'); colon != std::string_view::npos) {
       spec = inner.substr(colon + 1);
       inner = inner.substr(0, colon);
@@ -224,12 +224,12 @@ class BraceFormat {
     const std::int64_t number = name.empty() ? next_++ : take_number(name, at, -1);
     if (number >= 0 && at == name.size()) {
       if (static_cast<std::size_t>(number) >= given_.plain.size())
-        fail("a format names value ", number, ", which is not given");
+        fail("a format uses value ", number, ", which is not given");
       return given_.plain[static_cast<std::size_t>(number)];
     }
     for (const auto& [key, value] : given_.named)
       if (key == name) return value;
-    fail("a format names '", name, "', which is not given");
+    fail("a format uses '", name, "', which is not given");
   }
 
   Machine& machine_;

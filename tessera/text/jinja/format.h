@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Python's two ways to fill in a text: "%s: %d" % (name, count) and "{}: {:02d}".format(name, count).
+/// Python's two kinds of string formatting: "%s: %d" % (name, count) and "{}: {:02d}".format(name, count).
 
 #include <string>
 #include <string_view>
@@ -10,10 +10,11 @@
 namespace tessera::text::jinja {
 
 /// `values`: a tuple for several, a dict for %(name)s. Conversions are %s, %r, %d, %i and %f with '-' or '0', width and
-/// precision. Throws Fault for others, and for what does not fit the value.
+/// precision. Throws Fault for others and for values of the wrong type.
 std::string percent_format(Machine& machine, std::string_view format, const Value& values);
 
-/// Fields {}, {0}, {name}, each with [<>][0][width][.precision] and s, d or f behind ':'. Throws Fault for others.
+/// Fields {}, {0}, {name}, each with an optional [<>][0][width][.precision] and s, d or f after ':'. Throws Fault for
+/// others.
 std::string brace_format(Machine& machine, std::string_view format, const Given& given);
 
 }  // namespace tessera::text::jinja

@@ -8,7 +8,7 @@
 namespace tessera::text::jinja {
 namespace {
 
-constexpr std::int64_t longest_range = 100'000;  // as the sandbox of Jinja
+constexpr std::int64_t longest_range = 100'000;  // as in Jinja's sandbox
 
 using Function = Value (*)(Machine& machine, const Given& given);
 
@@ -39,7 +39,7 @@ class Clock : public Callable {
   std::time_t now_;
 };
 
-/// joiner(", "): nothing at its first call, the text at the others.
+/// joiner(", "): empty on the first call, the text on later ones.
 class Joiner : public Callable {
  public:
   explicit Joiner(Value text) : text_(std::move(text)) {}
@@ -58,7 +58,7 @@ Value make_joiner(Machine& machine, const Given& given) {
 }
 
 Value range(Machine& machine, const Given& given) {
-  if (!given.named.empty()) fail("range takes no arguments by name");
+  if (!given.named.empty()) fail("range takes no named arguments");
   const Bound bound("range", given, {"start", "stop", "step"}, 1);
   const bool one = bound[1] == nullptr;
   const std::int64_t start = one ? 0 : bound.integer_of(0, 0), stop = bound.integer_of(one ? 0 : 1, 0),
@@ -104,7 +104,7 @@ Value make_dict(Machine& machine, const Given& given) { return machine.dict(memb
 Value make_namespace(Machine& machine, const Given& given) {
   auto& made = machine.make<Namespace>();
   for (auto& [name, value] : members_of(machine, "namespace", given)) {
-    if (!name.is_string()) fail("the names of a namespace's attributes must be texts");
+    if (!name.is_string()) fail("the names of a namespace's attributes must be strings");
     made.set(machine, name.string(), value);
   }
   return Value::of(made);

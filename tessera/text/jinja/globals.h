@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The functions that every chat template may call.
+/// The functions available to every chat template.
 
 #include <ctime>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace tessera::text::jinja {
 
-/// range, dict, namespace, joiner, cycler, raise_exception and strftime_now (which tells `now`, in local time).
+/// range, dict, namespace, joiner, cycler, raise_exception and strftime_now (which uses `now`, in local time).
 std::vector<std::pair<std::string, Value>> make_globals(Machine& machine, std::time_t now);
 
 }  // namespace tessera::text::jinja

@@ -14,7 +14,7 @@ bool is_word(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & '\x80') != 0;
 }
 
-/// Value of a digit in a base, or -1.
+/// Value of a digit in the given base, or -1.
 int digit_value(char c, int base) {
   int value = 99;
   if (is_digit(c)) value = c - '0';
@@ -63,7 +63,7 @@ class Lexer {
     return tokens_.back();
   }
 
-  /// Text from `begin` to `end`, where a tag begins that is followed by `sign`.
+  /// Adds the text from `begin` to `end`, which precedes a tag with the given sign.
   void add_data(std::size_t begin, std::size_t end, char sign, bool block) {
     std::string_view data = text_.substr(begin, end - begin);
     if (sign == '-') {
@@ -77,13 +77,13 @@ class Lexer {
     if (!data.empty()) add(Token::Kind::data, begin, std::string(data));
   }
 
-  /// Takes '-' or '+' behind the two characters of a tag's beginning.
+  /// Consumes '-' or '+' after the two characters that begin a tag.
   char take_sign() {
     if (at_ < text_.size() && (text_[at_] == '-' || text_[at_] == '+')) return text_[at_++];
     return 0;
   }
 
-  /// Text up to the next tag, and that tag.
+  /// Reads the text up to the next tag, and that tag.
   void read_data() {
     const std::size_t begin = at_;
     std::size_t tag = begin;
@@ -109,7 +109,7 @@ class Lexer {
       read_tag(tag, /*block=*/true);
   }
 
-  /// What follows the end of a comment or a block, as its sign says.
+  /// Trims the text after a comment or a block, according to its sign.
   void trim_after(char sign) {
     if (sign == '-')
       skip_spaces();
@@ -119,13 +119,13 @@ class Lexer {
 
   void skip_comment(std::size_t tag) {
     const std::size_t end = text_.find("#}", at_);
-    if (end == std::string_view::npos) fail_at(tag, "the comment that begins here has no end '#}'");
+    if (end == std::string_view::npos) fail_at(tag, "the comment that begins here has no closing '#}'");
     const char sign = end > at_ ? text_[end - 1] : '\0';
     at_ = end + 2;
     trim_after(sign);
   }
 
-  /// `[sign] %}`, with what it swallows; the place stays where it is when something else stands there.
+  /// Consumes `[sign] %}` and the white space that it removes; does not move if the tag does not end here.
   bool take_block_end(bool trim_line) {
     const std::size_t begin = at_;
     const char sign = take_sign();
@@ -138,7 +138,7 @@ class Lexer {
     return true;
   }
 
-  /// Behind `{%` and its sign: whether this is a raw block, which is then taken up to its end.
+  /// After `{%` and its sign: returns whether this is a raw block, and if so consumes it.
   bool read_raw(std::size_t tag) {
     const std::size_t begin = at_;
     skip_spaces();
@@ -167,15 +167,16 @@ class Lexer {
       add_data(begin, end, sign, /*block=*/true);
       return;
     }
-    fail_at(tag, "the raw block that begins here has no end '{% endraw %}'");
+    fail_at(tag, "the raw block that begins here has no closing '{% endraw %}'");
   }
 
   void read_tag(std::size_t tag, bool block) {
     add(block ? Token::Kind::block_begin : Token::Kind::variable_begin, tag);
-    std::vector<char> open;  // brackets, by their closing ones
+    std::vector<char> open;  // open brackets, by their closing ones
     while (true) {
       skip_spaces();
-      if (at_ >= text_.size()) fail_at(tag, concat("the tag that begins here has no end '", block ? "%}" : "}}", "'"));
+      if (at_ >= text_.size())
+        fail_at(tag, concat("the tag that begins here has no closing '", block ? "%}" : "}}", "'"));
       const std::size_t begin = at_;
       if (open.empty() && (block ? take_block_end(/*trim_line=*/true) : take_variable_end())) {
         add(block ? Token::Kind::block_end : Token::Kind::variable_end, begin);
@@ -210,7 +211,7 @@ class Lexer {
     add(Token::Kind::name, begin, std::string(text_.substr(begin, at_ - begin)));
   }
 
-  /// Digits of a base from `at` on, underscores between them; returns where they end (`at` when there is none).
+  /// Skips digits with single underscores between them from `at` on; returns their end (`at` without digits).
   std::size_t digits_end(std::size_t at, int base) const {
     while (at < text_.size()) {
       if (digit_value(text_[at], base) >= 0)
@@ -223,7 +224,7 @@ class Lexer {
     return at;
   }
 
-  /// Where the exponent at `at` ends, or `at`.
+  /// The end of the exponent at `at`; `at` itself without an exponent.
   std::size_t exponent_end(std::size_t at) const {
     if (at >= text_.size() || (text_[at] != 'e' && text_[at] != 'E')) return at;
     std::size_t digits = at + 1;
@@ -285,12 +286,12 @@ class Lexer {
       else
         value += text_[at_++];
     }
-    if (at_ >= text_.size()) fail_at(begin, "the string that begins here has no end");
+    if (at_ >= text_.size()) fail_at(begin, "the string that begins here is not closed");
     ++at_;
     add(Token::Kind::string, begin, std::move(value));
   }
 
-  /// As Python's codec "unicode-escape"; an escape that it does not know stays as it is written.
+  /// Like Python's codec "unicode-escape"; an unknown escape is kept verbatim.
   void read_escape(std::string& value) {
     const std::size_t begin = at_++;
     if (at_ >= text_.size()) return;
@@ -304,7 +305,7 @@ class Lexer {
     } else if (c == 'x' || c == 'u' || c == 'U') {
       append_escaped(value, begin, c == 'x' ? 2 : c == 'u' ? 4 : 8, 16, true);
     } else if (c == 'N') {
-      fail_at(begin, "characters by their name (\\N) are not supported: write \\uXXXX");
+      fail_at(begin, "named characters (\\N) are not supported: use \\uXXXX");
     } else if (c != '\n') {
       value += '\\';
       value += c;
@@ -317,7 +318,7 @@ class Lexer {
     for (; digits < most_digits && at_ < text_.size() && digit_value(text_[at_], base) >= 0; ++digits)
       code = code * static_cast<std::uint32_t>(base) + static_cast<std::uint32_t>(digit_value(text_[at_++], base));
     if (all && digits < most_digits) fail_at(begin, concat("the escape needs ", most_digits, " hexadecimal digits"));
-    if (code >= 0x110000 || (code >= 0xD800 && code < 0xE000)) fail_at(begin, "the escape is no Unicode character");
+    if (code >= 0x110000 || (code >= 0xD800 && code < 0xE000)) fail_at(begin, "the escape is not a Unicode character");
     append_utf8(value, code);
   }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Templates cut into tokens, as Jinja does with trim_blocks and lstrip_blocks: what stands between the tags is text;
-/// the line feed behind a block's tag and blanks before one, from the line's beginning, belong to the tag.
+/// Tokenizes templates as Jinja does with trim_blocks and lstrip_blocks: everything between the tags is text; the line
+/// feed after a block tag, and the blanks before one on its line, belong to the tag.
 ///
 /// Language: https://jinja.palletsprojects.com/en/stable/templates/ (Jinja 3.1).
 
@@ -12,7 +12,7 @@
 
 namespace tessera::text::jinja {
 
-/// A template and the name that errors call it by. Line breaks are line feeds, and the last one is gone.
+/// A template's text and its name for errors. Line breaks are normalized to line feeds, and the last one is removed.
 class Source {
  public:
   /// Throws InputError for text that is not UTF-8.
@@ -31,12 +31,12 @@ struct Token {
 
   Kind kind = Kind::end;
   std::size_t offset = 0;    ///< in the source
-  std::string text;          ///< data, name, value of a string, operator
+  std::string text;          ///< data, name, a string's value, operator
   std::int64_t integer = 0;  ///< an integer's value
   double real = 0;           ///< a real's value
 };
 
-/// Comments and raw blocks are resolved; the last token is `end`. Throws InputError naming the place.
+/// Resolves comments and raw blocks; the last token is `end`. Throws InputError naming the place.
 std::vector<Token> read_tokens(const Source& source);
 
 }  // namespace tessera::text::jinja

@@ -66,8 +66,8 @@ std::optional<Value> Loop::attribute(Machine& machine, std::string_view name) {
   if (name == "length") return Value::of(length());
   if (name == "revindex") return Value::of(length() - index_);
   if (name == "revindex0") return Value::of(length() - index_ - 1);
-  if (name == "previtem") return or_undefined(previous_ ? &*previous_ : nullptr, "there is no previous item");
-  if (name == "nextitem") return or_undefined(peek(), "there is no next item");
+  if (name == "previtem") return or_undefined(previous_ ? &*previous_ : nullptr, "the first item has no predecessor");
+  if (name == "nextitem") return or_undefined(peek(), "the last item has no successor");
   if (name == "depth") return Value::of(1);
   if (name == "depth0") return Value::of(0);
   if (name == "cycle") return Value::of(machine.make<LoopMethod>(*this, true));
@@ -76,7 +76,7 @@ std::optional<Value> Loop::attribute(Machine& machine, std::string_view name) {
 }
 
 Value Loop::cycle(const Given& given) const {
-  if (given.plain.empty()) fail("loop.cycle takes the values that take turns");
+  if (given.plain.empty()) fail("loop.cycle needs at least one value");
   return given.plain[static_cast<std::size_t>(index_) % given.plain.size()];
 }
 

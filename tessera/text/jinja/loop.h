@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A for-loop at work, which the template sees as `loop`.
+/// A running for-loop, visible to the template as `loop`.
 
 #include <functional>
 #include <optional>
@@ -11,26 +11,26 @@
 
 namespace tessera::text::jinja {
 
-/// Goes through the items that `keeps` keeps. An item is looked at when it is needed, one ahead only where the template
-/// asks for loop.last or loop.nextitem: `keeps` may depend on what the body has done.
+/// Iterates over the items for which `keeps` returns true. Items are tested lazily, one ahead only if the template uses
+/// loop.last or loop.nextitem, because `keeps` may depend on what the body has done.
 class Loop : public Object, public Attributes {
  public:
   using Keeps = std::function<bool(const Value&)>;
 
   Loop(Values items, Keeps keeps) : items_(std::move(items)), keeps_(std::move(keeps)) {}
 
-  /// The next item, which is then the current one; nullptr at the end.
+  /// Advances to the next item and returns it; nullptr at the end.
   const Value* advance();
-  /// Lets go of the items, when the loop is left.
+  /// Releases the items when the loop is left.
   void end();
 
   const char* type() const override { return "LoopContext"; }
   /// Throws Fault for recursion, which is not supported.
   std::optional<Value> attribute(Machine& machine, std::string_view name) override;
 
-  /// loop.cycle(a, b): one after another.
+  /// loop.cycle(a, b): returns its arguments in turn.
   Value cycle(const Given& given) const;
-  /// loop.changed(a): whether it differs from the last call's.
+  /// loop.changed(a): whether it differs from the previous call's argument.
   Value changed(Machine& machine, const Given& given);
 
  private:
@@ -39,8 +39,8 @@ class Loop : public Object, public Attributes {
 
   Values items_;
   Keeps keeps_;
-  std::size_t looked_at_ = 0;  ///< items that were taken, or left out
-  std::int64_t index_ = -1;    ///< the current item's among those kept
+  std::size_t looked_at_ = 0;  ///< items that were taken or skipped
+  std::int64_t index_ = -1;    ///< index of the current item among those kept
   std::optional<Value> previous_, current_, next_;
   std::optional<Values> last_changed_;
 };

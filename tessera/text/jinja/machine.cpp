@@ -5,16 +5,16 @@
 namespace tessera::text::jinja {
 
 void Machine::fail_steps() const {
-  fail("the template takes more than ", limits_.steps, " steps, which is refused: it loops over too much");
+  fail("the template exceeds the limit of ", limits_.steps, " steps: it loops over too much");
 }
 
 void Machine::fail_bytes() const {
-  fail("the template makes more than ", format_bytes(limits_.bytes), " of text and lists, which is refused");
+  fail("the template exceeds the limit of ", format_bytes(limits_.bytes), " of text and lists");
 }
 
 void Machine::fail_depth() const {
-  fail("expressions and macros stand more than ", limits_.depth,
-       " deep within each other, which is refused: does a macro call itself without end?");
+  fail("expressions and macros are nested deeper than the limit of ", limits_.depth,
+       ": does a macro call itself endlessly?");
 }
 
 }  // namespace tessera::text::jinja

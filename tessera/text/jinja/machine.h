@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One run of a template: what it may still use up, and the owner of its objects.
+/// One run of a template: its resource limits, and the owner of its objects.
 
 #include <memory>
 #include <string>
@@ -11,20 +11,20 @@
 
 namespace tessera::text::jinja {
 
-/// A template comes with a model from anywhere: whatever it does ends soon and stays small. A long conversation with
-/// tools takes some 100,000 steps.
+/// Templates come with models from any source, so their running time and memory are limited. A long conversation with
+/// tools takes about 100,000 steps.
 struct Limits {
-  std::size_t steps = 20'000'000;  ///< nodes evaluated, items gone through, values compared
-  std::size_t bytes = 1u << 30;    ///< all strings and lists that are made, together
-  int depth = 400;                 ///< expressions, statements and macros within each other
+  std::size_t steps = 20'000'000;  ///< nodes evaluated, items iterated, values compared
+  std::size_t bytes = 1u << 30;    ///< total size of all strings and lists created
+  int depth = 400;                 ///< nesting of expressions, statements and macros
 };
 
-/// Not thread-safe: a run has its own.
+/// Not thread-safe: each run has its own.
 class Machine {
  public:
   explicit Machine(const Limits& limits) : limits_(limits) {}
 
-  /// Throws Fault when the steps, or the bytes, are used up. Call it before the work.
+  /// Throws Fault when the limit of steps or bytes is reached. Call it before the work.
   void step(std::size_t count = 1) {
     if (count > limits_.steps - steps_) fail_steps();
     steps_ += count;
@@ -39,7 +39,7 @@ class Machine {
     charge(count * size);
   }
 
-  /// Values whose memory is charged here.
+  /// Create values and charge their memory.
   Value text(std::string text) {
     charge(text.size());
     return Value::of(std::move(text));
@@ -65,7 +65,7 @@ class Machine {
 
   const Limits& limits() const { return limits_; }
 
-  /// One level deeper, as long as it lives; throws Fault beyond the limit.
+  /// One nesting level for its lifetime; throws Fault beyond the limit.
   class Level {
    public:
     explicit Level(Machine& machine) : machine_(machine) {

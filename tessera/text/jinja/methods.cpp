@@ -54,7 +54,7 @@ Value replace(Machine& machine, const Value& self, const Given& given) {
       replaced(machine, self.string(), bound.string_of(0), bound.string_of(1), bound.integer_of(2, -1)));
 }
 
-/// The part of `text` between the characters that arguments 1 and 2 name, as slices do.
+/// The slice of `text` given by arguments 1 and 2, in characters.
 std::string_view part_of(Machine& machine, const Value& self, const Bound& bound, Value& storage) {
   if (bound[1] == nullptr && bound[2] == nullptr) return self.string();
   storage = slice_of(machine, self, bound[1], bound[2], nullptr);
@@ -83,7 +83,7 @@ Value find_method(Machine& machine, const Value& self, const Given& given) {
   machine.step(1 + text.size() / 64);
   const std::size_t at = from_right ? text.rfind(bound.string_of(0)) : text.find(bound.string_of(0));
   if (at == std::string_view::npos) {
-    if (must_be_there) fail("the text '", bound.string_of(0), "' is not there");
+    if (must_be_there) fail("the text does not contain '", bound.string_of(0), "'");
     return Value::of(-1);
   }
   std::int64_t before = 0;
@@ -105,7 +105,7 @@ Value count_method(Machine& machine, const Value& self, const Given& given) {
 
 template <Case wanted>
 Value case_method(Machine& machine, const Value& self, const Given& given) {
-  const Bound bound("a method for upper or lower case", given, {});
+  const Bound bound("a case method", given, {});
   return machine.text(to_case(self.string(), wanted));
 }
 
@@ -152,10 +152,10 @@ bool is_white(std::uint32_t code) {
   return space_at(text, 0) != 0;
 }
 
-/// Whether the text is not empty and every character `is`.
+/// Whether the text is not empty and `is` holds for every character.
 template <bool (*is)(std::uint32_t)>
 Value every(Machine& machine, const Value& self, const Given& given) {
-  const Bound bound("a method that asks for characters", given, {});
+  const Bound bound("a character test method", given, {});
   const std::string& text = self.string();
   machine.step(1 + text.size());
   for (std::size_t at = 0; at < text.size(); at += character_size(text, at))
@@ -219,9 +219,9 @@ Value values_method(Machine& machine, const Value& self, const Given& given) {
 }
 
 Value get_method(Machine& machine, const Value& self, const Given& given) {
-  if (!given.named.empty()) fail("get takes no arguments by name");
+  if (!given.named.empty()) fail("get takes no named arguments");
   const Bound bound("get", given, {"key", "default"}, 1);
-  if (!is_hashable(*bound[0])) fail("a ", type_name(*bound[0]), " cannot be a key of a dict");
+  if (!is_hashable(*bound[0])) fail("a ", type_name(*bound[0]), " cannot be a dict key");
   if (const Value* found = find_member(machine, self.dict().members, *bound[0])) return *found;
   return bound[1] == nullptr ? Value::none() : *bound[1];
 }

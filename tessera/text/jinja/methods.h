@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Methods of str, list, tuple and dict: those of Python that chat templates call.
+/// The methods of Python's str, list, tuple and dict that chat templates call.
 
 #include <optional>
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace tessera::text::jinja {
 
-/// changing: list.append and the like, which the sandbox of transformers refuses, too.
+/// changing: list.append and the like, which transformers' sandbox refuses, too.
 enum class MethodKind { none, method, changing };
 MethodKind method_kind(const Value& self, std::string_view name);
 
 /// The method of `self` that was probably meant.
 std::optional<std::string> nearest_method(const Value& self, std::string_view name);
 
-/// `name` is a method of `self` (MethodKind::method).
+/// Calls the method `name` of `self` (MethodKind::method).
 Value call_method(Machine& machine, const Value& self, std::string_view name, const Given& given);
 
 class BoundMethod : public Callable {

@@ -8,7 +8,7 @@ Bound::Bound(std::string_view function, const Given& given, std::initializer_lis
              std::size_t required)
     : function_(function), values_(parameters.size(), nullptr), names_(parameters) {
   if (given.plain.size() > names_.size())
-    fail(function, " takes at most ", names_.size(), " arguments, ", given.plain.size(), " are given");
+    fail(function, " takes at most ", names_.size(), " arguments, but ", given.plain.size(), " are given");
   for (std::size_t i = 0; i < given.plain.size(); ++i) values_[i] = &given.plain[i];
   for (const auto& [name, value] : given.named) {
     const auto found = std::find(names_.begin(), names_.end(), name);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Values with behaviour: what can be called, namespaces, and arguments of calls.
+/// Values with behaviour: callables and namespaces, and the arguments of calls.
 
 #include <initializer_list>
 #include <optional>
@@ -19,16 +19,16 @@ struct Given {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-/// Arguments by the places of the parameters; nullptr where left out. Views `given`.
+/// Arguments by parameter position; nullptr if not given. Refers to `given`.
 class Bound {
  public:
-  /// The first `required` parameters must be given. Throws Fault as Python throws TypeError.
+  /// The first `required` parameters must be given. Throws Fault where Python throws TypeError.
   Bound(std::string_view function, const Given& given, std::initializer_list<std::string_view> parameters,
         std::size_t required = 0);
 
   const Value* operator[](std::size_t i) const { return values_[i]; }
   bool truth_of(std::size_t i, bool otherwise) const;
-  /// Throws Fault where something else than an integer is given.
+  /// Throws Fault if the argument is not an integer.
   std::int64_t integer_of(std::size_t i, std::int64_t otherwise) const;
   const std::string& string_of(std::size_t i) const;
 
@@ -38,26 +38,26 @@ class Bound {
   std::vector<std::string_view> names_;
 };
 
-/// Something that can be called.
+/// A callable value.
 class Callable : public Object {
  public:
   const char* type() const override { return "function"; }
   virtual Value call(Machine& machine, const Given& given) = 0;
 };
 
-/// Something with attributes of its own.
+/// A value with its own attributes.
 class Attributes {
  public:
   virtual ~Attributes() = default;
   virtual std::optional<Value> attribute(Machine& machine, std::string_view name) = 0;
 };
 
-/// namespace(a=1): the only thing that a template can change.
+/// namespace(a=1): the only mutable value in a template.
 class Namespace : public Object, public Attributes {
  public:
   const char* type() const override { return "Namespace"; }
   std::optional<Value> attribute(Machine& machine, std::string_view name) override;
-  /// Names that begin with '_' are refused.
+  /// Throws Fault for names that begin with '_'.
   void set(Machine& machine, std::string_view name, Value value);
 
   Members members;

@@ -63,7 +63,7 @@ bool ordered(Machine& machine, Comparison::Op op, const Value& a, const Value& b
     if (value->is_undefined()) fail(value->why());
   if (a.is_integer() && b.is_integer()) return in_order(op, a.integer(), b.integer());
   if (a.is_number() && b.is_number()) return in_order(op, a.real(), b.real());
-  if (a.is_string() && b.is_string()) return in_order(op, a.string(), b.string());  // as by code points
+  if (a.is_string() && b.is_string()) return in_order(op, a.string(), b.string());  // same order as by code points
   if (a.is_sequence() && b.is_sequence() && a.sequence().kind == b.sequence().kind &&
       (a.is_sequence(Sequence::Kind::list) || a.is_sequence(Sequence::Kind::tuple))) {
     const Values &left = a.sequence().items, &right = b.sequence().items;
@@ -74,7 +74,7 @@ bool ordered(Machine& machine, Comparison::Op op, const Value& a, const Value& b
   fail("'", symbol(op), "' is not supported between a ", type_name(a), " and a ", type_name(b));
 }
 
-/// Where Python's index points to; nullopt outside.
+/// Resolves a Python index; nullopt if it is out of range.
 std::optional<std::size_t> place_of(std::int64_t index, std::size_t size) {
   const auto count = static_cast<std::int64_t>(size);
   if (index < 0) index += count;
@@ -92,17 +92,17 @@ struct Bounds {
   std::int64_t first, last, step;
 };
 
-/// As Python's slice.indices().
+/// Like Python's slice.indices().
 Bounds bounds_of(std::size_t size, const Value* first, const Value* last, const Value* step) {
   const auto count = static_cast<std::int64_t>(size);
   const auto given = [](const Value* value) -> std::optional<std::int64_t> {
     if (value == nullptr || value->is_none()) return std::nullopt;
     if (value->is_undefined()) fail(value->why());
-    if (!value->is_integer()) fail("a slice's bound is a ", type_name(*value), ", must be an integer");
+    if (!value->is_integer()) fail("a slice bound is a ", type_name(*value), ", must be an integer");
     return value->integer();
   };
   const std::int64_t by = given(step).value_or(1);
-  if (by == 0) fail("a slice's step is 0");
+  if (by == 0) fail("the step of a slice is 0");
   const std::int64_t least = by < 0 ? -1 : 0, most = by < 0 ? count - 1 : count;
   const auto clamped = [&](std::optional<std::int64_t> value, std::int64_t otherwise) {
     if (!value) return otherwise;
@@ -172,16 +172,16 @@ bool compare(Machine& machine, Comparison::Op op, const Value& a, const Value& b
 
 bool contains(Machine& machine, const Value& container, const Value& item) {
   if (container.is_string()) {
-    if (!item.is_string()) fail("'in' asks for a ", type_name(item), " in a str, must be a str");
+    if (!item.is_string()) fail("'in' searches a str for a ", type_name(item), ", must be a str");
     machine.step(1 + container.string().size() / 64);
     return container.string().find(item.string()) != std::string::npos;
   }
   if (container.is_dict()) {
-    if (!is_hashable(item)) fail("a ", type_name(item), " cannot be a key of a dict");
+    if (!is_hashable(item)) fail("a ", type_name(item), " cannot be a dict key");
     return find_member(machine, container.dict().members, item) != nullptr;
   }
   if (container.is_undefined()) return false;
-  if (!container.is_sequence()) fail("'in' asks in a ", type_name(container), ", which has no items");
+  if (!container.is_sequence()) fail("'in' is applied to a ", type_name(container), ", which has no items");
   if (container.is_sequence(Sequence::Kind::iterator)) {
     const Sequence& iterator = container.sequence();
     while (iterator.taken < iterator.items.size())
@@ -244,7 +244,7 @@ Values items_of(Machine& machine, const Value& value) {
       return items;
     }
     default:
-      fail("a ", type_name(value), " has no items to go through");
+      fail("a ", type_name(value), " cannot be iterated over");
   }
 }
 
@@ -306,7 +306,7 @@ Value slice_of(Machine& machine, const Value& object, const Value* first, const 
   if (!object.is_sequence() || object.is_sequence(Sequence::Kind::iterator) ||
       object.is_sequence(Sequence::Kind::keys) || object.is_sequence(Sequence::Kind::values) ||
       object.is_sequence(Sequence::Kind::items))
-    fail("a ", type_name(object), " has no slices");
+    fail("a ", type_name(object), " cannot be sliced");
   Values items;
   machine.charge(object.sequence().items.size(), sizeof(Value));
   for_each_in(bounds_of(object.sequence().items.size(), first, last, step),
@@ -327,7 +327,7 @@ const Value* find_member(Machine& machine, const Members& members, const Value& 
 }
 
 void set_member(Machine& machine, Members& members, Value key, Value value) {
-  if (!is_hashable(key)) fail("a ", type_name(key), " cannot be a key of a dict");
+  if (!is_hashable(key)) fail("a ", type_name(key), " cannot be a dict key");
   if (const Value* known = find_member(machine, members, key)) {
     const auto is_known = [known](const auto& member) { return &member.second == known; };
     std::find_if(members.begin(), members.end(), is_known)->second = std::move(value);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What can be done with values by operators, subscripts and loops, as Python does it. All throw Fault where Python
-/// throws (also ZeroDivisionError and the like), and for what an undefined value cannot do.
+/// The operations on values (operators, subscripts, loops) with Python's semantics. All throw Fault where Python raises
+/// an exception (also ZeroDivisionError and the like), and for operations not allowed on an undefined value.
 
 #include <optional>
 #include <string_view>
@@ -15,26 +15,26 @@ bool equal(Machine& machine, const Value& a, const Value& b);
 bool less(Machine& machine, const Value& a, const Value& b);
 bool compare(Machine& machine, Comparison::Op op, const Value& a, const Value& b);
 bool contains(Machine& machine, const Value& container, const Value& item);
-/// Whether Python could hash it: dict keys, unique().
+/// Whether Python could hash it: for dict keys, unique().
 bool is_hashable(const Value& value);
 
-/// All but `and` and `or`.
+/// All binary operators except `and` and `or`.
 Value apply(Machine& machine, Binary::Op op, const Value& a, const Value& b);
 Value negate(const Value& value);
 Value plus(const Value& value);
 
 /// len()
 std::size_t length(Machine& machine, const Value& value);
-/// The items that a loop goes through: of a string the characters, of a dict the keys. Empties an iterator.
+/// The items that a loop iterates over: a string's characters, a dict's keys. Exhausts an iterator.
 Values items_of(Machine& machine, const Value& value);
 
-/// object[index]: a member, an item, else an attribute; undefined where nothing is there.
+/// object[index]: a member or an item, otherwise an attribute; undefined if it has neither.
 Value item_of(Machine& machine, const Value& object, const Value& index);
-/// object.name: an attribute (method), else a member.
+/// object.name: an attribute (method), otherwise a member.
 Value attribute_of(Machine& machine, const Value& object, std::string_view name);
-/// A method, or another thing's own attribute.
+/// A method, or an object's own attribute.
 std::optional<Value> own_attribute(Machine& machine, const Value& object, std::string_view name);
-/// object[first:last:step]; nullptr or none: left out.
+/// object[first:last:step]; nullptr or none: omitted.
 Value slice_of(Machine& machine, const Value& object, const Value* first, const Value* last, const Value* step);
 
 const Value* find_member(Machine& machine, const Members& members, const Value& key);

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = Token::Kind;
 
-constexpr int most_blocks = 60;  // within each other
+constexpr int most_blocks = 60;  // nested
 
 class StatementParser : ExpressionParser {
  public:
@@ -25,15 +25,16 @@ class StatementParser : ExpressionParser {
  private:
   using Ends = std::initializer_list<std::string_view>;
 
-  /// Up to the tag of one of `ends`, whose name is then the next token; or, without ends, up to the template's end.
+  /// Parses up to the tag of one of `ends`, whose name is then the next token or, without ends, up to the template's
+  /// end.
   Block statements(Ends ends) {
     const std::size_t begin = offset();
-    if (++blocks_ > most_blocks) fail_here(concat("more than ", most_blocks, " blocks within each other"));
+    if (++blocks_ > most_blocks) fail_here(concat("more than ", most_blocks, " nested blocks"));
     Block block;
     while (true) {
       if (at(Kind::end)) {
         if (ends.size() != 0)
-          fail_at(begin, concat("the block that begins here has no end: '", *(ends.end() - 1), "' is missing"));
+          fail_at(begin, concat("the block that begins here is not closed: '", *(ends.end() - 1), "' is missing"));
         break;
       }
       const std::size_t place = offset();
@@ -53,7 +54,7 @@ class StatementParser : ExpressionParser {
     return block;
   }
 
-  /// The body behind a tag; its end tag is taken up to and including its name.
+  /// The body after a tag; consumes its end tag up to and including the name.
   Block body(Ends ends) {
     take_operator(":");
     expect(Kind::block_end, "'%}'");
@@ -92,7 +93,7 @@ class StatementParser : ExpressionParser {
     if (name == "with") return with();
     if (name == "generation") return generation();
     if (name == "break" || name == "continue") {
-      if (loops_ == 0) fail_at(place, concat("'", name, "' stands outside of a loop"));
+      if (loops_ == 0) fail_at(place, concat("'", name, "' is outside a loop"));
       return LoopControl{name == "break"};
     }
     for (const std::string_view other : {"extends", "include", "import", "from", "block", "autoescape", "do"})
@@ -152,7 +153,7 @@ class StatementParser : ExpressionParser {
     return next().text;
   }
 
-  /// Loops around a macro are not its own: break in it would leave nothing.
+  /// Loops around a macro are not its own: a break in it would have no loop to leave.
   void read_macro_body(MacroDefinition& definition, std::string_view end) {
     macros_.push_back({});
     definition.body = captured_body(end);
@@ -182,7 +183,7 @@ class StatementParser : ExpressionParser {
     return block;
   }
 
-  /// A body that cannot leave the loops around it.
+  /// A body from which break and continue cannot leave the enclosing loops.
   Block captured_body(std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     Block block = body_and_end(end);

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// From tokens to a tree: the grammar of Jinja 3.1 with the extensions that transformers gives chat templates (break,
-/// continue, generation). What reads other templates (extends, include, import, block) and recursive loops are refused
-/// by name.
+/// Parses tokens into a tree: the grammar of Jinja 3.1 with transformers' extensions for chat templates (break,
+/// continue, generation). Tags that read other templates (extends, include, import, block) and recursive loops are
+/// refused by name.
 
 #include <tessera/text/jinja/lexer.h>
 #include <tessera/text/jinja/tree.h>
@@ -11,10 +11,10 @@ namespace tessera::text::jinja {
 
 struct Tree {
   Block block;
-  bool has_generation = false;  ///< a `{% generation %}` stands somewhere
+  bool has_generation = false;  ///< it contains `{% generation %}`
 };
 
-/// Throws InputError naming the place: not the grammar, or nested too deep.
+/// Throws InputError naming the place of a syntax error or of excessive nesting.
 Tree parse(const Source& source);
 
 }  // namespace tessera::text::jinja

@@ -89,14 +89,14 @@ void append_sequence(Machine& machine, std::string& out, const Value& value) {
         out += sequence.shown;
         return;
       }
-      fail("a ", type_name(value), " is printed: add |list to print its items");
+      fail("a ", type_name(value), " cannot be printed: add |list to print its items");
   }
 }
 
 void append_object(Machine& machine, std::string& out, Object& object) {
   auto* space = dynamic_cast<Namespace*>(&object);
-  if (space == nullptr) fail("a ", object.type(), " is printed, which has no text");
-  const Machine::Level level(machine);  // a namespace may hold itself
+  if (space == nullptr) fail("a ", object.type(), " cannot be printed");
+  const Machine::Level level(machine);  // a namespace may contain itself
   out += "<Namespace ";
   append_members(machine, out, space->members);
   out += '>';
@@ -193,7 +193,7 @@ class JsonWriter {
     for (const auto& member : members) order.push_back(&member);
     if (style_.sort_keys)
       std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-        if (!a->first.is_string() || !b->first.is_string()) fail("sort_keys needs keys that are all strings");
+        if (!a->first.is_string() || !b->first.is_string()) fail("sort_keys requires all keys to be strings");
         return a->first.string() < b->first.string();
       });
     out_ += '{';

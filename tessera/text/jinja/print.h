@@ -9,23 +9,23 @@
 
 namespace tessera::text::jinja {
 
-// Each throws Fault for what has no text that is the same everywhere (a generator, a function), or is too long.
+// All throw Fault for values without a reproducible text (a generator, a function) or with too long a text.
 void append_str(Machine& machine, std::string& out, const Value& value);
 void append_repr(Machine& machine, std::string& out, const Value& value);
 std::string to_str(Machine& machine, const Value& value);
 std::string to_repr(Machine& machine, const Value& value);
 
-/// repr(float): the shortest digits that read back as the same number.
+/// repr(float): the fewest digits that read back as the same number.
 std::string real_repr(double value);
 
 /// Arguments of json.dumps.
 struct JsonStyle {
-  bool ascii = false;  ///< escape all else
+  bool ascii = false;  ///< escape all non-ASCII characters
   std::optional<std::string> indent;
   std::string between_items = ", ", after_key = ": ";
   bool sort_keys = false;
 };
-/// Throws Fault for what JSON has no form for.
+/// Throws Fault for values that JSON cannot represent.
 std::string to_json(Machine& machine, const Value& value, const JsonStyle& style);
 
 }  // namespace tessera::text::jinja

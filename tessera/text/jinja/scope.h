@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The variables of a block and, behind them, those of the blocks around it.
+/// The variables of a block, with access to those of the enclosing blocks.
 
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ namespace tessera::text::jinja {
 
 struct Scope {
   std::shared_ptr<Scope> parent;
-  std::vector<std::pair<std::string, Value>> variables;  ///< few: found one by one
+  std::vector<std::pair<std::string, Value>> variables;  ///< few: searched linearly
 
   const Value* find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get())

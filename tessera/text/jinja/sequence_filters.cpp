@@ -31,7 +31,8 @@ Value at_path(Machine& machine, Value item, const Values& path, const Value* oth
   return item;
 }
 
-/// What sort, min, max and unique compare: a member of the item, texts in lower case unless asked otherwise.
+/// The comparison key of sort, min, max and unique: a member of the item; texts in lower case unless requested
+/// otherwise.
 class Key {
  public:
   Key(Machine& machine, const Value* attribute, bool case_sensitive)
@@ -54,7 +55,7 @@ class Key {
 using Keyed = std::pair<Value, Value>;  // key and item
 
 Value sorted(Machine& machine, std::vector<Keyed> keyed, bool reverse) {
-  // Python's reverse keeps the order of equal ones: sorted backwards from the back.
+  // Python's reverse keeps the order of equal items, so sort the reversed list and reverse it again.
   if (reverse) std::reverse(keyed.begin(), keyed.end());
   std::stable_sort(keyed.begin(), keyed.end(),
                    [&](const Keyed& a, const Keyed& b) { return less(machine, a.first, b.first); });
@@ -105,7 +106,7 @@ Value extreme_filter(Machine& machine, const Value& input, const Given& given) {
     if (!best || (greatest ? less(machine, best->first, own) : less(machine, own, best->first)))
       best = Keyed(std::move(own), std::move(item));
   }
-  return best ? best->second : Value::undefined("there is no least or greatest item: the sequence is empty");
+  return best ? best->second : Value::undefined("an empty sequence has no minimum or maximum");
 }
 
 Value unique_filter(Machine& machine, const Value& input, const Given& given) {
@@ -114,7 +115,7 @@ Value unique_filter(Machine& machine, const Value& input, const Given& given) {
   Values seen, items;
   for (Value& item : items_of(machine, input)) {
     Value own = key.of(item);
-    if (!is_hashable(own)) fail("unique: a ", type_name(own), " cannot be compared so");
+    if (!is_hashable(own)) fail("unique: a ", type_name(own), " is not hashable");
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(machine, own, other); })) continue;
     seen.push_back(std::move(own));
     items.push_back(std::move(item));
@@ -137,17 +138,17 @@ Value first_filter(Machine& machine, const Value& input, const Given& given) {
   if (input.is_sequence(Sequence::Kind::iterator)) {
     const Sequence& iterator = input.sequence();
     if (iterator.taken < iterator.items.size()) return iterator.items[iterator.taken++];
-    return Value::undefined("there is no first item: the sequence is empty");
+    return Value::undefined("an empty sequence has no first item");
   }
   const Values items = items_of(machine, input);
-  return items.empty() ? Value::undefined("there is no first item: the sequence is empty") : items.front();
+  return items.empty() ? Value::undefined("an empty sequence has no first item") : items.front();
 }
 
 Value last_filter(Machine& machine, const Value& input, const Given& given) {
   const Bound bound("last", given, {});
-  if (input.is_sequence(Sequence::Kind::iterator)) fail("last takes a list, not a generator: put |list before it");
+  if (input.is_sequence(Sequence::Kind::iterator)) fail("last takes a list, not a generator: add |list before it");
   const Values items = items_of(machine, input);
-  return items.empty() ? Value::undefined("there is no last item: the sequence is empty") : items.back();
+  return items.empty() ? Value::undefined("an empty sequence has no last item") : items.back();
 }
 
 Value reverse_filter(Machine& machine, const Value& input, const Given& given) {
@@ -193,7 +194,7 @@ Value sum_filter(Machine& machine, const Value& input, const Given& given) {
   Values path;
   if (bound[0] != nullptr && !bound[0]->is_none()) path = attribute_path(*bound[0]);
   Value total = bound[1] == nullptr ? Value::of(0) : *bound[1];
-  if (total.is_string()) fail("sum adds no texts: use join");
+  if (total.is_string()) fail("sum cannot add strings: use join");
   for (const Value& item : items_of(machine, input))
     total = apply(machine, Binary::Op::add, total, path.empty() ? item : at_path(machine, item, path));
   return total;

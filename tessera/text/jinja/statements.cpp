@@ -10,7 +10,7 @@
 namespace tessera::text::jinja {
 namespace {
 
-/// A macro remembers where it stands; its variables are looked up when it runs.
+/// A macro remembers the scope of its definition; its variables are looked up when it runs.
 class Macro : public Callable {
  public:
   Macro(Evaluator& evaluator, const MacroDefinition& definition, ScopePtr around)
@@ -29,7 +29,7 @@ class Macro : public Callable {
 
 }  // namespace
 
-/// Another scope, as long as it lives.
+/// Another scope for its lifetime.
 class Evaluator::InScope {
  public:
   InScope(Evaluator& evaluator, ScopePtr parent)
@@ -48,7 +48,7 @@ class Evaluator::InScope {
   ScopePtr before_;
 };
 
-/// Printed text goes to another place, as long as it lives.
+/// Redirects printed text for its lifetime.
 class Evaluator::Capture {
  public:
   Capture(Evaluator& evaluator, std::string& text) : evaluator_(evaluator), before_(evaluator.out_) {
@@ -113,7 +113,8 @@ Evaluator::Flow Evaluator::run(const Print& node) {
 void Evaluator::assign(const Target& target, Value value) {
   if (target.tuple) {
     const Values items = items_of(machine_, value);
-    if (items.size() != target.parts.size()) fail(target.parts.size(), " names are assigned ", items.size(), " values");
+    if (items.size() != target.parts.size())
+      fail(target.parts.size(), " names cannot be assigned ", items.size(), " values");
     for (std::size_t i = 0; i < items.size(); ++i) assign(target.parts[i], items[i]);
     return;
   }
@@ -124,7 +125,7 @@ void Evaluator::assign(const Target& target, Value value) {
   const Value* object = scope_->find(target.name);
   auto* space = object == nullptr ? nullptr : object->as<Namespace>();
   if (space == nullptr)
-    fail("'", target.name, ".", target.attribute, "' is assigned to, but '", target.name, "' is no namespace");
+    fail("'", target.name, ".", target.attribute, "' is assigned to, but '", target.name, "' is not a namespace");
   space->set(machine_, target.attribute, std::move(value));
 }
 
@@ -139,7 +140,7 @@ Value Evaluator::captured(const Block& block) {
     const Capture capture(*this, text);
     run(block);
   }
-  return Value::of(std::move(text));  // charged as it was printed
+  return Value::of(std::move(text));  // charged when it was printed
 }
 
 Value Evaluator::filtered(const Expression& filter, Value text) {
@@ -183,7 +184,7 @@ Evaluator::Flow Evaluator::run(const For& node) {
       return truth(evaluate(*node.condition));
     };
   auto& loop = machine_.make<Loop>(std::move(items), std::move(keeps));
-  bool completed = false;  // as in Jinja, a round that break or continue ends does not count
+  bool completed = false;  // as in Jinja, a round ended by break or continue does not count
   while (const Value* item = loop.advance()) {
     machine_.step();
     const InScope scope(*this);
@@ -238,7 +239,8 @@ void Evaluator::bind_parameters(const MacroDefinition& macro, const Given& given
   Values more(given.plain.begin() + static_cast<std::ptrdiff_t>(std::min(given.plain.size(), names.size())),
               given.plain.end());
   if (!more.empty() && !macro.uses_more)
-    fail("the macro '", macro.name, "' takes at most ", names.size(), " arguments, ", given.plain.size(), " are given");
+    fail("the macro '", macro.name, "' takes at most ", names.size(), " arguments, but ", given.plain.size(),
+         " are given");
   Members more_named;
   std::vector<const Value*> values(names.size(), nullptr);
   for (std::size_t i = 0; i < std::min(names.size(), given.plain.size()); ++i) values[i] = &given.plain[i];
@@ -269,7 +271,7 @@ void Evaluator::bind_parameters(const MacroDefinition& macro, const Given& given
   if (macro.uses_caller)
     scope_->set("caller", caller != nullptr
                               ? *caller
-                              : Value::undefined("there is no caller: the macro was not called by a block"));
+                              : Value::undefined("'caller' is undefined: the macro was not called by a call block"));
   if (macro.uses_more) scope_->set("varargs", machine_.list(std::move(more), Sequence::Kind::tuple));
   if (macro.uses_more_named) scope_->set("kwargs", machine_.dict(std::move(more_named)));
 }

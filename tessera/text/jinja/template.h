@@ -1,9 +1,8 @@
 #pragma once
 /// \file
-/// text/jinja/: an interpreter of the language that chat templates are written in: Jinja 3.1 in the sandbox of
-/// transformers (ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, break and continue, and
-/// `{% generation %}`), bounded in time and memory and with access to nothing but its variables. This header: what
-/// others use.
+/// text/jinja/: an interpreter for the language of chat templates: Jinja 3.1 in the sandbox of transformers
+/// (ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, break and continue, and `{% generation %}`), limited
+/// in time and memory and without access to anything but its variables. This header: the public interface.
 
 #include <cstddef>
 #include <ctime>
@@ -26,9 +25,9 @@ struct Span {
 
 struct Rendered {
   std::string text;
-  std::vector<Span> generated;  ///< what came out of `{% generation %}` blocks, ascending
-  /// A `{% generation %}` block stands in a macro or in what is captured, so that where its text went is not known:
-  /// `generated` lacks it.
+  std::vector<Span> generated;  ///< output of `{% generation %}` blocks, ascending
+  /// A `{% generation %}` block is inside a macro or captured text, so the position of its output is unknown and
+  /// missing from `generated`.
   bool generation_lost = false;
 };
 
@@ -37,17 +36,17 @@ using Variables = std::vector<std::pair<std::string, Value>>;
 /// Immutable: any number of threads may render with one template at the same time.
 class Template {
  public:
-  /// `name` is what errors call it. Throws InputError "name:line:column: what is wrong".
+  /// `name` is used in errors. Throws InputError "name:line:column: problem".
   Template(std::string_view source, std::string name);
   ~Template();
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
 
-  /// `now`: what strftime_now() tells (local time). Throws InputError naming the place in the template: what the
-  /// template refuses (raise_exception), what Python would throw for, and what goes beyond the limits.
+  /// `now`: the time for strftime_now() (local time). Throws InputError naming the place in the template: for
+  /// raise_exception, where Python would raise an exception, and when a limit is exceeded.
   Rendered render(const Variables& variables, const Limits& limits = {}, std::time_t now = std::time(nullptr)) const;
 
-  bool has_generation() const;  ///< it marks what the assistant says
+  bool has_generation() const;  ///< whether it marks the assistant's output
   const std::string& source() const;
 
  private:

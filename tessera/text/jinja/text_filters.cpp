@@ -22,7 +22,7 @@ Value capitalize_filter(Machine& machine, const Value& input, const Given& given
   return machine.text(capitalized(to_str(machine, input)));
 }
 
-/// Jinja's own title: words begin behind white space and -({[<, other than str.title's.
+/// Jinja's own title: words begin after white space and -({[<, unlike str.title.
 Value title_filter(Machine& machine, const Value& input, const Given& given) {
   const Bound bound("title", given, {});
   const std::string text = to_str(machine, input);
@@ -85,7 +85,7 @@ Value indent_filter(Machine& machine, const Value& input, const Given& given) {
   }
   const bool first = bound.truth_of(1, false), blank = bound.truth_of(2, false);
   const std::string text =
-      input.string() + "\n";  // as Jinja: a text that ends with a line break keeps a last, empty line
+      input.string() + "\n";  // as in Jinja: a text that ends with a line break keeps a last, empty line
   std::string out;
   bool begun = false;
   for (const std::string_view line : split_lines(text)) {
@@ -100,7 +100,7 @@ Value indent_filter(Machine& machine, const Value& input, const Given& given) {
 }
 
 Value format_filter(Machine& machine, const Value& input, const Given& given) {
-  if (!given.plain.empty() && !given.named.empty()) fail("format takes values, or values by name, not both");
+  if (!given.plain.empty() && !given.named.empty()) fail("format takes either positional or named values, not both");
   const std::string format = to_str(machine, input);
   if (given.named.empty())
     return machine.text(percent_format(machine, format, machine.list(given.plain, Sequence::Kind::tuple)));
@@ -114,7 +114,7 @@ Value tojson_filter(Machine& machine, const Value& input, const Given& given) {
   JsonStyle style;
   style.ascii = bound.truth_of(0, false);
   if (bound[1] != nullptr && !bound[1]->is_none()) {
-    style.between_items = std::string(",");  // g++ 12 sees an overlap where a literal is assigned
+    style.between_items = std::string(",");  // g++ 12 warns of an overlap if a literal is assigned
     if (bound[1]->is_string()) {
       style.indent = bound[1]->string();
     } else {
@@ -126,7 +126,7 @@ Value tojson_filter(Machine& machine, const Value& input, const Given& given) {
   if (bound[2] != nullptr && !bound[2]->is_none()) {
     const Values separators = items_of(machine, *bound[2]);
     if (separators.size() != 2 || !separators[0].is_string() || !separators[1].is_string())
-      fail("tojson: 'separators' must be two texts");
+      fail("tojson: 'separators' must be two strings");
     style.between_items = separators[0].string();
     style.after_key = separators[1].string();
   }
@@ -148,10 +148,10 @@ Value int_filter(Machine& /*machine*/, const Value& input, const Given& given) {
     return Value::of(input.integer());
   } else if (input.is(Value::Kind::real)) {
     real = input.real();
-    if (std::isinf(*real)) fail("an infinite number has no int");
+    if (std::isinf(*real)) fail("an infinite number cannot be converted to int");
   }
   if (!real || !std::isfinite(*real)) return otherwise;
-  if (std::fabs(*real) >= 9.2e18) fail("the int of ", *real, " does not fit 64 bits");
+  if (std::fabs(*real) >= 9.2e18) fail("", *real, " as an integer does not fit 64 bits");
   return Value::of(static_cast<std::int64_t>(*real));
 }
 

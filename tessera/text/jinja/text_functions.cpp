@@ -11,7 +11,7 @@
 namespace tessera::text::jinja {
 namespace {
 
-/// Bytes of the line break that begins at text[at] (str.splitlines), or 0.
+/// Bytes of the line break at text[at] (str.splitlines), or 0.
 std::size_t line_break_at(std::string_view text, std::size_t at) {
   const CodePoint point = code_point_at(text, at);
   switch (point.value) {
@@ -74,7 +74,7 @@ bool is_letter(std::uint32_t code) {
   return contains(*letters, code);
 }
 
-/// Digits with single underscores between them, without these; nullopt for anything else.
+/// Removes single underscores between digits; nullopt for any other text.
 std::optional<std::string> plain_digits(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -137,7 +137,7 @@ std::string_view strip(std::string_view text, std::optional<std::string_view> ch
 std::vector<std::string_view> split_text(std::string_view text, std::optional<std::string_view> separator,
                                          std::int64_t most, bool from_right) {
   if (!separator) return from_right ? split_at_spaces_from_right(text, most) : split_at_spaces(text, most);
-  if (separator->empty()) fail("a text is split at an empty separator");
+  if (separator->empty()) fail("the separator for splitting is empty");
   std::vector<std::string_view> parts;
   const auto may_go_on = [&] { return most < 0 || static_cast<std::int64_t>(parts.size()) < most; };
   if (from_right) {
@@ -184,7 +184,7 @@ std::string replaced(Machine& machine, std::string_view text, std::string_view o
     machine.charge(piece.size());
     out += piece;
   };
-  if (old.empty()) {  // before every character, and at the end
+  if (old.empty()) {  // insert before every character and at the end
     while (may_go_on() && at <= text.size()) {
       put(with);
       ++done;

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What Python's str can do. Text is well-formed UTF-8; counts and places are in characters unless they say bytes.
+/// The operations of Python's str. Text is well-formed UTF-8; counts and positions are in characters unless stated
+/// otherwise.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,27 +16,27 @@ namespace tessera::text::jinja {
 
 std::size_t character_count(std::string_view text);
 std::vector<std::string_view> characters_of(std::string_view text);
-/// `place` is less than the count.
+/// `place` must be less than the count.
 std::string_view character_at(std::string_view text, std::size_t place);
 
-/// str.strip(characters); without them white space.
+/// str.strip(characters); without `characters`, strips white space.
 enum class Side { left, right, both };
 std::string_view strip(std::string_view text, std::optional<std::string_view> characters, Side side);
 
-/// str.split and str.rsplit; most < 0: no limit. No separator: white space.
+/// str.split and str.rsplit; most < 0: no limit. Without a separator, splits at white space.
 std::vector<std::string_view> split_text(std::string_view text, std::optional<std::string_view> separator,
                                          std::int64_t most, bool from_right);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
 /// str.replace; most < 0: all.
 std::string replaced(Machine& machine, std::string_view text, std::string_view old, std::string_view with,
                      std::int64_t most);
-/// Occurrences that do not overlap.
+/// Number of non-overlapping occurrences.
 std::size_t count_of(std::string_view text, std::string_view what);
-/// With & < > ' " as HTML writes them.
+/// Replaces & < > ' " by HTML entities.
 std::string escaped(std::string_view text);
 /// Each word's first letter in title case, the rest in lower case (str.title).
 std::string titled(std::string_view text);
-/// `text` filled up to `width` characters behind it (left) or before it.
+/// Pads `text` to `width` characters, after it (left) or before it (right).
 enum class Align { left, right };
 std::string aligned(Machine& machine, std::string_view text, std::int64_t width, std::string_view fill, Align align);
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A template as a tree.
+/// The syntax tree of a template.
 
 #include <cstddef>
 #include <memory>
@@ -46,13 +46,13 @@ struct Subscript {  // object[index]
   ExpressionPtr object, index;
 };
 struct SliceSubscript {                     // object[first:last:step]
-  ExpressionPtr object, first, last, step;  ///< nullptr where left out
+  ExpressionPtr object, first, last, step;  ///< nullptr if omitted
 };
 struct Call {
   ExpressionPtr callee;
   Arguments arguments;
 };
-/// input|name(arguments); the input of a filter block is the text of its body: nullptr.
+/// input|name(arguments). In a filter block the input is the body's text and `input` is nullptr.
 struct Filter {
   ExpressionPtr input;
   std::string name;
@@ -88,16 +88,16 @@ struct Expression {
                Unary, Binary, Concatenation, Comparison, Conditional>
       node;
   std::size_t offset = 0;  ///< in the source
-  int depth = 1;           ///< expressions within each other, this one included; the parser limits it
+  int depth = 1;           ///< nesting depth including this expression; the parser limits it
 };
 
 struct Statement;
 using Block = std::vector<Statement>;
 
-/// What is assigned to: a name, an attribute of a namespace, or several of them.
+/// The target of an assignment: a name, an attribute of a namespace, or several of these.
 struct Target {
   std::string name;
-  std::string attribute;      ///< one of the namespace `name`; "": the name itself
+  std::string attribute;      ///< attribute of the namespace `name`; "": the name itself
   std::vector<Target> parts;  ///< not empty: a tuple
   bool tuple = false;
   std::size_t offset = 0;
@@ -129,7 +129,7 @@ struct For {
 };
 struct Parameters {
   std::vector<std::string> names;
-  Expressions defaults;  ///< those of the last ones
+  Expressions defaults;  ///< for the last parameters
 };
 struct MacroDefinition {
   std::string name;
@@ -149,11 +149,11 @@ struct With {
   std::vector<std::pair<Target, ExpressionPtr>> values;
   Block body;
 };
-struct Generation {  // what the assistant says
+struct Generation {  // the assistant's output
   Block body;
 };
 struct LoopControl {
-  bool leave = false;  ///< break; else continue
+  bool leave = false;  ///< break; otherwise continue
 };
 
 struct Statement {

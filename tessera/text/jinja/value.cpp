@@ -12,7 +12,7 @@ int depth_of(const Value& value) {
 
 int checked_depth(int inner) {
   if (inner >= Value::max_depth)
-    fail("lists and dicts stand more than ", Value::max_depth, " deep within each other, which is refused");
+    fail("lists and dicts are nested deeper than the limit of ", Value::max_depth, " levels");
   return inner + 1;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Values of the template language: Python's, as far as chat templates see them. Lists and dicts are immutable, as in
-/// the sandbox that transformers renders in, and shared; strings are well-formed UTF-8 and counted in code points;
-/// integers are 64 bits wide (Python's are unbounded: what does not fit is an error, never another number).
+/// Values of the template language: Python's, as far as chat templates use them. Lists and dicts are immutable, as in
+/// transformers' sandbox, and shared; strings are well-formed UTF-8 and counted in code points; integers have 64 bits
+/// (Python's are unbounded: a result that does not fit is an error, never a wrong number).
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace tessera::text::jinja {
 
-/// What went wrong, thrown where the place in the template is not known; the evaluator adds it (InputError).
+/// An error thrown where the place in the template is unknown; the evaluator adds the place (InputError).
 struct Fault {
   std::string what;
 };
@@ -30,31 +30,31 @@ template <class... Parts>
 
 class Value;
 
-/// A name or member that is not there: empty in print and in loops, false; anything else throws `why`.
+/// A missing name or member: prints as empty, loops over nothing, is false; any other use throws `why`.
 struct Undefined {
   std::string why;  ///< "'x' is undefined"
 };
 
-/// What can be indexed or gone through. `depth` counts the containers within each other, which is limited, so that
-/// whoever goes down into a value may recurse.
+/// An indexable or iterable value. `depth` counts nested containers and is limited, so that recursion into a value is
+/// safe.
 struct Sequence {
   enum class Kind { list, tuple, range, keys, values, items, iterator };
 
   Kind kind = Kind::list;
   std::vector<Value> items;
   int depth = 1;
-  mutable std::size_t taken = 0;  ///< iterator: how many items are gone
-  std::string shown;              ///< range: what print shows, where that is known
+  mutable std::size_t taken = 0;  ///< iterator: number of items consumed
+  std::string shown;              ///< range: its printed form, if known
 };
 
-/// In the order in which the members were put in. Few members: found one by one.
+/// Members in insertion order; few, so they are searched linearly.
 struct Dict {
   std::vector<std::pair<Value, Value>> members;
   int depth = 1;
 };
 
-/// A thing with behaviour: function, macro, namespace, loop. Owned by the run (Machine), never by a value, so that a
-/// macro that is kept in its own scope is no cycle of owners.
+/// A value with behaviour: function, macro, namespace, loop. Owned by the run (Machine), never by a value, so that a
+/// macro stored in its own scope does not create an ownership cycle.
 class Object {
  public:
   virtual ~Object() = default;
@@ -65,7 +65,7 @@ class Value {
  public:
   enum class Kind { undefined, none, boolean, integer, real, string, sequence, dict, object };
 
-  Value() = default;  ///< undefined, for no given reason
+  Value() = default;  ///< undefined, without a reason
   static Value undefined(std::string why);
   static Value none() { return Value(Data(std::in_place_type<None>)); }
   static Value of(bool v) { return Value(Data(v)); }
@@ -74,11 +74,11 @@ class Value {
   static Value of(int v) { return Value(Data(static_cast<std::int64_t>(v))); }
   static Value of(double v) { return Value(Data(v)); }
   static Value of(std::string v) { return Value(Data(std::make_shared<const Text>(Text{std::move(v), false}))); }
-  /// A text that |safe or |escape has made: what is added to it is escaped for HTML, as Jinja's Markup does.
+  /// A text made by |safe or |escape: text added to it is escaped for HTML, as with Jinja's Markup.
   static Value safe(std::string v) { return Value(Data(std::make_shared<const Text>(Text{std::move(v), true}))); }
   static Value of(const char* v) { return of(std::string(v)); }
   static Value of(Object& v) { return Value(Data(&v)); }
-  /// Throws Fault where containers are more than max_depth deep within each other.
+  /// Throws Fault for containers nested deeper than max_depth.
   static Value of(Sequence v);
   static Value of(Dict v);
   static constexpr int max_depth = 100;
@@ -94,7 +94,7 @@ class Value {
   bool is_sequence(Sequence::Kind kind) const { return is_sequence() && sequence().kind == kind; }
   bool is_dict() const { return is(Kind::dict); }
 
-  // Each for a value of its kind only.
+  // Each is only valid for a value of its kind.
   const std::string& why() const;  ///< an undefined value's reason
   bool boolean() const { return std::get<bool>(data_); }
   std::int64_t integer() const;  ///< also of a boolean
@@ -109,7 +109,7 @@ class Value {
   T* as() const {
     return is(Kind::object) ? dynamic_cast<T*>(&object()) : nullptr;
   }
-  /// Whether both are one and the same (Python's `is`).
+  /// Whether both are the same object (Python's `is`).
   bool same(const Value& other) const;
 
   /// A string-keyed member of a dict, or nullptr.
@@ -137,7 +137,7 @@ class Value {
 using Values = std::vector<Value>;
 using Members = std::vector<std::pair<Value, Value>>;
 
-/// JSON as Python's json module reads it.
+/// Converts JSON as Python's json module does.
 Value from_json(const tessera::Value& json);
 
 /// Name of Python's type: "str", "NoneType", "dict".

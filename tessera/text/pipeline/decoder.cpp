@@ -20,7 +20,7 @@ std::optional<unsigned char> byte_of(std::string_view token) {
                                   : -1;
   };
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-  // "+F" is a number to Rust's from_str_radix, which reads these tokens in Hugging Face's decoder
+  // Rust's from_str_radix, which Hugging Face's decoder uses for these tokens, accepts "+F" as a number
   const int low = digit(token[4]), high = token[3] == '+' ? 0 : digit(token[3]);
   if (high < 0 || low < 0) return std::nullopt;
   return static_cast<unsigned char>(high << 4 | low);

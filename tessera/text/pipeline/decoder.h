@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// How tokens become text again: the `decoder` of a tokenizer.json. Each step takes the list of tokens that the step
-/// before it made; at the end they are joined.
+/// Converts tokens back to text: the `decoder` of a tokenizer.json. Each step processes the list of tokens from the
+/// previous step; at the end they are joined.
 
 #include <tessera/text/bpe/regex_split.h>
 #include <tessera/text/normalizer.h>
@@ -15,29 +15,29 @@
 namespace tessera::text {
 
 enum class PlainDecoding {
-  byte_level,     ///< the printable alphabet of bpe/byte_alphabet.h as bytes; tokens that are not spelt in it stay
-  byte_fallback,  ///< runs of "<0xE2>" become characters, or U+FFFD for each byte where they are none
-  fuse            ///< all tokens become one
+  byte_level,     ///< the printable alphabet of bpe/byte_alphabet.h to bytes; tokens not spelt in it are unchanged
+  byte_fallback,  ///< runs of "<0xE2>" to characters, or U+FFFD for each byte if they are ill-formed
+  fuse            ///< joins all tokens into one
 };
 
-/// Metaspace: the replacement becomes a blank, or nothing in the first token.
+/// Metaspace: the replacement becomes a blank; at the start of the first token it is removed.
 struct MetaspaceDecoding {
   std::string replacement = "\xE2\x96\x81";
   bool drops_first = true;  ///< the encoder prepends one
 };
 
-/// Strip: up to so many of a character are taken off the ends of each token.
+/// Strip: removes up to this many of a character from the ends of each token.
 struct StripDecoding {
   std::string content = " ";  ///< one character
   std::int64_t start = 0, stop = 0;
 };
 
-/// BPEDecoder: the mark of a word's end becomes a blank, in the last token nothing.
+/// BPEDecoder: the end-of-word suffix becomes a blank; in the last token it is removed.
 struct SuffixDecoding {
   std::string suffix = "</w>";
 };
 
-/// CTC: repeated tokens are one, padding vanishes.
+/// CTC: collapses repeated tokens, drops padding.
 struct CtcDecoding {
   std::string pad = "<pad>", delimiter = "|";
   bool cleanup = true;
@@ -49,9 +49,9 @@ using DecodingStep = std::variant<PlainDecoding, MetaspaceDecoding, StripDecodin
 /// Immutable in use; thread-safe.
 struct Decoder {
   std::vector<DecodingStep> steps;
-  bool joins_with_blanks = false;  ///< there is no decoder: tokens stand between blanks
+  bool joins_with_blanks = false;  ///< no decoder: tokens are joined with blanks
 
-  /// `raw_bytes`: bytes of byte_fallback that are no characters stay as they are, for a text that goes on.
+  /// `raw_bytes`: keep bytes of byte_fallback that do not form characters, for a text that continues.
   std::string decode(std::vector<std::string> tokens, bool raw_bytes = false) const;
 };
 

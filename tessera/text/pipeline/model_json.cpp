@@ -56,7 +56,8 @@ std::unique_ptr<const WordModel> read_bpe(const Value& model, const Ids& ids) {
   const bool all_known = parts.byte_fallback && has_all_bytes(ids);
   if (!parts.unknown && !all_known) {
     if (is_set(model.find("unk_token"))) refuse_unknown(model);
-    log::warning(model.where().str(), ": the model has no unk_token: characters that the vocabulary lacks vanish");
+    log::warning(model.where().str(),
+                 ": the model has no unk_token: characters missing from the vocabulary are dropped");
   }
   for_each_merge(model.at("merges"), [&](std::string left, std::string right, const Value& at) {
     if (!right.starts_with(parts.continuing_prefix))

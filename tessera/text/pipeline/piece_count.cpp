@@ -23,7 +23,7 @@ struct Hash {
 };
 using Counts = std::unordered_map<std::string, std::int64_t, Hash, std::equal_to<>>;
 
-/// Whole lines, about a mebibyte of them.
+/// Groups of whole lines, about a mebibyte each.
 std::vector<std::string_view> parts_of(const std::vector<std::string>& texts) {
   std::vector<std::string_view> parts;
   for (const std::string_view text : texts)

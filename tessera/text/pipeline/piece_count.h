@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The words that a tokenizer's model would see of a text, counted, for training the model.
+/// Counts the words that a tokenizer's model would receive, for training the model.
 
 #include <tessera/base/value.h>
 
@@ -15,10 +15,10 @@ namespace tessera::text {
 /// Distinct words and how often they occur, sorted by the word.
 using CountedWords = std::vector<std::pair<std::string, std::int64_t>>;
 
-/// Texts are taken line by line (each with its line end), as Hugging Face's train() takes files: normalized and cut as
-/// `document` says, a tokenizer.json of which only normalizer and pre_tokenizer are looked at. Ill-formed UTF-8 is
-/// repaired as encode() does. Up to `threads` threads; the result does not depend on them. `progress(bytes done, of)`
-/// may come from any thread; may be empty.
+/// Texts are processed line by line (with line ends), as Hugging Face's train() processes files: normalized and cut by
+/// the normalizer and pre_tokenizer of `document`, a tokenizer.json. Ill-formed UTF-8 is repaired as by encode(). Up to
+/// `threads` threads; the result does not depend on their number. `progress(bytes done, of)` (may be empty) may be
+/// called from any thread.
 CountedWords count_pieces(const std::vector<std::string>& texts, const Value& document, int threads,
                           const std::function<void(std::int64_t, std::int64_t)>& progress);
 

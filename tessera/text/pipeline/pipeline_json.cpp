@@ -21,7 +21,7 @@ bool is_punctuation(std::uint32_t code) {
   return (BertCharacters::get().of(code).flags & BertCharacters::punctuation) != 0;
 }
 
-/// Whether Metaspace prepends; the older add_prefix_space says it where prepend_scheme is left out.
+/// Whether Metaspace prepends; if prepend_scheme is missing, the older add_prefix_space decides.
 MetaspaceStep::Prepend read_prepend(const Value& value) {
   using Prepend = MetaspaceStep::Prepend;
   const bool adds = read_flag(value, "add_prefix_space", true);
@@ -87,7 +87,8 @@ class CutterReader {
       const Value* length = value.find("length");
       const std::int64_t characters = is_set(length) ? length->as_int() : 5;
       if (characters < 1)
-        throw InputError(concat(value.where().str(), ": FixedLength with length ", characters, "; at least 1"));
+        throw InputError(
+            concat(value.where().str(), ": FixedLength has length ", characters, "; it must be at least 1"));
       steps.emplace_back(FixedLengthStep{static_cast<std::size_t>(characters)});
     } else {
       refuse_component(value, "pre_tokenizer", supported_cutters);
@@ -108,7 +109,7 @@ std::string text_or(const Value& object, const char* key, const char* by_default
 }
 
 void add_decoder(const Value& value, Decoder& decoder) {
-  constexpr std::size_t most_steps = 64;  // bounds what a bad file can cost
+  constexpr std::size_t most_steps = 64;  // limits the cost of a malformed file
   const std::string& type = value.at("type").as_string();
   if (type == "Sequence") {
     for (const Value& part : value.at("decoders").items()) add_decoder(part, decoder);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The tokenizer of any tokenizer.json: added tokens and normalization, cutting into words, a model for words, what
-/// is put around texts, and decoding. Byte-level BPE and BERT's WordPiece have faster ones of their own (bpe/,
+/// A tokenizer for any tokenizer.json: added tokens and normalization, cutting into words, a model for words,
+/// post-processing, and decoding. Byte-level BPE and BERT's WordPiece have faster implementations of their own (bpe/,
 /// wordpiece/).
 
 #include <tessera/text/added_tokens.h>
@@ -29,12 +29,12 @@ struct PipelineParts {
   Decoder decoder;
   std::unordered_map<std::string, std::int32_t> ids;  ///< the vocabulary by spelling
   std::vector<std::string> contents;                  ///< by id
-  std::vector<bool> exists;                           ///< by id: vocabularies may have holes
+  std::vector<bool> exists;                           ///< by id: vocabularies may have gaps
   std::optional<std::int32_t> end_of_turn;            ///< eos_token of tokenizer_config.json
-  std::string json, config_json;                      ///< what save() writes
+  std::string json, config_json;                      ///< the bytes that save() writes
 };
 
-/// Throws InputError beginning with `path` for contradicting added tokens.
+/// Throws InputError beginning with `path` for conflicting added tokens.
 std::shared_ptr<const Tokenizer> make_pipeline_tokenizer(PipelineParts parts, const std::string& path);
 
 }  // namespace tessera::text

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The models without arithmetic: a word is one token, or WordPiece's longest matches.
+/// The simple models: WordLevel, where a word is one token, and WordPiece's longest matches.
 
 #include <tessera/text/pipeline/word_model.h>
 #include <tessera/text/wordpiece/wordpiece.h>
@@ -24,7 +24,7 @@ class WordLevelModel final : public WordModel {
   std::optional<std::int32_t> unknown_;
 };
 
-/// WordPiece behind any normalizer, pre-tokenizer and decoder. (BERT's own: wordpiece/wordpiece_tokenizer.h.)
+/// WordPiece with any normalizer, pre-tokenizer and decoder. (For BERT's own see wordpiece/wordpiece_tokenizer.h.)
 class WordPieceModel final : public WordModel {
  public:
   explicit WordPieceModel(WordPiece model) : model_(std::move(model)) {}

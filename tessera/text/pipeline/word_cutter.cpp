@@ -15,7 +15,7 @@ void cut_piece(const SplitStep& step, std::string_view text, bool /*at_start*/, 
   cut_text(step, text, scratch, piece);
 }
 
-/// The text with its blanks replaced and, where `prefixed`, one more replacement before it.
+/// The text with its blanks replaced and, if `prefixed`, one more replacement before it.
 std::string without_blanks(std::string_view text, std::string_view replacement, bool prefixed) {
   std::string out;
   out.reserve(text.size() + text.size() / 2 + replacement.size());
@@ -96,7 +96,7 @@ void cut_piece(const FixedLengthStep& step, std::string_view text, bool /*at_sta
   }
 }
 
-/// As Hugging Face does it, what stands before the first character that has a script of its own is lost.
+/// As in Hugging Face, everything before the first character with a script of its own is lost.
 template <class Piece>
 void cut_piece(const ScriptsStep& /*step*/, std::string_view text, bool /*at_start*/, RegexScratch& /*scratch*/,
                const Piece& piece) {
@@ -120,7 +120,7 @@ void cut_piece(const ScriptsStep& /*step*/, std::string_view text, bool /*at_sta
 void WordCutter::cut(std::string_view text, bool at_start, std::size_t number, RegexScratch& scratch,
                      const Word& word) const {
   if (number == steps.size()) return word(text, at_start);
-  bool first = true;  // a second piece cannot begin where the text does
+  bool first = true;  // a second piece cannot begin at the start of the text
   const auto piece = [&](std::string_view found) {
     const bool inside = found.data() > text.data() && found.data() < text.data() + text.size();
     const bool starts = at_start && first && !inside;

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// text/pipeline/: tokenizers that are put together from the parts of a tokenizer.json, in the order in which Hugging
-/// Face `tokenizers` runs them: added tokens and normalizer, pre-tokenizers, model, post-processor; and decoders.
+/// text/pipeline/: tokenizers assembled from the components of a tokenizer.json, in the order in which Hugging Face
+/// `tokenizers` runs them: added tokens and normalizer, pre-tokenizers, model, post-processor; and decoders.
 ///
-/// This header: the pre-tokenizers. Each step cuts the pieces that the step before it made, and may change them.
+/// This header: the pre-tokenizers. Each step cuts the pieces of the previous step, and may change them.
 
 #include <tessera/text/split_step.h>
 
@@ -16,9 +16,9 @@
 
 namespace tessera::text {
 
-/// SentencePiece's way with blanks: ' ' becomes a visible character that words begin with.
+/// SentencePiece's treatment of blanks: ' ' becomes a visible character at the start of words.
 struct MetaspaceStep {
-  enum class Prepend { always, first, never };  ///< first: only where the text begins
+  enum class Prepend { always, first, never };  ///< first: only at the start of the text
   std::string replacement = "\xE2\x96\x81";     ///< U+2581
   Prepend prepend = Prepend::always;
   bool split = true;  ///< cut before each replacement
@@ -30,15 +30,16 @@ struct ByteLevelStep {
   bool gpt2_pattern = true;
 };
 
-/// Whitespace: runs of word characters, and runs of what is neither word nor white space (\w+|[^\w\s]+).
+/// Whitespace: runs of word characters, and runs of other characters except white space (\w+|[^\w\s]+).
 struct WordRunsStep {};
 
-/// Pieces of so many characters; the last may be shorter.
+/// Pieces of this many characters; the last may be shorter.
 struct FixedLengthStep {
   std::size_t length = 5;
 };
 
-/// UnicodeScripts: cut where the script changes; kana count as Han, blanks and common characters join what they follow.
+/// UnicodeScripts: cuts where the script changes; kana count as Han, and blanks and common characters join the
+/// preceding piece.
 struct ScriptsStep {};
 
 using CuttingStep = std::variant<SplitStep, MetaspaceStep, ByteLevelStep, WordRunsStep, FixedLengthStep, ScriptsStep>;
@@ -47,10 +48,10 @@ using CuttingStep = std::variant<SplitStep, MetaspaceStep, ByteLevelStep, WordRu
 struct WordCutter {
   static constexpr std::size_t most_steps = 64;
 
-  /// Called with each word; `at_start`: it begins where the text begins.
+  /// Called with each word; `at_start`: it begins at the start of the text.
   using Word = std::function<void(std::string_view word, bool at_start)>;
 
-  std::vector<CuttingStep> steps;  ///< none: a text is one word
+  std::vector<CuttingStep> steps;  ///< empty: a text is one word
 
   /// Calls word() for each word of well-formed UTF-8, in order. Words are not empty.
   void for_each_word(std::string_view text, bool at_start, RegexScratch& scratch, const Word& word) const {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a model of a tokenizer.json is to the rest of the pipeline: it turns words into ids. Implementations:
+/// The interface of a tokenizer.json's model to the rest of the pipeline: it converts words to ids. Implementations:
 /// bpe/character_bpe.h, unigram/unigram.h, pipeline/simple_models.h.
 
 #include <cstddef>
@@ -15,12 +15,12 @@ class WordModel {
  public:
   virtual ~WordModel() = default;
 
-  /// Appends the ids of a word of well-formed UTF-8 that is not empty. Equal words have equal ids. Throws InputError
-  /// where the word has characters that the vocabulary lacks and there is no unknown token.
+  /// Appends the ids of a non-empty word of well-formed UTF-8. Equal words have equal ids. Throws InputError if the
+  /// word has characters that are not in the vocabulary and the model has no unknown token.
   virtual void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
 
-  /// Where the part of `word` that begins at `at` ends: the ids of the word are those of its parts, one after another.
-  /// Models that see whole texts as one word (no pre-tokenizer) become fast by it: parts repeat, texts do not.
+  /// The end of the part of `word` that begins at `at`: the ids of a word are the concatenation of those of its parts.
+  /// This speeds up models that see whole texts as one word (no pre-tokenizer): parts repeat, texts do not.
   virtual std::size_t part_end(std::string_view word, std::size_t /*at*/) const { return word.size(); }
 };
 

@@ -9,14 +9,14 @@
 namespace tessera::text {
 namespace {
 
-/// One field of a protobuf message: a number (varint), or bytes (of fixed size or with a length).
+/// One field of a protobuf message: a number (varint), or bytes (fixed-size or length-delimited).
 struct ProtoField {
   std::uint64_t number = 0, varint = 0;
   std::string_view bytes;
   int wire_type = 0;
 };
 
-/// Takes a message apart, field by field (protobuf's encoding guide: "Message Structure").
+/// Iterates over the fields of a message (protobuf's encoding guide: "Message Structure").
 class ProtoReader {
  public:
   ProtoReader(std::string_view message, const std::string& path) : message_(message), path_(path) {}
@@ -39,12 +39,12 @@ class ProtoReader {
         field.bytes = take(4);
         return true;
       default:
-        fail(concat("wire type ", field.wire_type, " is none of 0, 1, 2 and 5"));
+        fail(concat("wire type ", field.wire_type, " is not 0, 1, 2 or 5"));
     }
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw InputError(concat(path_, ": no SentencePiece model: ", what, " (byte ", at_, " of a message of ",
+    throw InputError(concat(path_, ": not a SentencePiece model: ", what, " (byte ", at_, " of a message of ",
                             message_.size(), " bytes)"));
   }
 
@@ -52,7 +52,7 @@ class ProtoReader {
   std::uint64_t varint() {
     std::uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      if (at_ == message_.size()) fail("a number is cut off");
+      if (at_ == message_.size()) fail("a number is truncated");
       const auto byte = static_cast<unsigned char>(message_[at_++]);
       value |= std::uint64_t{byte & 0x7Fu} << shift;
       if (byte < 0x80) return value;
@@ -60,7 +60,7 @@ class ProtoReader {
     fail("a number of more than 64 bits");
   }
   std::string_view take(std::uint64_t size) {
-    if (size > message_.size() - at_) fail(concat("a field of ", size, " bytes is cut off"));
+    if (size > message_.size() - at_) fail(concat("a field of ", size, " bytes is truncated"));
     const std::string_view bytes = message_.substr(at_, size);
     at_ += size;
     return bytes;
@@ -90,8 +90,8 @@ SentencePiece read_piece(std::string_view message, const std::string& path) {
       piece.type = static_cast<SentencePiece::Type>(field.varint);
     }
   }
-  if (piece.spelling.empty() || !is_utf8(piece.spelling)) reader.fail("a piece that is empty or no UTF-8");
-  constexpr std::size_t longest = 1024;  // far above any real piece; bounds what a bad file can cost
+  if (piece.spelling.empty() || !is_utf8(piece.spelling)) reader.fail("a piece that is empty or not UTF-8");
+  constexpr std::size_t longest = 1024;  // far above any real piece; limits the cost of a malformed file
   if (piece.spelling.size() > longest) reader.fail(concat("a piece of ", piece.spelling.size(), " bytes"));
   if (!std::isfinite(piece.score)) reader.fail(concat("the score of \"", piece.spelling, "\" is not finite"));
   return piece;
@@ -150,7 +150,7 @@ SentencePieceModel read_sentencepiece_model(std::string_view bytes, const std::s
     if (field.number == 2) read_trainer(field.bytes, path, model);
     if (field.number == 3) read_normalizer_spec(field.bytes, path, model);
   }
-  if (model.pieces.empty()) throw InputError(concat(path, ": no SentencePiece model: it has no pieces"));
+  if (model.pieces.empty()) throw InputError(concat(path, ": not a SentencePiece model: it has no pieces"));
   return model;
 }
 

@@ -35,7 +35,7 @@ std::string class_of(const Value& config) {
   return text;
 }
 
-/// These number their pieces in a way of their own, which is nowhere in the file.
+/// These classes number their pieces in their own way, which the file does not record.
 void check_class(const Value& config, const std::string& path) {
   static constexpr std::array<const char*, 9> others{"XLMRobertaTokenizer", "CamembertTokenizer", "MBartTokenizer",
                                                      "MBart50Tokenizer",    "BarthezTokenizer",   "NllbTokenizer",
@@ -45,8 +45,8 @@ void check_class(const Value& config, const std::string& path) {
     if (name == other)
       throw InputError(
           concat(path, ": a ", name,
-                 " numbers the pieces of a SentencePiece model in a way of its own, which "
-                 "the file does not say; save its tokenizer.json (save_pretrained of the fast tokenizer)"));
+                 " numbers the pieces of a SentencePiece model in its own way, which "
+                 "the file does not record; save its tokenizer.json (save_pretrained of the fast tokenizer)"));
 }
 
 Value added_token(std::int64_t id, const std::string& content, bool special) {
@@ -59,7 +59,7 @@ Value added_token(std::int64_t id, const std::string& content, bool special) {
                  {"special", Value::of(special)}});
 }
 
-/// Control, unknown and user-defined pieces, and what tokenizer_config.json adds or says otherwise, by id.
+/// Control, unknown and user-defined pieces, and the tokens that tokenizer_config.json adds or overrides, by id.
 std::vector<Value> added_tokens(const SentencePieceModel& model, const Value& config) {
   std::unordered_map<std::int64_t, Value> by_id;
   for (std::size_t i = 0; i < model.pieces.size(); ++i) {
@@ -74,7 +74,7 @@ std::vector<Value> added_tokens(const SentencePieceModel& model, const Value& co
       const bool digits = !key.empty() && key.size() < 10 &&
                           std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
       if (digits) id = std::stoll(key);
-      if (id < 0) throw InputError(concat(token.where().str(), ": \"", key, "\" is no token id"));
+      if (id < 0) throw InputError(concat(token.where().str(), ": \"", key, "\" is not a token id"));
       Value made = added_token(id, token.at("content").as_string(), read_flag(token, "special", false));
       for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"})
         made.set(flag, Value::of(read_flag(token, flag, false)));
@@ -161,7 +161,7 @@ Value unigram_of(const SentencePieceModel& model) {
 struct RankedMerge {
   double score;
   std::size_t left, right;
-  std::size_t cut;  ///< bytes of the left side
+  std::size_t cut;  ///< size of the left side in bytes
   std::size_t piece;
 };
 
@@ -220,7 +220,7 @@ Value tokenizer_json_of(const SentencePieceModel& model, const Value& config, co
   using Kind = SentencePieceModel::Kind;
   if (model.kind != Kind::unigram && model.kind != Kind::bpe)
     throw InputError(concat(path, ": a SentencePiece model of type ", model.kind == Kind::word ? "word" : "char",
-                            " is not supported; unigram and bpe are"));
+                            " is not supported; supported are unigram and bpe"));
   if (model.blanks_end_words)
     throw InputError(concat(path, ": treat_whitespace_as_suffix is not supported (blanks begin words)"));
   check_class(config, path);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Letters, numbers and blanks as Hugging Face's regular expressions see them (characters.txt).
+/// Letters, numbers and blanks as defined by Hugging Face's regular expressions (characters.txt).
 
 #include <tessera/text/unicode/code_point_table.h>
 
@@ -13,7 +13,7 @@ enum class CharClass : std::uint8_t { other, letter, number, space };
 /// Class of every code point. Immutable.
 class CharClasses {
  public:
-  /// The one table of the process, built on first use (thread-safe).
+  /// The process-wide table, built on first use (thread-safe).
   static const CharClasses& get();
 
   /// code_point < 0x110000.

@@ -15,16 +15,17 @@ namespace {
 struct Token {
   bool removes = false;       ///< '!'
   bool begins_class = false;  ///< '=': `first` is its number
-  std::string_view name;      ///< behind '@'
+  std::string_view name;      ///< after '@'
   std::uint32_t first = 0, last = 0, step = 1;
-  std::string_view to;  ///< behind '>'
+  std::string_view to;  ///< after '>'
 };
 
-/// Takes a number off the front of `text`.
+/// Consumes a number at the front of `text`.
 std::uint32_t take_number(std::string_view& text, int base = 16) {
   std::uint32_t value = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  TESSERA_CHECK(failure == std::errc() && value < code_points, "characters.txt: no code point begins \"", text, '"');
+  TESSERA_CHECK(failure == std::errc() && value < code_points, "characters.txt: expected a code point at \"", text,
+                '"');
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return value;
 }
@@ -35,7 +36,7 @@ bool take(std::string_view& text, char what) {
   return true;
 }
 
-/// The sequence of the code points at the front of `text`, joined by '.'.
+/// Consumes a sequence of code points, joined by '.', at the front of `text`.
 std::u32string take_text(std::string_view& text) {
   std::u32string out;
   do out += take_number(text);
@@ -66,7 +67,8 @@ Token token_of(std::string_view text) {
   return token;
 }
 
-/// Calls each(token, its text) for all of the entry `name`, which ends with the first line that begins in column 0.
+/// Calls each(token, its text) for all tokens of the entry `name`, which ends at the first line that begins in column
+/// 0.
 template <class Each>
 void for_each_token(std::string_view name, const Each& each) {
   const std::string head = concat('\n', name, ':');
@@ -87,7 +89,7 @@ void add(CodeSet& set, const Token& token) {
   for (std::uint32_t c = token.first; c <= token.last; c += token.step) set.push_back({c, c});
 }
 
-/// Reads texts separated by commas for the code points from `next` on.
+/// Parses comma-separated texts for the code points from `next` on.
 void add_texts(CharacterMap& map, std::uint32_t& next, std::string_view texts) {
   while (!texts.empty()) {
     map[next++] = take_text(texts);
@@ -99,7 +101,7 @@ void add_texts(CharacterMap& map, std::uint32_t& next, std::string_view texts) {
 
 CodeSet character_set(std::string_view name) {
   CodeSet set;
-  CodeSet removed;  // by the tokens after the last that added
+  CodeSet removed;  // by the tokens after the last one that added
   const auto settle = [&] {
     if (removed.empty()) return;
     append(removed, complement(sorted_union(std::move(set))));
@@ -137,7 +139,7 @@ std::vector<ClassRange> character_classes(std::string_view name) {
 
 CharacterMap character_map(std::string_view name) {
   CharacterMap map;
-  std::uint32_t next = 0;  ///< what a token that begins with a text is of
+  std::uint32_t next = 0;  ///< the code point for a token that begins with a text
   for_each_token(name, [&](const Token& token, std::string_view text) {
     if (!token.name.empty()) {
       map = character_map(token.name);

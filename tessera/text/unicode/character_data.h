@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Sets, classes and mappings of code points, as characters.txt (part of the library) lists them. Each call reads its
-/// entry: callers keep what they get. An entry that is missing or cannot be read throws Error.
+/// Sets, classes and mappings of code points, from characters.txt (embedded in the library). Each call parses its
+/// entry, so callers should keep the result. A missing or malformed entry throws Error.
 
 #include <tessera/text/unicode/code_set.h>
 
@@ -17,12 +17,12 @@ CodeSet character_set(std::string_view name);
 
 struct ClassRange {
   std::uint32_t first, last;  ///< both included
-  std::uint8_t number;        ///< class of them all
+  std::uint8_t number;        ///< class of all of them
 };
 /// In order of their code points.
 std::vector<ClassRange> character_classes(std::string_view name);
 
-/// What a code point becomes; of those that are not listed nothing is said.
+/// Maps code points to their replacements; code points that are not listed are unchanged.
 using CharacterMap = std::unordered_map<std::uint32_t, std::u32string>;
 CharacterMap character_map(std::string_view name);
 

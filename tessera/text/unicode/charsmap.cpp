@@ -14,7 +14,7 @@ std::uint32_t little_endian(std::string_view bytes) {
   return value;
 }
 
-// The parts of a unit of Darts-clone.
+// The fields of a Darts-clone unit.
 bool has_leaf(std::uint32_t unit) { return (unit >> 8 & 1) != 0; }
 std::uint32_t value_of(std::uint32_t unit) { return unit & 0x7FFFFFFF; }
 std::uint32_t label_of(std::uint32_t unit) { return unit & (0x80000000 | 0xFF); }
@@ -23,12 +23,13 @@ std::uint32_t offset_of(std::uint32_t unit) { return unit >> 10 << ((unit & 0x20
 }  // namespace
 
 Charsmap::Charsmap(std::string_view blob, const std::string& where) {
-  if (blob.size() < 4) throw InputError(concat(where, ": a charsmap of ", blob.size(), " bytes lacks its size"));
+  if (blob.size() < 4)
+    throw InputError(concat(where, ": the charsmap has ", blob.size(), " bytes, too few for its size field"));
   const std::size_t size = little_endian(blob);
   blob.remove_prefix(4);
   if (size > blob.size() || size % 4 != 0 || size == 0)
-    throw InputError(concat(where, ": the charsmap says that its trie has ", size, " bytes; ", blob.size(),
-                            " follow, and a trie is at least one unit of 4 bytes"));
+    throw InputError(concat(where, ": the charsmap's trie has a listed size of ", size, " bytes, but ", blob.size(),
+                            " follow; a trie must consist of at least one unit of 4 bytes"));
   units_.reserve(size / 4);
   for (std::size_t at = 0; at < size; at += 4) units_.push_back(little_endian(blob.substr(at)));
   replacements_ = blob.substr(size);
@@ -39,7 +40,7 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   }
 }
 
-/// What the shortest key that `piece` begins with is replaced by.
+/// The replacement of the shortest key that is a prefix of `piece`.
 std::optional<std::string_view> Charsmap::replacement(std::string_view piece) const {
   std::size_t node = offset_of(units_[0]);
   for (const char c : piece) {
@@ -63,7 +64,7 @@ std::optional<std::string_view> Charsmap::replacement(std::string_view piece) co
 std::string_view Charsmap::apply(std::string_view text, std::string& storage) const {
   constexpr std::size_t most_bytes = 5;  // longer graphemes are not looked up as a whole
   bool changed = false;
-  std::size_t copied = 0;  // text before it is in storage
+  std::size_t copied = 0;  // everything before it is already in storage
   const auto replace = [&](std::size_t begin, std::size_t end, std::string_view by) {
     if (!changed) storage.clear();
     changed = true;
@@ -107,13 +108,14 @@ std::string decode_base64(std::string_view text, const std::string& where) {
   const std::size_t size = text.size();
   std::size_t padding = 0;
   while (padding < 2 && padding < text.size() && text[size - 1 - padding] == '=') ++padding;
-  if (size % 4 != 0) throw InputError(concat(where, ": base64 text of ", size, " characters, no multiple of 4"));
+  if (size % 4 != 0)
+    throw InputError(concat(where, ": base64 text of ", size, " characters, which is not a multiple of 4"));
   std::string out;
   out.reserve(size / 4 * 3);
   std::uint32_t bits = 0;
   for (std::size_t i = 0; i < size; ++i) {
     const int value = i >= size - padding ? 0 : digit(text[i]);
-    if (value < 0) throw InputError(concat(where, ": character ", i + 1, " of the text is no base64"));
+    if (value < 0) throw InputError(concat(where, ": character ", i + 1, " of the text is not base64"));
     bits = bits << 6 | static_cast<std::uint32_t>(value);
     if (i % 4 != 3) continue;
     for (int shift = 16; shift >= 0; shift -= 8) out.push_back(static_cast<char>(bits >> shift & 0xFF));

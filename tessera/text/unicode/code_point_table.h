@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// A value for every code point in two lookups: blocks of 256 code points, equal blocks stored once.
+/// A table with a value for every code point, read with two look-ups: blocks of 256 code points, equal blocks stored
+/// once.
 
 #include <algorithm>
 #include <array>

@@ -9,12 +9,12 @@
 
 namespace tessera::text {
 
-/// `text` (well-formed UTF-8) without the code points for which removed(code) is true: itself where there is none, else
-/// a view of `storage`, which is overwritten.
+/// `text` (well-formed UTF-8) without the code points for which removed(code) is true. Returns `text` itself if nothing
+/// is removed, otherwise a view of `storage`, which is overwritten.
 template <class Removed>
 std::string_view without(std::string_view text, std::string& storage, const Removed& removed) {
   bool changed = false;
-  std::size_t copied = 0;  // text before it is in storage
+  std::size_t copied = 0;  // everything before it is already in storage
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);
     if (removed(c.value)) {
@@ -29,7 +29,7 @@ std::string_view without(std::string_view text, std::string& storage, const Remo
   return storage.append(text, copied);
 }
 
-/// Nmt, the cleaning of machine translation: ASCII controls vanish, other kinds of white space become blanks.
+/// Nmt, the cleaning used for machine translation: removes ASCII controls, turns other white space into blanks.
 std::string_view to_nmt(std::string_view text, std::string& storage);
 
 }  // namespace tessera::text

@@ -13,20 +13,20 @@
 namespace tessera::text {
 namespace {
 
-// Hangul syllables compose from leading, vowel and trailing letters by arithmetic (Unicode Standard 3.12).
+// Hangul syllables are composed of leading, vowel and trailing letters by arithmetic (Unicode Standard 3.12).
 constexpr std::uint32_t syllable_base = 0xAC00, leading_base = 0x1100, vowel_base = 0x1161, trailing_base = 0x11A7;
 constexpr std::uint32_t leading_count = 19, vowel_count = 21, trailing_count = 28;
 constexpr std::uint32_t syllable_count = leading_count * vowel_count * trailing_count;
 
-constexpr std::uint32_t first_unsettled = 0xC0;  ///< below, every code point is its own form C and D, and class 0
+constexpr std::uint32_t first_unsettled = 0xC0;  ///< below it, every code point is its own form C and D and has class 0
 
-constexpr std::uint32_t first_compatible = 0xA0;  ///< the same of forms KC and KD
+constexpr std::uint32_t first_compatible = 0xA0;  ///< the same for forms KC and KD
 
-/// What the quick checks and the algorithms ask of one code point.
+/// Properties of a code point for the quick checks and the algorithms.
 struct Character {
   std::uint8_t combining_class = 0;
   bool decomposes = false;      ///< not its own form D
-  bool unsettled_in_c = false;  ///< form C may change it, or join it to what stands before it
+  bool unsettled_in_c = false;  ///< form C may change it or join it to a preceding character
   bool compatible = false;      ///< forms KC and KD replace it
 };
 
@@ -104,13 +104,13 @@ class Tables {
   }
 
   std::array<std::uint16_t, 0x1100> block_of_{};
-  std::vector<Block> blocks_;  ///< the first is plain, and shared
+  std::vector<Block> blocks_;  ///< the first is all defaults, and shared
   CharacterMap parts_;         ///< canonical decompositions; the first part may decompose again
   std::unordered_map<std::uint64_t, std::uint32_t> whole_;
   CharacterMap compatible_;  ///< compatibility decompositions, in full
 };
 
-/// Marks behind a starter in the order of their classes (stable).
+/// Sorts marks after a starter by their classes (stable).
 void order_marks(std::vector<std::uint32_t>& codes, const Tables& tables) {
   const auto class_of = [&](std::uint32_t code) { return tables.of(code).combining_class; };
   for (std::size_t begin = 0; begin < codes.size();) {
@@ -123,12 +123,12 @@ void order_marks(std::vector<std::uint32_t>& codes, const Tables& tables) {
   }
 }
 
-/// Joins what the starter before it can take up, unless a mark of the same or a higher class (or a starter) stands
-/// between. In place.
+/// Joins code points with the preceding starter where possible, unless a mark of the same or a higher class (or a
+/// starter) is in between. In place.
 void compose(std::vector<std::uint32_t>& codes, const Tables& tables) {
   std::size_t out = 0;
   std::optional<std::size_t> starter;
-  int last_class = -1;  // class of what stands between the starter and the next; -1 = nothing does
+  int last_class = -1;  // class of the last character between the starter and the next; -1: none
   for (const std::uint32_t code : std::vector<std::uint32_t>(codes)) {
     const int combining_class = tables.of(code).combining_class;
     if (starter && last_class < combining_class) {
@@ -159,15 +159,15 @@ std::size_t ascii_end(std::string_view text, std::size_t at) {
   return at;
 }
 
-/// Copies what is settled and rewrites the stretches between two settled code points that are not. `settled(code)`:
-/// the form leaves it as it is and joins it to nothing before it.
+/// Copies settled code points and rewrites the stretches of unsettled ones between them. `settled(code)`: the form
+/// neither changes the code point nor joins it to a preceding one.
 template <class Settled>
 std::string_view rewrite(std::string_view text, std::string& storage, bool composed, bool compatibly,
                          const Settled& settled) {
   const Tables& tables = Tables::get();
   std::vector<std::uint32_t> codes;
-  std::size_t copied = 0;  // text before it is in storage
-  std::size_t last = 0;    // beginning of the last settled code point (or of the text)
+  std::size_t copied = 0;  // everything before it is already in storage
+  std::size_t last = 0;    // start of the last settled code point (or of the text)
   bool changed = false;
   for (std::size_t at = 0; at < text.size();) {
     if (static_cast<unsigned char>(text[at]) < 0x80) {
@@ -181,7 +181,7 @@ std::string_view rewrite(std::string_view text, std::string& storage, bool compo
       at += c.size;
       continue;
     }
-    std::size_t end = at;  // end of the stretch: where the next settled code point begins
+    std::size_t end = at;  // end of the stretch: start of the next settled code point
     do {
       end += c.size;
       if (end == text.size()) break;

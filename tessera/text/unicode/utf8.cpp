@@ -4,8 +4,8 @@ namespace tessera::text {
 
 namespace {
 
-/// Bytes of the well-formed code point at the beginning of `text`; 0 when it is ill-formed, and then `bad` is the
-/// length of its maximal prefix that some well-formed sequence shares (at least 1).
+/// Bytes of the well-formed code point at the start of `text`; 0 if it is ill-formed, and then `bad` is the length of
+/// the maximal prefix that could begin a well-formed sequence (at least 1).
 std::size_t well_formed_prefix(std::string_view text, std::size_t& bad) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);
@@ -13,7 +13,7 @@ std::size_t well_formed_prefix(std::string_view text, std::size_t& bad) {
   if (first < 0x80) return 1;
   if (first < 0xC2 || first > 0xF4) return 0;
   const std::size_t size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and values beyond U+10FFFF.
   const unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   for (std::size_t i = 1; i < size; ++i) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// UTF-8, one code point at a time, and repair of ill-formed text.
+/// Decoding UTF-8 one code point at a time, and repair of ill-formed text.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ struct CodePoint {
   std::uint32_t size;  ///< bytes
 };
 
-/// The code point that begins at text[at]. `text` must be well-formed and `at` the beginning of a code point.
+/// The code point at text[at]. `text` must be well-formed and `at` the start of a code point.
 inline CodePoint code_point_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[at + i])); };
   const std::uint32_t first = byte(0);
@@ -26,8 +26,8 @@ inline CodePoint code_point_at(std::string_view text, std::size_t at) {
   return {(first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
 }
 
-/// `text` with every maximal ill-formed piece replaced by U+FFFD, as Unicode 3.9 recommends and Python's
-/// bytes.decode("utf-8", errors="replace") does.
+/// `text` with every maximal ill-formed piece replaced by U+FFFD, as recommended by Unicode 3.9 and implemented by
+/// Python's bytes.decode("utf-8", errors="replace").
 std::string replace_ill_formed(std::string_view text);
 
 }  // namespace tessera::text

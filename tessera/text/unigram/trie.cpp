@@ -27,7 +27,7 @@ void Trie::add(std::string_view key, std::int32_t value) {
     std::uint32_t next = child(node, byte);
     if (next == 0) {
       if (values_.size() >= most_nodes)
-        throw InputError(concat("the tokens of this vocabulary have more than ", most_nodes, " different beginnings"));
+        throw InputError(concat("the tokens of this vocabulary have more than ", most_nodes, " different prefixes"));
       if (values_.size() * 2 >= edges_.size()) grow();
       next = static_cast<std::uint32_t>(values_.size());
       values_.push_back(none);

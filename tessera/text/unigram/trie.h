@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A prefix tree over bytes: all keys that a text begins with, in one walk.
+/// A prefix tree over bytes: finds all keys that are prefixes of a text in one traversal.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace tessera::text {
 
-/// Edges are in one hash table with open addressing, so building is linear and a step costs one probe or two. Immutable
-/// after building: any number of threads may read.
+/// Edges are stored in one hash table with open addressing, so building is linear and a step costs one or two probes.
+/// Immutable after building: any number of threads may read.
 class Trie {
  public:
   static constexpr std::int32_t none = -1;
 
   Trie() { values_.push_back(none); }
 
-  /// value >= 0. A key that is there already gets the new value; the empty key is not kept.
+  /// value >= 0. An existing key gets the new value; an empty key is ignored.
   void add(std::string_view key, std::int32_t value);
 
-  /// Calls found(bytes, value) for each key that `text` begins with, the shortest first.
+  /// Calls found(bytes, value) for each key that is a prefix of `text`, shortest first.
   template <class Found>
   void for_each_prefix(std::string_view text, const Found& found) const {
     std::uint32_t node = 0;

@@ -10,11 +10,11 @@ namespace {
 
 constexpr double unknown_penalty = 10;  // kUnkPenalty of SentencePiece
 
-/// The best way to the end of a prefix of the word.
+/// The best segmentation of a prefix of the word.
 struct Node {
   double score = 0;
-  std::size_t begin = 0;             ///< where its last token begins
-  std::int32_t id = Trie::none - 1;  ///< its last token; at first none has reached it
+  std::size_t begin = 0;             ///< start of its last token
+  std::int32_t id = Trie::none - 1;  ///< its last token; initially not reached
 };
 constexpr std::int32_t not_reached = Trie::none - 1;
 
@@ -35,7 +35,7 @@ Unigram::Unigram(const UnigramParts& parts) : unknown_(parts.unknown), byte_fall
 }
 
 void Unigram::encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {
-  thread_local std::vector<Node> best;  // best[i]: of the first i bytes
+  thread_local std::vector<Node> best;  // best[i]: for the first i bytes
   best.assign(word.size() + 1, Node());
   const auto offer = [&](std::size_t end, double score, std::size_t begin, std::int32_t id) {
     if (best[end].id == not_reached || score > best[end].score) best[end] = {score, begin, id};
@@ -57,7 +57,7 @@ void Unigram::encode_word(std::string_view word, std::vector<std::int32_t>& ids)
     }
     at += size;
   }
-  // Backwards; neighbouring unknown tokens are one.
+  // Backwards; adjacent unknown tokens are merged.
   struct Piece {
     std::size_t begin, end;
     std::int32_t id;
@@ -79,7 +79,7 @@ void Unigram::encode_word(std::string_view word, std::vector<std::int32_t>& ids)
   }
 }
 
-/// Joined unknown characters may spell a token that the search found too expensive: then they are that token.
+/// Merged unknown characters may spell a token that the search found too expensive: then that token is used.
 void Unigram::push_unknown(std::string_view text, std::vector<std::int32_t>& ids) const {
   if (const std::int32_t id = trie_.find(text); id != Trie::none) return ids.push_back(id);
   const auto has_token = [&](char byte) { return bytes_[static_cast<unsigned char>(byte)] != Trie::none; };

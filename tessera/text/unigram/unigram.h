@@ -2,8 +2,9 @@
 /// \file
 /// text/unigram/: the unigram language model of SentencePiece (T5, XLM-R, ALBERT).
 ///
-/// A word becomes the tokens whose scores (log probabilities) have the greatest sum: Viterbi's algorithm over all ways
-/// of cutting it. Kudo 2018, arXiv:1804.10959; ties and unknown characters as Hugging Face's models.Unigram has them.
+/// A word is cut into the tokens whose scores (log probabilities) have the greatest sum, found by Viterbi's algorithm
+/// over all segmentations. Kudo 2018, arXiv:1804.10959; ties and unknown characters are handled as in Hugging Face's
+/// models.Unigram.
 
 #include <tessera/text/pipeline/word_model.h>
 #include <tessera/text/unigram/trie.h>
@@ -19,14 +20,14 @@ namespace tessera::text {
 
 /// The model of a tokenizer.json.
 struct UnigramParts {
-  std::vector<std::pair<std::string, double>> pieces;  ///< spelling and score; the position is the id
+  std::vector<std::pair<std::string, double>> pieces;  ///< spelling and score; the index is the id
   std::optional<std::int32_t> unknown;
-  bool byte_fallback = false;  ///< "<0xE2>" ... instead of unknown, where all bytes have a token
+  bool byte_fallback = false;  ///< "<0xE2>" ... instead of the unknown token, if all bytes have a token
 };
 
 class Unigram final : public WordModel {
  public:
-  /// Where pieces are equal the last one counts.
+  /// If pieces are equal, the last one counts.
   explicit Unigram(const UnigramParts& parts);
 
   /// O(length x longest piece).

@@ -9,13 +9,13 @@ namespace {
 
 constexpr std::uint32_t dotted_capital_i = 0x130, dot_above = 0x307;
 
-/// Copies `text`, except that change(its properties, code point, its bytes) writes those that have one of `flags`; no
-/// flags: those that have a lower case.
+/// Copies `text`, but calls change(properties, code point, bytes) to write the code points that have one of `flags` (if
+/// `flags` is 0: all code points with a lower case).
 template <class Change>
 std::string_view rewrite(std::string_view text, std::string& storage, std::uint8_t flags, const Change& change) {
   const BertCharacters& characters = BertCharacters::get();
   bool changed = false;
-  std::size_t copied = 0;  // text before it is in storage
+  std::size_t copied = 0;  // everything before it is already in storage
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);
     const BertCharacters::Character& character = characters.of(c.value);
@@ -46,7 +46,7 @@ std::vector<BertCharacters::Character> flat_characters() {
   paint("bert_mark", Flags::mark);
   paint("bert_separator", Flags::separator);
   paint("bert_punctuation", Flags::punctuation);
-  for (const auto& [c, lower] : character_map("bert_lower"))  // one character but for the dotted i
+  for (const auto& [c, lower] : character_map("bert_lower"))  // one character each, except for the dotted i
     flat[c].lower = static_cast<std::int32_t>(lower[0]) - static_cast<std::int32_t>(c);
   return flat;
 }

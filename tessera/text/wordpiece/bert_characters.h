@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// BERT's handling of characters, as Hugging Face's BertNormalizer and BertPreTokenizer do it: with the tables of their
-/// version (characters.txt). The functions take well-formed UTF-8 and return `text` itself where nothing
-/// changes, else a view of `storage`, which is overwritten. ASCII costs one lookup a byte.
+/// BERT's handling of characters, as in Hugging Face's BertNormalizer and BertPreTokenizer, with the tables of their
+/// Unicode version (characters.txt). The functions take well-formed UTF-8 and return `text` itself if nothing changes,
+/// otherwise a view of `storage`, which is overwritten. ASCII costs one look-up per byte.
 
 #include <cstdint>
 #include <string>
@@ -18,21 +18,21 @@ class BertCharacters {
  public:
   enum Flag : std::uint8_t {
     removed = 1,      ///< by clean_text: NUL, U+FFFD, controls, formats, private and unassigned code points
-    space = 2,        ///< to clean_text
+    space = 2,        ///< in clean_text
     chinese = 4,      ///< CJK ideographs
     mark = 8,         ///< nonspacing
     separator = 16,   ///< white space between words
-    punctuation = 32  ///< a word of its own
+    punctuation = 32  ///< is a word of its own
   };
   struct Character {
-    std::int32_t lower = 0;  ///< what lower case adds to the code point
+    std::int32_t lower = 0;  ///< added to the code point by lower-casing
     std::uint8_t flags = 0;
     bool operator<(const Character& other) const {
       return lower != other.lower ? lower < other.lower : flags < other.flags;
     }
   };
 
-  /// The one table of the process, built on first use (thread-safe).
+  /// The process-wide table, built on first use (thread-safe).
   static const BertCharacters& get();
 
   /// code_point < 0x110000.
@@ -43,16 +43,16 @@ class BertCharacters {
   CodePointTable<Character> table_;
 };
 
-/// Removes what is no text, turns white space into blanks.
+/// Removes characters that are not text, turns white space into blanks.
 std::string_view clean_text(std::string_view text, std::string& storage);
-/// Puts a blank before and after every CJK ideograph.
+/// Inserts a blank before and after every CJK ideograph.
 std::string_view space_chinese(std::string_view text, std::string& storage);
 /// Removes nonspacing marks. (strip_accents: this after to_nfd.)
 std::string_view remove_marks(std::string_view text, std::string& storage);
-/// Lower case of every character by itself (a final sigma becomes the other one too; U+0130 becomes two characters).
+/// Lower-cases every character by itself (a final sigma becomes an ordinary one too; U+0130 becomes two characters).
 std::string_view to_lower_case(std::string_view text, std::string& storage);
 
-/// Calls word(std::string_view) for each word of well-formed UTF-8, in order: what lies between white space, cut before
+/// Calls word(std::string_view) for each word of well-formed UTF-8, in order: the text between white space, cut before
 /// and after every punctuation character. Words are not empty.
 template <class Word>
 void for_each_bert_word(std::string_view text, Word&& word) {

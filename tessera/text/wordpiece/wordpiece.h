@@ -2,9 +2,9 @@
 /// \file
 /// text/wordpiece/: BERT's tokenizer.
 ///
-/// WordPiece: a word becomes the longest token that it begins with, then the longest that continues it ("##ing"), ...;
-/// a word that cannot be covered becomes one unknown token (Schuster and Nakajima, "Japanese and Korean voice search",
-/// 2012; Hugging Face's models.WordPiece).
+/// WordPiece: a word is cut into its longest prefix that is a token, then the longest continuing token ("##ing"), and
+/// so on; a word that cannot be covered becomes one unknown token (Schuster and Nakajima, "Japanese and Korean voice
+/// search", 2012; Hugging Face's models.WordPiece).
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ namespace tessera::text {
 /// Immutable after construction.
 class WordPiece {
  public:
-  /// continuing_prefix: what tokens inside a word begin with. most_characters: longer words are unknown.
+  /// continuing_prefix: prefix of tokens inside a word. most_characters: longer words are unknown.
   WordPiece(std::int32_t unknown, std::string continuing_prefix, std::int64_t most_characters);
   void add(std::string_view spelling, std::int32_t id);
 
@@ -31,7 +31,7 @@ class WordPiece {
   };
   struct Table {
     void add(std::string_view spelling, std::int32_t id);
-    /// The longest token that `text` begins with: its id, and in `size` its bytes; -1: none.
+    /// The longest token that is a prefix of `text`: returns its id, and its bytes in `size`; -1: none.
     std::int32_t longest(std::string_view text, std::size_t& size) const;
 
     std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How WordPiece tokens become text again: the decoder WordPiece of a tokenizer.json.
+/// Converts WordPiece tokens back to text: the decoder WordPiece of a tokenizer.json.
 
 #include <string>
 #include <string_view>
@@ -8,19 +8,19 @@
 namespace tessera::text {
 
 struct WordPieceDecoder {
-  bool joins = true;          ///< false: there is none, tokens stand between blanks
-  std::string prefix = "##";  ///< taken off a token, which then joins the one before it; others get a blank
+  bool joins = true;          ///< false: without a decoder, tokens are joined with blanks
+  std::string prefix = "##";  ///< removed from a token, which then joins the previous one; others get a blank
   bool cleanup = true;        ///< "do n't ." becomes "don't."
 
-  /// What one token adds to the text; `is_first`: nothing stands before it.
+  /// The text that one token adds; `is_first`: it is the first token.
   std::string decode(std::string_view token, bool is_first) const;
 };
 
-/// English spelling out of tokens, token by token as Hugging Face does it: most of the patterns hold a blank that only
-/// stands before a token.
+/// Undoes the tokenization of English spelling, token by token as in Hugging Face: most of the patterns contain a blank
+/// that only occurs before a token.
 void clean_up_english(std::string& token);
 
-/// Every occurrence of `from` (not empty) becomes `to`.
+/// Replaces every occurrence of `from` (not empty) by `to`.
 void replace_all(std::string& text, std::string_view from, std::string_view to);
 
 }  // namespace tessera::text

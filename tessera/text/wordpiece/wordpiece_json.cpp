@@ -16,7 +16,7 @@
 namespace tessera::text {
 namespace {
 
-constexpr std::int64_t most_word_characters = 100;  // both here and in BERT
+constexpr std::int64_t most_word_characters = 100;  // the default here and in BERT
 constexpr std::array<std::pair<const char*, const char*>, 5> special_roles{{{"unk_token", "[UNK]"},
                                                                             {"sep_token", "[SEP]"},
                                                                             {"pad_token", "[PAD]"},
@@ -27,7 +27,7 @@ std::string config_path_beside(const std::string& path) {
   return (std::filesystem::path(path).parent_path() / "tokenizer_config.json").string();
 }
 
-/// What the role's token is called, by tokenizer_config.json or BERT's custom.
+/// The role's token, from tokenizer_config.json or by BERT's default.
 std::string role_content(const Value& config, const char* role, const char* by_default) {
   const Value* given = config.is_object() ? config.find(role) : nullptr;
   return is_set(given) ? token_content(*given) : by_default;
@@ -44,7 +44,7 @@ WordPieceDecoder read_wordpiece_decoder(const Value& value) {
   return decoder;
 }
 
-/// The normalizer with what tokenizer_config.json says of it.
+/// The normalizer with the settings of tokenizer_config.json applied.
 Value with_config(Value normalizer, const Value& config) {
   if (!normalizer.is_object() || normalizer.at("type").as_string() != "BertNormalizer" || !config.is_object())
     return normalizer;
@@ -106,7 +106,7 @@ WordPieceParts read_parts(const Value& root, const Value& config) {
   return parts;
 }
 
-/// What transformers needs beside tokenizer.json to build the same tokenizer.
+/// The tokenizer_config.json that transformers needs in addition to tokenizer.json to build the same tokenizer.
 std::string config_of(const Value& normalizer) {
   const bool bert = normalizer.is_object() && normalizer.at("type").as_string() == "BertNormalizer";
   Value config =
@@ -150,7 +150,7 @@ std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std:
                                          const std::string& config_json, const std::string& config_path) {
   if (!is_utf8(vocabulary)) throw InputError(concat(path, ": a vocabulary must be UTF-8"));
   const Value config = config_json.empty() ? Value() : parse_json(config_json, config_path);
-  std::map<std::string, std::int64_t> ids;  // among equal lines the last one counts, as in transformers
+  std::map<std::string, std::int64_t> ids;  // if lines are equal, the last one counts, as in transformers
   std::int64_t lines = 0;
   while (!vocabulary.empty()) {
     const std::size_t end = std::min(vocabulary.find('\n'), vocabulary.size());
@@ -171,9 +171,9 @@ std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std:
     const std::string content = role_content(config, special_roles[i].first, special_roles[i].second);
     const auto found = ids.find(content);
     if (found == ids.end())
-      throw InputError(
-          concat(path, ": the ", special_roles[i].first, " \"", content, "\" is not among its ", lines,
-                 " lines; a WordPiece vocabulary holds all special tokens (tokenizer_config.json may rename them)"));
+      throw InputError(concat(
+          path, ": the ", special_roles[i].first, " \"", content, "\" is not among its ", lines,
+          " lines; a WordPiece vocabulary must contain all special tokens (tokenizer_config.json may rename them)"));
     roles[i] = {content, found->second};
   }
   std::sort(roles.begin(), roles.end(), [](const auto& a, const auto& b) { return a.second < b.second; });

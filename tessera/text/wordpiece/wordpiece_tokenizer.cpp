@@ -11,7 +11,7 @@
 
 namespace tessera::text {
 
-/// Working memory of concurrent encodes.
+/// Working memory of concurrent encode() calls.
 struct WordPieceTokenizer::Memory {
   Pool<WordCache> words;
 };
@@ -22,7 +22,7 @@ WordPieceTokenizer::WordPieceTokenizer(WordPieceParts parts)
   std::string storage;
   for (const AddedToken& token : parts_.added) {
     added_ids_.emplace(token.content, token.id);
-    if (token.normalized)  // it decodes to what it was found as
+    if (token.normalized)  // it decodes to the normalized text that it matches
       parts_.contents[static_cast<std::size_t>(token.id)] = parts_.normalizer.apply(token.content, storage);
     if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
   }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// BERT's tokenizer as tokenizer.json or vocab.txt describes it: added tokens and normalization, words between white
-/// space and punctuation, then WordPiece; and what encoders need besides: special tokens around one text or two, token
-/// types.
+/// BERT's tokenizer as specified by tokenizer.json or vocab.txt: added tokens and normalization, words delimited by
+/// white space and punctuation, then WordPiece; and what encoders additionally need: special tokens around one or two
+/// texts, token types.
 
 #include <tessera/text/added_tokens.h>
 #include <tessera/text/normalizer.h>
@@ -21,7 +21,7 @@
 
 namespace tessera::text {
 
-/// The special tokens by role; nullopt where the vocabulary lacks one.
+/// The special tokens by role; nullopt if not in the vocabulary.
 struct SpecialTokens {
   std::optional<std::int32_t> cls, sep, pad, mask, unknown;
 };
@@ -38,19 +38,19 @@ struct WordPieceParts {
   std::unordered_map<std::string, std::int32_t> ids;  ///< ids of the vocabulary
   std::vector<std::string> contents;                  ///< by id
   std::vector<bool> exists;                           ///< by id
-  std::string json, config_json;                      ///< what save() writes
+  std::string json, config_json;                      ///< the bytes that save() writes
 };
 
-/// Immutable: any number of threads may use one object at the same time. end_of_text() is empty: BERT's texts have
-/// none.
+/// Immutable: any number of threads may use one object at the same time. end_of_text() returns nullopt: BERT has no
+/// such token.
 class WordPieceTokenizer final : public Tokenizer {
  public:
-  /// Throws InputError for contradicting added tokens.
+  /// Throws InputError for conflicting added tokens.
   explicit WordPieceTokenizer(WordPieceParts parts);
   ~WordPieceTokenizer() override;
 
   std::vector<std::int32_t> encode(std::string_view utf8) const override;
-  /// Text with blanks between words, as Hugging Face's decoder puts them: not the text that was encoded.
+  /// Joins words with blanks like Hugging Face's decoder, so the result may differ from the original text.
   std::string decode(std::span<const std::int32_t> ids) const override;
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(parts_.contents.size()); }
   std::optional<std::int32_t> end_of_text() const override { return std::nullopt; }
@@ -62,7 +62,7 @@ class WordPieceTokenizer final : public Tokenizer {
   Encoding encode_text(std::string_view utf8, std::int64_t most_ids = 0) const override;
   Encoding encode_pair(std::string_view first, std::string_view second, std::int64_t most_ids = 0) const override;
   const SpecialTokens& special() const { return parts_.special; }
-  /// True for [CLS], [SEP] and the other special tokens, which masking leaves alone.
+  /// True for [CLS], [SEP] and the other special tokens, which are never masked.
   bool is_special(std::int32_t id) const override;
 
  private:
