@@ -121,7 +121,7 @@ std::string decode_base64(std::string_view text, const std::string& where) {
     for (int shift = 16; shift >= 0; shift -= 8) out.push_back(static_cast<char>(bits >> shift & 0xFF));
     bits = 0;
   }
-  out.resize(out.size() - padding);
+  for (; padding > 0; --padding) out.pop_back();
   return out;
 }
 
