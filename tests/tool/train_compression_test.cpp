@@ -228,7 +228,7 @@ TEST_F(TrainCompressionTest, RefusesWhatItCannotRound) {
     EXPECT_TRUE(contains(result.err, part)) << result.err;
     EXPECT_FALSE(path_exists(at("no")));
   };
-  refused(compressed(weights(in_forward, 8, 8, 0, R"("attention.self")")), "'attention.self' fits no module");
+  refused(compressed(weights(in_forward, 8, 8, 0, R"("attention.self")")), "'attention.self' matches no module");
   refused(compressed(weights(R"("quantize_groups": 7)", 8, 8, 0, gpt2_maps)), "quantize_groups is 7");
   refused(compressed(R"("head_pruning": {"shared_parameters": {"enabled": true}})"), "pruning heads of attention");
 }
