@@ -1,4 +1,5 @@
 #pragma once
+/// \file
 /// The mesh of a run and its groups: ranks with other rows, with another part of the same rows, or with another part of
 /// the same layers.
 /// same layers.

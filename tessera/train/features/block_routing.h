@@ -1,4 +1,5 @@
 #pragma once
+/// \file
 /// Blocks that are skipped in a step and blocks that see only some of the tokens (--progressive_layer_drop and
 /// --data_efficiency; sources and schedules: config/rules/block_routing.h). In training only: evaluation and generation
 /// run every block on every token.

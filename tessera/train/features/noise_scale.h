@@ -1,4 +1,5 @@
 #pragma once
+/// \file
 /// The gradient noise scale during a run (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training",
 /// appendix A).
 ///

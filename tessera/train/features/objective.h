@@ -1,4 +1,5 @@
 #pragma once
+/// \file
 /// What a run minimizes: the model's own loss (loop/model_loss.h) or a feature's.
 /// What a run minimizes: the model's own loss (loop/model_loss.h), or a feature's.
 

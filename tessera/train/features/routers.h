@@ -1,4 +1,5 @@
 #pragma once
+/// \file
 /// Mixtures of experts in a run: balancing the load of experts, and its log output.
 /// Mixtures of experts in a run: how the load of experts is kept even, and what the log says of it.
 

@@ -1,4 +1,5 @@
 #pragma once
+/// \file
 /// --balance_batches: how many rows of each step a rank takes, by measured speed (layout/batch/balancer.h).
 ///
 /// Every rank computes the same number of micro-batches, of more or fewer rows, so that the collectives of every

@@ -17,8 +17,7 @@ bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const nn::OutOfMemory*>(&error) ||
       dynamic_cast<const c10::OutOfMemoryError*>(&error))
     return true;
-  // c10's CPU allocator has no type of its own; oneDNN tells no reason when the scratch memory of a product is not to
-  // be had
+  // c10's CPU allocator throws no special type; oneDNN gives no reason if it cannot allocate a product's scratch memory
   static constexpr std::array texts = {"can't allocate memory", "not enough memory", "could not create a primitive",
                                        "could not execute a primitive"};
   const std::string text = error.what();
@@ -44,9 +43,9 @@ std::string halve_batch_size(OptimizationConfig& config) {
   const std::int64_t before = rows, all = rows * config.gradient_accumulation_steps;
   if (rows == 1)
     throw Error(
-        "--auto_find_batch_size: not even one row per process fits into memory; lower --block_size, add "
+        "--auto_find_batch_size: one row per process does not fit into memory; lower --block_size, add "
         "--gradient_checkpointing, "
-        "or divide the model (--fsdp full_shard)");
+        "or shard the model (--fsdp full_shard)");
   rows /= 2;
   while (all % rows != 0) --rows;
   config.gradient_accumulation_steps = all / rows;
