@@ -59,7 +59,7 @@ for trial in range(options.trials):
     before = len(work.lines)
     killed = time.monotonic()
     os.kill(pids[victim], signal.SIGKILL)
-    restart = work.wait_for(rf"restart {trial + 1}: going on from .*checkpoint-(\d+)", timeout=60, start=before)
+    restart = work.wait_for(rf"restart {trial + 1}: resuming from .*checkpoint-(\d+)", timeout=60, start=before)
     if not restart:
         wrong.append(f"restart {trial + 1} did not resume:\n" + "\n".join(line for _, line in work.lines[before:]))
         break

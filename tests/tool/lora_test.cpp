@@ -178,7 +178,7 @@ TEST_F(LoraTest, BadInputIsRefusedBeforeAnythingIsWritten) {
   expect_refused(adapters("out", batch(6, 1, 2) + Strings{"--lora_target_modules", "wte"}), "no linear map");
   expect_refused(adapters("out", batch(6, 1, 2) + Strings{"--lora_target_modules", "c_attn,"}), "empty name");
   expect_refused(training("out", batch(6, 1, 2) + Strings{"--lora_r", "4"}), "--lora_r needs --model_name_or_path");
-  expect_refused(adapters("base", batch(6, 1, 2) + Strings{"--overwrite_output_dir"}), "holds the base model");
+  expect_refused(adapters("base", batch(6, 1, 2) + Strings{"--overwrite_output_dir"}), "contains the base model");
 }
 
 TEST_F(LoraTest, ARankThatIsNotLowIsWarnedOf) {
@@ -193,7 +193,7 @@ TEST_F(LoraTest, DamagedAdaptersAndOtherRunsCheckpoints) {
                                                           "--lora_target_modules", "c_proj"}),
                  "unexpected tensor transformer.h.0.attn.c_attn.lora_A.weight");
   expect_refused(finetuning("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", at("good/checkpoint-2")}),
-                 "it holds LoRA adapters, but this run trains all weights");
+                 "it contains LoRA adapters, but this run trains all weights");
   expect_refused(finetuning("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", at("good/checkpoint-2"),
                                                             "--lora_r", "4", "--lora_alpha", "8"}),
                  "give the same --lora_r and --lora_alpha");

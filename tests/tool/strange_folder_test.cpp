@@ -60,7 +60,8 @@ TEST_F(StrangeFolder, ATokenizerWithMoreTokensGetsRowsOnAnyMesh) {
   const Strings more = {"--tokenizer_name", tokenizer, "--save_strategy", "no", "--learning_rate", "1e-2"};
   const auto one = tessera(finetuning("one", batch(4, 1, 2) + more));
   ASSERT_EQ(one.exit_code, 0) << one.err;
-  EXPECT_TRUE(contains(one.err, "has 438 tokens, the model's embedding 257 rows: 181 rows are added")) << one.err;
+  EXPECT_TRUE(contains(one.err, "has 438 tokens, but the model's embedding has 257 rows: 181 rows are added"))
+      << one.err;
   EXPECT_EQ(config("one").at("vocab_size").as_int(), 438);
   const struct {
     const char* name;
@@ -83,7 +84,7 @@ TEST_F(StrangeFolder, AMetricThatNothingFollowsIsAWarning) {
   const Strings metric = {"--metric_for_best_model", "accuracy"};
   const auto run = tessera(training("out", batch(4, 1, 1) + metric));
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(contains(run.err, "nothing follows it, so that it has no effect")) << run.err;
+  EXPECT_TRUE(contains(run.err, "nothing depends on it, so it has no effect")) << run.err;
   const auto best = tessera(
       training("best", batch(4, 1, 1) + metric + Strings{"--save_strategy", "best", "--eval_strategy", "epoch"}));
   EXPECT_EQ(best.exit_code, 2) << best.err;

@@ -2,7 +2,6 @@
 /// \file
 /// The mesh of a run and its groups: ranks with other rows, with another part of the same rows, or with another part of
 /// the same layers.
-/// same layers.
 
 #include <tessera/comm/group.h>
 #include <tessera/comm/world.h>

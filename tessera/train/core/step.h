@@ -5,7 +5,7 @@
 ///
 ///   core.zero_grad();
 ///   for (...) {                                  // micro-batches
-/// before its forward: does its backward reduce gradients
+///     core.expect_step(is_the_last);             // before its forward: whether its backward reduces gradients
 ///     core.backward(loss * core.loss_factor());
 ///   }
 ///   const double norm = core.clip(1.0);

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
 /// Multi-token prediction in a run: which settings it can be combined with, and its log output.
-/// Multi-token prediction in a run: what it goes with, and what the log says of it.
 
 #include <ATen/core/Tensor.h>
 

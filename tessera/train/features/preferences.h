@@ -2,7 +2,6 @@
 /// \file
 /// --preference_loss: pairs of answers in a run: the reference's log-probabilities, the loss of a micro-batch, and the
 /// log output. The loss itself is in train/loss/preference.h.
-/// the log says. The loss itself is in train/loss/preference.h.
 
 #include <memory>
 

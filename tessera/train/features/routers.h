@@ -1,7 +1,6 @@
 #pragma once
 /// \file
 /// Mixtures of experts in a run: balancing the load of experts, and its log output.
-/// Mixtures of experts in a run: how the load of experts is kept even, and what the log says of it.
 
 #include <tessera/models/language_model.h>
 #include <tessera/parallel/fully_shard.h>

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Builds everything a run needs from a configuration: model, tokenizer, data, resume point. All of it is checked before
-/// anything is written, and the ranks agree on the outcome.
+/// Builds everything a run needs from a configuration: model, tokenizer, data, resume point. All of it is checked
+/// before anything is written, and the ranks agree on the outcome.
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
