@@ -94,7 +94,7 @@ TEST_F(StrangeFolder, ARunThatIsOverSaysThatNoStepWasLeft) {
   ASSERT_EQ(tessera(training("out", batch(4, 1, 4))).exit_code, 0);
   const auto again = tessera(training("out", batch(4, 1, 2) + Strings{"--resume_from_checkpoint", "last"}));
   ASSERT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_TRUE(contains(again.err + again.out, "done after step 4, where it began: no step was left to do"))
+  EXPECT_TRUE(contains(again.err + again.out, "done after step 4, where it started: no steps were left to do"))
       << again.err;
 }
 
