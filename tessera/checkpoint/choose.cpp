@@ -176,7 +176,8 @@ std::string why_not_resumable(const format::Manifest& manifest) {
   };
   const bool optimizer = lists(kOptimizerFile) || lists(kOptimizerIndexFile);
   if (!lists(kRunStateFile) && !optimizer && lists(kTrainerStateFile))
-    return "it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start from it "
+    return "it contains only the model (--save_only_model), so no run can be resumed from it; a new one can start from "
+           "it "
            "with "
            "--model_name_or_path";
   const bool adapters = lists(kAdapterConfigFile);  // the frozen base model is elsewhere
