@@ -160,7 +160,7 @@ TEST_F(LoraTest, AnAdapterFolderContinues) {
 
   Strings more = again + Strings{"--lora_r", "4"};
   *std::find(more.begin(), more.end(), at("second")) = at("third");
-  expect_refused(more, "holds adapters already");
+  expect_refused(more, "already contains adapters");
 }
 
 TEST_F(LoraTest, OverwritingReplacesTheOtherKindOfModel) {
@@ -196,7 +196,7 @@ TEST_F(LoraTest, DamagedAdaptersAndOtherRunsCheckpoints) {
                  "it contains LoRA adapters, but this run trains all weights");
   expect_refused(finetuning("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", at("good/checkpoint-2"),
                                                             "--lora_r", "4", "--lora_alpha", "8"}),
-                 "give the same --lora_r and --lora_alpha");
+                 "use the same --lora_r and --lora_alpha");
   const std::string weights = bytes("good/adapter_model.safetensors");
   write_file_atomically(at("good/adapter_model.safetensors"), weights.substr(0, weights.size() - 100));
   const Strings generate = {"generate", "--model_name_or_path", at("good"), "--prompt", "the"};

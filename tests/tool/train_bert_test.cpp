@@ -187,7 +187,7 @@ TEST_F(TrainBertTest, RefusesWhatDoesNotFit) {
                "eval_perplexity"}),
           "is a classifier, has loss, accuracy and f1");
   refused(run("no", "verses.txt", {"--max_steps", "1", "--mlm_probability", "1.5"}), "mlm_probability");
-  refused({"generate", "--model_name_or_path", model, "--prompt", "a"}, "does not continue texts");
+  refused({"generate", "--model_name_or_path", model, "--prompt", "a"}, "is not a causal language model");
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ TEST_F(TrainCompressionTest, BeginsWithSomeLayersOfAModel) {
         Strings(std::begin(fixed_order), std::end(fixed_order)) + more);
     EXPECT_EQ(done.exit_code, 0) << done.err;
     if (output != "resumed") {
-      EXPECT_TRUE(contains(done.err, "does not name transformer.ln_f.bias, transformer.ln_f.weight")) << done.err;
+      EXPECT_TRUE(contains(done.err, "does not list transformer.ln_f.bias, transformer.ln_f.weight")) << done.err;
     }
   };
   reduced("alone", {"--per_device_train_batch_size", "3", "--gradient_accumulation_steps", "4", "--save_steps", "2"});
