@@ -15,9 +15,9 @@ namespace tessera::optim {
 
 /// type                  parameters (lr_scheduler_kwargs) and their defaults
 /// linear, constant, constant_with_warmup
-/// linear, polynomial, cosine, cosine_with_min_lr, warmup_stable_decay, in addition: num_training_steps = all steps: the
-///                       rate falls over this many and is constant afterwards (Megatron's lr_decay_iters; transformers'
-///                       argument of that name)
+/// linear, polynomial, cosine, cosine_with_min_lr, warmup_stable_decay, in addition: num_training_steps = all steps:
+///                       the rate falls over this many and is constant afterwards (Megatron's lr_decay_iters;
+///                       transformers' argument of that name)
 /// these, constant_with_warmup and inverse_sqrt, in addition: warmup_init_lr = 0: the initial rate of the warm-up
 ///                       (Megatron's lr_warmup_init; for warmup_stable_decay it replaces warmup_type)
 /// cosine                num_cycles = 0.5

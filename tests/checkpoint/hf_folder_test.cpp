@@ -109,7 +109,7 @@ TEST_F(HfFolderTest, AnIndexMayNotLeaveTheFolder) {
 }
 
 TEST_F(HfFolderTest, FoldersWithoutWeights) {
-  expect_complaint("holds neither model.safetensors nor model.safetensors.index.json");
+  expect_complaint("has neither model.safetensors nor model.safetensors.index.json");
   write_file_atomically(file("pytorch_model.bin"), "x");
   expect_complaint("is a pickle, which is never read");
   EXPECT_THROW(read_hf_weights(file("absent")), InputError);

@@ -439,12 +439,12 @@ TEST_F(DamagedAdapters, NoBaseModel) {
   const auto tensors = checkpoint::read_adapter_weights(fixtures + "/lora/gpt2");
   config.base_model = "no/such/model";
   checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
-  EXPECT_NE(load_error().find("base_model_name_or_path is \"no/such/model\", but there is no such folder"),
+  EXPECT_NE(load_error().find("base_model_name_or_path is \"no/such/model\", but that folder does not exist"),
             std::string::npos)
       << load_error();
   config.base_model = folder_.path();
   checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
-  EXPECT_NE(load_error().find("holds adapters itself"), std::string::npos) << load_error();
+  EXPECT_NE(load_error().find("contains adapters itself"), std::string::npos) << load_error();
 }
 
 TEST_F(DamagedAdapters, RanksAndAlphasByPatternAreReadComputedAndWritten) {

@@ -261,9 +261,11 @@ TEST_F(ResumeTest, ANamedDamagedCheckpointIsAnErrorThatNamesAWholeOne) {
                                                                path_join(at(out), "checkpoint-4")}));
     EXPECT_EQ(run.exit_code, 2) << run.err;
     EXPECT_TRUE(contains(run.err, "trainer_state.json")) << run.err;
-    EXPECT_TRUE(contains(run.err, "the newest whole one beside it is " + path_join(at(out), "checkpoint-2")))
+    EXPECT_TRUE(
+        contains(run.err, "the newest whole checkpoint in the same folder is " + path_join(at(out), "checkpoint-2")))
         << run.err;
-    EXPECT_EQ(run.err.find("newest whole one"), run.err.rfind("newest whole one")) << "told once: " << run.err;
+    EXPECT_EQ(run.err.find("newest whole checkpoint"), run.err.rfind("newest whole checkpoint"))
+        << "told once: " << run.err;
     EXPECT_FALSE(path_exists(at(concat("other", processes))));
   }
 }
