@@ -20,8 +20,8 @@ struct StepFolder {
 /// names.
 std::vector<StepFolder> step_folders(const std::string& output_dir, std::string_view prefix = "checkpoint-");
 
-/// Suffix of the name of a checkpoint that was set aside because its bytes differ from what was written; and the folders
-/// with that suffix.
+/// Suffix of the name of a checkpoint that was set aside because its bytes differ from what was written; and the
+/// folders with that suffix.
 inline constexpr const char* damaged_suffix = ".damaged";
 std::vector<std::string> damaged_folders(const std::string& output_dir);
 

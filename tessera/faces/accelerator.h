@@ -94,7 +94,7 @@ class Stateful {
 /// Accelerate's face: prepares a module, optimizers and loaders for the ranks of the job; the loop stays yours.
 class Accelerator {
  public:
-  /// Joins the job unless tessera::init() was called. Throws InputError for invalid settings, and for those that
+  /// Joins the job unless tessera::init() was called. Throws InputError for invalid settings, and for settings that
   /// prepare() must receive instead (an optimizer or a schedule in DeepSpeed's JSON). Its gradient_clipping acts at
   /// every step and overrides clip_grad_norm_(); "auto" is 1, as Accelerate fills it in.
   explicit Accelerator(AcceleratorOptions options = {});
@@ -149,7 +149,7 @@ class Accelerator {
   [[nodiscard]] Scope no_sync(const PreparedModel<M>&) {
     return no_sync();
   }
-  /// While it exists, backward passes reduce gradients, including those that no_sync() has kept.
+  /// While it exists, backward passes reduce gradients, including gradients kept by no_sync().
   template <class M>
   [[nodiscard]] Scope trigger_sync_in_backward(const PreparedModel<M>&) {
     return expecting(true);
@@ -313,9 +313,7 @@ class Accelerator {
   [[nodiscard]] Scope main_process_first() const { return goes_first(is_main_process()); }
   /// Same, with the first rank of each host.
   [[nodiscard]] Scope local_main_process_first() const { return goes_first(is_local_main_process()); }
-  void wait_for_everyone() const {
-    world().group().barrier().wait();
-  }  ///< collective: returns when all ranks have
+  void wait_for_everyone() const { world().group().barrier().wait(); }  ///< collective: returns when all ranks have
   ///< arrived
   /// Prints the parts on one line of stdout, from the main process of each host.
   template <class... Parts>

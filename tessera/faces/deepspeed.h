@@ -169,9 +169,7 @@ class DeepSpeedEngine {
   double gradient_clipping() const;                                                       ///< 0: no clipping
   int zero_optimization_stage() const;                                                    ///< 0 to 3
   int local_rank() const { return world().local_rank(); }  ///< among the ranks of this host
-  int global_rank() const {
-    return training().all().rank();
-  }  ///< among the ranks that train the module
+  int global_rank() const { return training().all().rank(); }  ///< among the ranks that train the module
   ///< together
   int world_size() const { return training().all().size(); }          ///< ranks that train the module together
   c10::Device device() const { return training().group().device(); }  ///< device of the module
@@ -203,7 +201,7 @@ class DeepSpeedEngine {
     std::string path;    ///< the folder that was read
     Value client_state;  ///< as passed to save_checkpoint()
   };
-  /// What to restore besides the weights.
+  /// Parts to restore besides the weights.
   struct LoadOptions {
     bool load_optimizer_states = true;  ///< also schedule, loss scale, step counts
     bool load_random_states = true;     ///< continues with the checkpoint's random numbers

@@ -1,14 +1,14 @@
 #pragma once
 /// \file
-/// What continues a training, in one folder: the module's parameters and buffers (model.safetensors, which transformers
-/// could read, too), the optimizer's states (optimizer.safetensors), random.safetensors (every rank's generators),
+/// The folder from which a training resumes: the module's parameters and buffers (model.safetensors, which transformers
+/// can read as well), the optimizer's states (optimizer.safetensors), random.safetensors (every rank's generators),
 /// tessera_state.json (checkpoint/run_state.h), further JSON files of the caller, and manifest.json with the checksums.
-/// Any number of ranks and any strategy continues it. Of several modules the second has model_1.safetensors and
-/// optimizer_1.safetensors, and so on, as Accelerate names them. Two forms:
+/// Any number of ranks and any strategy can resume from it. With several modules the second one's files are
+/// model_1.safetensors and optimizer_1.safetensors, and so on, as in Accelerate. Two forms:
 ///
-///   SHARDED   every rank writes its part, straight to the disk: whole weights, dealt out so that each writes as many
-///             bytes, and what it holds of the optimizer. Indexes say what is where (docs/checkpoints.md).
-///   FULL      rank 0 writes everything, in whole tensors, as the others send their parts.
+///   SHARDED   every rank writes its part directly to disk: whole weights, distributed so that each rank writes about
+///             the same number of bytes, and its part of the optimizer. Indexes list the pieces (docs/checkpoints.md).
+///   FULL      rank 0 writes everything as whole tensors, as the others send their parts.
 
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/run_state.h>

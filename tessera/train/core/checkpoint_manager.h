@@ -4,7 +4,7 @@
 /// is the best. A checkpoint that cannot be written is dropped with a warning and training continues.
 ///
 ///   while (training) {
-///     if (manager.ended() on every rank) manager.advance();     // beside the training (--async_save)
+///     if (manager.ended() on every rank) manager.advance();     // during the training (--async_save)
 ///     ...
 ///     manager.save(step, form, [&](SaveContents& contents) { ... });
 ///   }

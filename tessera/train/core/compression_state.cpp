@@ -44,7 +44,7 @@ bool remembers(const Sharded& sharded) {
   return compression->name() != "fp16" && compression->name() != "bf16";
 }
 
-/// Number of ranks whose files are in the folder and the name of the first file; nullopt if there are none.
+/// Number of ranks whose files are in the folder and the name of the first file; nullopt if the folder has none.
 std::optional<std::pair<int, std::string>> first_file(const std::string& folder, const std::string& stem) {
   const std::string begin = concat(stem, "-compression-00001-of-");
   for (const std::string& name : list_folder(folder)) {

@@ -12,7 +12,7 @@
 
 namespace tessera::train {
 
-/// State for SavedModel::of_rank; `stem`: that of the model's optimizer states. No file if there is no state: without
+/// State for SavedModel::of_rank; `stem`: that of the model's optimizer states. Empty without state: without
 /// compression, with fp16 and bf16, on one rank.
 RankTensors compression_state(const Sharded& sharded, const comm::Group& all, const std::string& stem);
 

@@ -27,8 +27,8 @@ std::int64_t samples_by_epoch(const RunPlan& plan, std::int64_t steps) {
   return plan.resumed_samples + rest + epochs * plan.train_blocks + std::min(more * rows, plan.train_blocks);
 }
 
-/// Steps of `epochs` passes when steps end with epochs, including those before a resume. Those may have had a different
-/// number of rows per step, so the rest of their epoch is counted in rows.
+/// Steps of `epochs` passes when steps end with epochs, including steps before a resume. These may have had a different
+/// number of rows, so the rest of their epoch is counted in rows.
 std::int64_t steps_of_epochs(const RunPlan& plan, double epochs) {
   const std::int64_t each = plan.steps_per_epoch(), rows = plan.rows_per_step();
   const auto wanted = static_cast<std::int64_t>(std::ceil(epochs * static_cast<double>(each)));

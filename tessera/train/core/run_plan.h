@@ -107,7 +107,7 @@ std::uint64_t sampling_seed(const RunConfig& config);
 /// warmup_steps if set, otherwise warmup_ratio times all steps.
 std::int64_t warmup_steps(const OptimizationConfig& config, std::int64_t total_steps);
 
-/// Where a resumed run starts.
+/// The starting point of a resumed run.
 struct ResumePoint {
   std::int64_t step = 0, samples = 0;  ///< steps done and rows consumed
 };

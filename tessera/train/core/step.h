@@ -75,7 +75,7 @@ class StepCore {
   /// Clamps every gradient element, without the loss scale and after clip(), to [-limit, limit]. With fp16 this is
   /// collective: gradients that overflow on any rank are left unchanged, so that step() is skipped.
   void clip_values(double limit);
-  /// Whether step_late() is available: every rank's optimizer and device support it, and there is no loss scale. The
+  /// Whether step_late() is available: every rank's optimizer and device support it, and no loss scale is used. The
   /// first call on a device is collective.
   bool steps_late();
   /// gradient_norm(), clip_by() and step() in one call; the host waits for none of them. Returns the norm before

@@ -25,7 +25,7 @@ namespace {
 using torch::optim::OptimizerParamState;
 using Fields = std::vector<std::pair<const char*, at::Tensor*>>;
 
-/// What this file needs to know about an optimizer class: all its states have the layout of the parameter.
+/// The properties of an optimizer class that matter here: all its states have the layout of the parameter.
 struct Kind {
   bool (*is)(const torch::optim::Optimizer&);
   std::unique_ptr<OptimizerParamState> (*make)();

@@ -63,7 +63,7 @@ using WeightDecay = std::function<double(const std::string& name, const std::vec
 WeightDecay decay_everything(double weight_decay);
 WeightDecay decay_matrices(double weight_decay);
 
-/// What a model knows about its parameters, by name, that affects their update.
+/// Properties of a model's parameters, by name, that affect their update.
 struct ParameterKinds {
   using Has = std::function<bool(const std::string& name)>;  ///< whether a parameter is of the kind
   Has embedding = {};           ///< tables of words, positions, token types; the head. Empty: unknown.

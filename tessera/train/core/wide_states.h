@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which states stay in 32 bits when an optimizer keeps its states in 8.
+/// Selects the states that stay in 32 bits when an optimizer keeps its states in 8.
 
 #include <string>
 

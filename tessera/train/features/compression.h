@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which modules of a model are rounded to few bits during training, and when (--compression_training;
+/// Selects the modules of a model that are rounded to few bits during training, and when (--compression_training;
 /// config/rules/compression.h). Linear maps round their weight, their input, or both; embeddings round the rows that
 /// are looked up; heads over the vocabulary, experts, routers and norms are not rounded. The full weights are trained
 /// and saved.

@@ -16,7 +16,7 @@ class Features {
  public:
   /// The features that the settings ask for.
   static Features of(const RunConfig& config);
-  /// Those among them that need only one of our models: neither the run's data nor its loss.
+  /// The subset that needs only one of our models: neither the run's data nor its loss.
   static Features of_model(const RunConfig& config);
 
   bool empty() const { return list_.empty(); }

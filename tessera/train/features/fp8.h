@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which linear maps of a model compute in fp8 (--fp8_format; nn/linear_maps/fp8.h): those of its blocks, as in
+/// Selects the linear maps of a model that compute in fp8 (--fp8_format; nn/linear_maps/fp8.h): those of its blocks, as in
 /// Megatron-LM with Transformer Engine. Tables, heads, routers, norms, the products of attention itself, experts (whose
 /// products are grouped, nn/moe/) and low-rank adapters keep their precision.
 

@@ -16,7 +16,7 @@ class LogSums {
   /// Stores the sums over the ranks in the step's metrics. May be collective.
   using Tell = std::function<void(StepMetrics& metrics, const double* sums)>;
 
-  /// This rank's numbers, the same count on every rank; with none, `tell` is still called.
+  /// This rank's numbers, the same count on every rank; `tell` is called even if there are none.
   void add(const std::vector<double>& own, Tell tell) {
     tells_.emplace_back(own_.size(), std::move(tell));
     own_.insert(own_.end(), own.begin(), own.end());

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a run minimizes: the model's own loss (loop/model_loss.h) or a feature's.
+/// The objective of a run: the model's own loss (loop/model_loss.h) or a feature's.
 
 #include <tessera/data/dataset.h>
 #include <tessera/train/reporting/metrics.h>

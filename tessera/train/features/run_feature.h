@@ -30,7 +30,7 @@ struct RunConfig;
 
 namespace tessera::train {
 
-/// What features add to a run before it is divided over the ranks.
+/// Additions of features to a run before it is divided over the ranks.
 struct FeatureParts {
   std::vector<std::string> facts;  ///< lines about the run, for its start and its model card
   Objective* objective = nullptr;  ///< its loss is trained; null: the model's own loss

@@ -19,7 +19,7 @@ namespace tessera::train {
 /// 1, logical_shards = V (W x gradient_accumulation_steps if not set). Unchanged without --deterministic_reduce. Throws
 /// one InputError with all contradictions: V not a multiple of W, accumulation or threads that were set to another
 /// value, shards without --deterministic_reduce. `resolved` records which settings were given (a setting's "origin");
-/// empty: those that differ from their defaults.
+/// empty: all settings that differ from their defaults.
 RunConfig with_fixed_order(RunConfig config, const Value& resolved, std::int64_t copies);
 
 }  // namespace tessera::train

@@ -28,7 +28,7 @@ namespace tessera::train {
 
 class PassesOfBatch;
 
-/// Where the model is cut and what each rank does when; the same on every rank.
+/// The cuts of the model and the schedule of each rank; the same on every rank.
 struct PipelinePlan {
   layout::schedule::Schedule schedule;    ///< of a training step; computations only
   std::vector<layout::StagePart> stages;  ///< in the order of the forward pass

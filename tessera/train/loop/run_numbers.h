@@ -67,10 +67,10 @@ class RunNumbers {
   void end(std::int64_t step, std::int64_t skipped_steps, const std::string& reason);
   /// Samples text from the finished model. Collective if the model is divided.
   void sample(bool tells);
-  /// What limits the run, one line.
+  /// One line about the limiting resource of the run.
   std::string advice(std::int64_t step) const;
   void write_to(Report& report, std::int64_t step) const;
-  /// Rank 0's memory compared with the prediction; empty: there was no log.
+  /// Rank 0's memory compared with the prediction; empty: nothing was logged.
   std::string compared_memory() const;
   std::vector<std::string> describe_end(const std::string& report_path) const;
 

@@ -49,7 +49,7 @@ void check_same_quantized(const models::LanguageModel& model, const comm::Group&
 /// State bytes of a rank of a shard group, computed from the settings alone, as a plan would.
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    int rank);
-/// Those bytes by kind, plus the activations of a micro-batch of `tokens` tokens: {"parameters": bytes, ...,
+/// These bytes by kind, plus the activations of a micro-batch of `tokens` tokens: {"parameters": bytes, ...,
 /// "activations": bytes}.
 Value predicted_memory(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, std::int64_t rank,
                        std::int64_t tokens);

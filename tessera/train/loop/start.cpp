@@ -1,4 +1,4 @@
-// Where a run starts: choose_start() of setup.h.
+// The choice of a run's starting point: choose_start() of setup.h.
 
 #include <tessera/train/loop/setup.h>
 

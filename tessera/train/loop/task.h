@@ -21,7 +21,7 @@ namespace tessera::train {
 /// masked language modelling. Reads the file's labels.
 models::ConfigEdit task_edit(const DataConfig& config);
 
-/// A model's config.json with all dropout probabilities 0, including those that default by family.
+/// A model's config.json with all dropout probabilities 0, including the family's defaults.
 Value without_dropout(Value config);
 /// A configuration from without_dropout(), with the probabilities of `before` restored.
 Value with_dropout_of(const Value& config, const Value& before);

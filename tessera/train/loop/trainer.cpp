@@ -49,7 +49,7 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
   return std::make_unique<TrainingLoop>(std::move(setup), resolved, process_bytes);
 }
 
-/// Loads from the newest complete checkpoint, or as the settings say. Checksums are computed while loading, so nothing
+/// Loads from the newest complete checkpoint, or as configured. Checksums are computed while loading, so nothing
 /// is read twice; if a checkpoint turns out to be damaged, what was loaded from it is dropped and the next one is
 /// tried.
 std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks,

@@ -43,7 +43,7 @@ class TrainingLoop {
   ExitCode run();
 
  private:
-  /// What the ranks agree on before every step.
+  /// The agreement between the ranks before every step.
   struct Agreement {
     StepCounts counts;
     StopRequest stop = StopRequest::none;

@@ -2,7 +2,7 @@
 /// \file
 /// train/loss/: losses computed from a model's log-probabilities of whole rows.
 ///
-/// Losses of pairs of answers to one prompt, of which one was chosen and the other rejected. With log-probabilities of
+/// Losses of pairs of answers to one prompt, one of them chosen and the other rejected. With log-probabilities of
 /// the answers' tokens given the prompt, of the trained model (w: chosen, l: rejected) and of a reference (rw, rl), and
 /// d = (w - rw) - (l - rl):
 ///

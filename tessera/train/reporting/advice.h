@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What limits a run: one line with the supporting numbers.
+/// Names the limiting resource of a run in one line, with the supporting numbers.
 
 #include <tessera/train/reporting/phases.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Background work of which only the latest request matters, such as a status page.
+/// Background work where only the latest request matters, such as a status page.
 
 #include <condition_variable>
 #include <functional>

@@ -8,7 +8,7 @@
 
 namespace tessera::train {
 
-/// Activity of a process. communication: blocked in a collective, whatever else was going on (communication that
+/// Activity of a process. communication: blocked in a collective, whatever else happened (communication that
 /// overlaps with computing costs nothing and is not counted); other: between two steps (logs, evaluations, checkpoints,
 /// reports).
 enum class Phase { data, forward, backward, communication, optimizer, other };

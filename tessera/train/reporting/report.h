@@ -42,7 +42,7 @@ std::string render(const Report& report);
 /// someone waits for it.
 Value communication_table();
 
-/// That table as lines for a terminal, without operations that carry no bytes; empty for one process. `seconds`:
+/// The same table as lines for a terminal, without operations that carry no bytes; empty for one process. `seconds`:
 /// lifetime of the process; waits are shown as shares of it.
 std::vector<std::string> communication_lines(const Value& table, double seconds);
 

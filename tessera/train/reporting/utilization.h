@@ -17,8 +17,8 @@ namespace tessera::train {
 struct SavedModel;
 
 /// Kinds of memory. process: resident before the model was created (program, libraries); the next four: bytes of
-/// tensors, where parameters and gradients are those that stay on this rank and buffers are gathered or in transit to
-/// others; activations: the rest of the peak that tensors have requested (activations, temporary buffers, data);
+/// tensors, where parameters and gradients count only if they stay on this rank and buffers are gathered or in transit
+/// to others; activations: the rest of the peak that tensors have requested (activations, temporary buffers, data);
 /// reserve: the rest of the peak (kept or rounded up by the allocator, kept by libraries, pages of peers).
 inline constexpr std::size_t memory_kind_count = 7;
 inline constexpr std::string_view memory_kind_names[memory_kind_count] = {

@@ -21,7 +21,7 @@ struct StepCounts {
 };
 StepCounts count(const std::vector<data::Batch>& batches);
 
-/// `loss` or, if it is not finite, the mean of the `count` losses before it, whose sum is `sum`; 0 if there are none
+/// `loss` or, if it is not finite, the mean of the `count` losses before it, whose sum is `sum`; 0 without such losses
 /// (transformers' logging_nan_inf_filter).
 double finite_or_mean(double loss, double sum, std::size_t count);
 
@@ -29,7 +29,7 @@ double finite_or_mean(double loss, double sum, std::size_t count);
 /// Trainer: for each step the sum of the cross-entropies divided by the number of labels (!= -100, including the first
 /// of each row although nothing predicts it), averaged over the steps of the window. With nan_filter a loss that is not
 /// finite counts as the mean of this rank's earlier ones in the window (transformers' logging_nan_inf_filter), or as 0
-/// if there are none.
+/// without earlier ones.
 class Window {
  public:
   explicit Window(bool hf_loss_scale, bool nan_filter = false)
@@ -55,7 +55,7 @@ class Window {
   /// another: the same bits for every number of ranks that computes the same micro-batches), and resets the window.
   /// Fills loss, tokens_per_second, step_time_ms, cpu_seconds, cpu_utilization, phases and the memory of all ranks.
   /// `phases`: this rank's seconds of the window; `threads`: of every rank; `place`: index of this rank's micro-batches
-  /// among those that run at once (RunGroups::place); `sums`: further values to sum over the ranks (StepMetrics::sums),
+  /// among all that run at once (RunGroups::place); `sums`: further values to sum over the ranks (StepMetrics::sums),
   /// the same count on each. Collective. At least one step must have ended.
   StepMetrics close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
                     std::int64_t threads, int place = 0, const std::vector<double>& sums = {});

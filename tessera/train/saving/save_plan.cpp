@@ -165,7 +165,7 @@ std::vector<PlannedState> states_to_write(const SavedModel& model, const Dealing
 
 void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all, const Dealing& dealing) {
   const std::vector<PlannedState> own = states_to_write(model, dealing);
-  if (own.empty() && all.size() > 1) return;  // a single rank has no index to record that there are none
+  if (own.empty() && all.size() > 1) return;  // a single rank has no index in which to record their absence
   PartFile& file = plan.states.emplace_back();
   file.name =
       part_name(model.states_stem, static_cast<std::size_t>(all.rank()) + 1, static_cast<std::size_t>(all.size()));

@@ -2,12 +2,12 @@
 /// \file
 /// The single writer of checkpoints of a running training and of the final models.
 ///
-///   save()       all ranks copy: weights go whole to the rank that writes them (layout/owners.h), optimizer
-///                states stay where they are. The step goes on after this copy.
-///   thread       each rank writes its files into checkpoint-N.tmp.PID, forces them to the disk, reads them back
-///   advance()    when all ranks have ended (ended(), which the loop sums up before every step): they tell each other
-///                what they wrote; rank 0's thread writes indexes and manifest, renames the folder, and only then
-///                removes old checkpoints
+///   save()       all ranks copy: weights are sent whole to the rank that writes them (layout/owners.h), optimizer
+///                states stay on their ranks. The step continues after this copy.
+///   thread       each rank writes its files into checkpoint-N.tmp.PID, syncs them to disk and reads them back
+///   advance()    when all ranks have ended (ended(), which the loop sums before every step): they exchange lists of
+///                their files; rank 0's thread writes indexes and manifest, renames the folder, and only then removes
+///                old checkpoints
 ///   advance()    again: every rank knows that the checkpoint exists
 ///
 /// SHARDED: every rank writes what it holds, while the training continues. FULL: rank 0 (in a pipeline, the first rank
@@ -50,14 +50,14 @@ struct SaveOutcome {
   std::int64_t own_bytes = 0;  ///< of this rank's files
 };
 
-/// Where checkpoints are written, and whether the training continues meanwhile.
+/// The destination of checkpoints, and whether the training continues while they are written.
 struct SaverOptions {
   std::string output_dir;  ///< parent of checkpoint-STEP; empty: every save names its folder
   bool in_memory = true;   ///< copy, and write in the background; false: write before save() returns, without a copy
 };
 
 /// A model in a folder that may contain other things (checkpoints, metrics, an older model): its files are written into
-/// FOLDER/model.tmp and published when all of them are on disk (checkpoint::publish_files). There is no manifest.
+/// FOLDER/model.tmp and published when all of them are on disk (checkpoint::publish_files). It has no manifest.
 struct ModelFolder {
   /// Whether a file belongs to an older model; such files are removed once the new model is complete.
   std::function<bool(const std::string& name)> replaces;
