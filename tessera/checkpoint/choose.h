@@ -32,8 +32,7 @@ struct Finding {
   enum class Kind {
     whole,       ///< every byte is as written, and a run can be resumed from it
     damaged,     ///< the files differ from what the manifest lists
-    unusable,    ///< no manifest (half written, or not ours), only the model, or unreadable at present: the bytes
-                 ///< themselves are not at fault
+    unusable,    ///< no manifest (half written, or not ours), only the model, or unreadable; the bytes may be fine
     not_shared,  ///< the ranks see different folders
   };
   Kind kind = Kind::whole;

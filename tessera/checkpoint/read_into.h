@@ -25,8 +25,7 @@ format::SafetensorsFolder open_hf_weights(const std::string& folder);
 class PieceReader {
  public:
   explicit PieceReader(const format::SafetensorsFile& file, std::shared_ptr<format::ReadSums> sums = {})
-      : PieceReader(file.path(), file.data_begin(), std::move(sums)) {}  ///< opens a file whose header was checked
-                                                                         ///< again
+      : PieceReader(file.path(), file.data_begin(), std::move(sums)) {}  ///< reopens a file with a checked header
   /// A safetensors file whose header was checked. Throws Error if it cannot be opened again.
   PieceReader(const std::string& path, std::uint64_t data_begin, std::shared_ptr<format::ReadSums> sums = {});
 

@@ -75,8 +75,7 @@ struct RunState {
 
   // The writer, for people and tools; any configuration can resume it. Empty: unknown.
   Value configuration = {};       ///< config/record/former_settings.h
-  Value basis = {};               ///< other determinants of the numbers: data, base model, rows
-                                  ///< (train/loop/run_basis.h)
+  Value basis = {};               ///< data, base model, rows per step (train/loop/run_basis.h)
   std::optional<Mesh> mesh = {};  ///< the ranks that trained
 };
 

@@ -219,8 +219,7 @@ Accelerator::Scope Accelerator::join_uneven_inputs(std::optional<bool> even_batc
 void Accelerator::backward(const at::Tensor& loss) {
   const auto trainings = state_->trained();
   state_->check_uneven(accumulation_);
-  trainings.front()->backward(has_joined() ? loss * 0 : loss);  // whichever model it comes from: all have the same
-                                                                // settings
+  trainings.front()->backward(has_joined() ? loss * 0 : loss);  // from any model: all have the same settings
   for (faces::Training* training : trainings) training->gradients_changed();
 }
 
@@ -430,9 +429,7 @@ void Accelerator::load_state(const std::string& folder) {
   state_->micro_steps = state.micro_steps;
   for (std::size_t i = 0; i < state_->prepared.size(); ++i) {
     faces::PreparedTraining& own = *state_->prepared[i];
-    if (own.torch_scheduler == nullptr)
-      continue;  // torch's have no state; they only count steps, so they can be wound
-                 // forward
+    if (own.torch_scheduler == nullptr) continue;  // torch schedulers only count steps, so they can be advanced
     for (; own.torch_scheduler_steps < state.models[i].torch_scheduler_steps; ++own.torch_scheduler_steps)
       own.torch_scheduler->step();
   }

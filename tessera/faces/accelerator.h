@@ -54,8 +54,7 @@ struct AcceleratorOptions {
   bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, whatever the count
   /// false: schedules step whenever they are called, once (see PreparedScheduler)
   bool step_scheduler_with_optimizer = true;
-  std::string project_dir = {};  ///< parent folder of save_state() without a folder:
-                                 ///< PROJECT_DIR/checkpoints/checkpoint_N
+  std::string project_dir = {};  ///< save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
   std::int64_t total_limit = 0;  ///< maximum number of those checkpoints; the oldest are removed. 0: unlimited
   std::vector<std::string> log_with = {};               ///< tensorboard | jsonl: targets of log(), see init_trackers()
   std::vector<std::shared_ptr<Tracker>> trackers = {};  ///< additional trackers of your own
@@ -85,8 +84,7 @@ enum class DistributedType { no, multi_cpu, multi_gpu, fsdp, deepspeed };
 class Stateful {
  public:
   virtual ~Stateful() = default;
-  virtual Value state() const = 0;                  ///< called on every rank by save_state(); rank 0's result is
-                                                    ///< written
+  virtual Value state() const = 0;                  ///< called on every rank; rank 0's result is written
   virtual void load_state(const Value& state) = 0;  ///< `state`: result of state(), read from the folder; called on
                                                     ///< every rank
 };
@@ -285,8 +283,7 @@ class Accelerator {
   bool is_local_main_process() const { return local_process_index() == 0; }  ///< the first of its host
   bool is_last_process() const { return process_index() == num_processes() - 1; }  ///< the highest rank
   bool use_distributed() const { return num_processes() > 1; }                     ///< there is more than one process
-  DistributedType distributed_type() const;                                        ///< how the work is divided among
-                                                                                   ///< them
+  DistributedType distributed_type() const;                                        ///< how the work is divided
   c10::Device device() const { return process_.device; }                           ///< device of its tensors
   bool split_batches() const { return options_.split_batches; }            ///< AcceleratorOptions::split_batches
   bool even_batches() const { return options_.even_batches; }              ///< AcceleratorOptions::even_batches

@@ -30,8 +30,7 @@ struct PreparedTraining {
   bool scheduled = false;                                ///< a schedule of either kind has been prepared with it
   torch::optim::LRScheduler* torch_scheduler = nullptr;  ///< the program's own; nullptr: none was prepared with it
   std::int64_t torch_scheduler_steps = 0;                ///< steps of torch_scheduler, including those before a resume
-  bool step_was_skipped = false;                         ///< last step of its optimizer: skipped because fp16 gradients
-                                                         ///< overflowed
+  bool step_was_skipped = false;                         ///< its last step was skipped: fp16 gradients overflowed
 
   /// Advances both kinds of schedule by one step.
   void step_schedules();

@@ -49,7 +49,7 @@ struct TrainingArguments : config::Resolved {
       : TrainingArguments(std::vector<std::string>(argv + 1, argv + argc), defaults) {}
 };
 
-using TensorBatch = std::vector<at::Tensor>;  ///< what a RowSource reads, on the device
+using TensorBatch = std::vector<at::Tensor>;  ///< a batch read from a RowSource, on the device
 /// Metrics by name: "loss", "eval_accuracy".
 using Metrics = std::map<std::string, double>;
 
@@ -91,8 +91,7 @@ class TrainerCallback {
   virtual void on_step_end(const TrainerState&, TrainerControl&) {}     ///< after the update: global_step includes the
                                                                         ///< step
   virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}    ///< after on_step_end() of a pass's last step
-  virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}  ///< the log line, including
-                                                                                     ///< "epoch"
+  virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}  ///< the log line with "epoch"
   /// `metrics`: result of evaluate().
   virtual void on_evaluate(const TrainerState&, TrainerControl&, const Metrics& metrics) {}
   /// The checkpoint is complete. With --async_save that is some steps after it was due: global_step and epoch are those
@@ -125,8 +124,7 @@ struct TrainerOptions {
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};  ///< called in this order
   /// How your own module is cut with --tp_size (parallel/tensor_parallel.h); our models have their own plans.
   layout::TensorPlan tp_plan = {};
-  torch::optim::Optimizer* optimizer = nullptr;  ///< your own; empty: --optim, with decay for all parameters except
-                                                 ///< biases and norms
+  torch::optim::Optimizer* optimizer = nullptr;  ///< your own; empty: --optim, without decay for biases and norms
   /// One process with several devices (or, on the CPU, replicas > 1): their replicas share the batch,
   /// per_device_train_batch_size rows each. If not set, CUDA uses all devices, as Hugging Face's Trainer does; the CPU
   /// uses one.
@@ -180,9 +178,7 @@ class Trainer {
   const TrainerState& state() const { return state_; }  ///< progress of the training
   TrainerControl& control() { return control_; }        ///< for requests from outside callbacks
   int n_gpu() const { return data_parallel_ ? data_parallel_->replicas() : 1; }  ///< replicas of this process
-  const TrainingArguments& arguments() const {
-    return options_.arguments;
-  }  ///< including changes by
+  const TrainingArguments& arguments() const { return options_.arguments; }  ///< including changes by
   ///< set_state_dict_type()
   faces::Training& training() { return *training_; }  ///< the module under training
 

@@ -24,8 +24,7 @@ std::span<const std::string_view> trainer_settings() {
        "max_grad_norm", "average_tokens_across_devices", "seed", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval",
        "loss_scale", "initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis",
        "consecutive_hysteresis", "gradient_predivide_factor", "bf16_optimizer_states", "stochastic_rounding",
-       "gradient_checkpointing", "gradient_checkpointing_kwargs",  // for own modules a warning names the function to
-                                                                   // call
+       "gradient_checkpointing", "gradient_checkpointing_kwargs",  // own modules: a warning names the function to call
        "fp8_recipe", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_margin", "num_layers_at_start_in_bf16",
        "num_layers_at_end_in_bf16", "full_determinism",
        // processes

@@ -41,8 +41,7 @@ struct Gpt2Block : torch::nn::Module {
   void drop_attention();
   void drop_mlp();
 
-  std::shared_ptr<LayerNorm> ln_1, ln_2;  ///< null, like the following members: that half of the block is in another
-                                          ///< stage
+  std::shared_ptr<LayerNorm> ln_1, ln_2;  ///< null, like the next members: half of the block is in another stage
   std::shared_ptr<Gpt2Attention> attn;
   std::shared_ptr<Gpt2Mlp> mlp;
   std::int64_t index;

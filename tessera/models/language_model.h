@@ -30,7 +30,7 @@
 
 namespace tessera::models {
 
-using layout::schedule::BlockFlops;  // what pipelines are cut by, in a run as in a plan
+using layout::schedule::BlockFlops;  // costs by which runs and plans cut pipelines
 
 /// Parameters and buffers have Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once;
 /// plus LoRA adapters as MODULE.lora_A.weight and MODULE.lora_B.weight).
@@ -147,9 +147,7 @@ class LanguageModel : public torch::nn::Module {
   bool lies_elsewhere(const std::string& parameter) const { return elsewhere_.contains(parameter); }
   const std::set<std::string>& elsewhere() const { return elsewhere_; }    ///< all removed parameters
   std::int64_t elsewhere_elements() const { return elsewhere_elements_; }  ///< number of their elements
-  std::int64_t trained_elsewhere() const {
-    return trained_elsewhere_;
-  }  ///< number of their elements that would be
+  std::int64_t trained_elsewhere() const { return trained_elsewhere_; }  ///< number of their elements that would be
   ///< trained
   /// The pass of one of the parts: activations [B, t, C] of `batch` from `input`, the previous part's output (undefined
   /// for the part with the embeddings); for the last part, which has the depths of multi-token prediction, the batch's

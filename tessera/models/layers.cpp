@@ -66,8 +66,7 @@ at::Tensor Linear::adapted(const at::Tensor& x, const nn::RandomPlace& place) co
     kept = nn::dropout(x, lora_dropout, inputs);
   }
   const at::Tensor low = nn::linear(kept, lora_A->weight, {}, nn::WeightLayout::out_in);  // [..., r]
-  return nn::linear(low * lora_scale, lora_B->weight, {}, nn::WeightLayout::out_in);      // scaled here because r is
-                                                                                          // small
+  return nn::linear(low * lora_scale, lora_B->weight, {}, nn::WeightLayout::out_in);      // r is small: scale here
 }
 
 void Linear::add_lora(const std::string& name, std::int64_t r, double alpha, double dropout) {

@@ -36,8 +36,7 @@ at::Tensor llama3_frequencies(const Rope& c, const at::Tensor& plain) {
 
 at::Tensor yarn_frequencies(const Rope& c) {
   const double dim = static_cast<double>(c.dim);
-  const auto turning = [&](double rotations) {  // the dimension whose wave makes this many turns in the original
-                                                // context
+  const auto turning = [&](double rotations) {  // dimension whose wave makes this many turns in the old context
     return dim * std::log(static_cast<double>(c.original_max_positions) / (rotations * 2 * std::numbers::pi)) /
            (2 * std::log(c.theta));
   };

@@ -47,8 +47,7 @@ struct BalanceOptions {
 struct RouterStatistics {
   std::int64_t passes = 0;                  ///< completed forward passes
   double auxiliary_loss = 0, z_loss = 0;    ///< sums over passes, without coefficients
-  std::map<std::int64_t, at::Tensor> load;  ///< by block: number of slots that chose each expert, fp64 [E], of whole
-                                            ///< rows
+  std::map<std::int64_t, at::Tensor> load;  ///< by block: slots that chose each expert, fp64 [E], of whole rows
   std::int64_t dropped = 0;                 ///< this process's slots beyond an expert's capacity
 };
 

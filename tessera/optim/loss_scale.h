@@ -22,10 +22,8 @@ struct LossScaleOptions {
   double growth_factor = 2;             ///< at least 1
   double backoff_factor = 0.5;          ///< in (0, 1)
   std::int64_t growth_interval = 2000;  ///< consecutive good steps before the scale grows
-  double minimum = 1.0 / 65536;         ///< lower bound of a dynamic scale; update() throws if the scale would have to
-                                        ///< fall below
-  std::int64_t hysteresis = 1;          ///< the bad step with this number lowers the scale; earlier ones only use up
-                                        ///< the hysteresis
+  double minimum = 1.0 / 65536;         ///< lower bound of a dynamic scale; update() throws below it
+  std::int64_t hysteresis = 1;          ///< number of the bad step that lowers the scale
   /// When a used-up hysteresis is restored: true: at every good step; false: when the scale grows.
   bool consecutive_hysteresis = false;
   /// DynamicLossScaler counts good steps since the last bad one and skips the first of them; GradScaler counts all

@@ -171,8 +171,7 @@ struct AdafactorOptions {
   double clip_threshold = 1.0;               ///< maximum root mean square of an update
   double decay_rate = -0.8;                  ///< decay of second moments at step n, from 1: 1 - n^this; below 0
   double beta1 = 0;                          ///< 0: no first moment (None in transformers)
-  bool scale_parameter = false;              ///< rates are multiplied by the parameter's root mean square, at least
-                                             ///< epsilon2
+  bool scale_parameter = false;              ///< multiplies rates by the parameter's RMS, at least epsilon2
   bool relative_step = false;  ///< ignores the learning rate given to step(); learning_rate_scale still applies
   bool warmup_init = false;    ///< with relative_step: the rate starts at 1e-6 and rises by the same amount per step
 };

@@ -59,9 +59,7 @@ BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* res
 }
 
 bool BestModel::update(const EvalMetrics& metrics) {
-  if (!config::is_metric_of_evaluations(metric_))
-    return false;  // config rules ensure that nothing depends on this
-                   // metric
+  if (!config::is_metric_of_evaluations(metric_)) return false;  // config rules: nothing depends on it then
   return wanted_ && update(metric_of(metrics, metric_), metrics.step);
 }
 

@@ -18,10 +18,8 @@ namespace tessera::train {
 /// one_cycle, the optimizer's betas.
 struct RateSchedule {
   std::function<double(std::int64_t steps, double base)> rate = {};           ///< empty: rates do not change
-  std::function<std::optional<optim::Betas>(std::int64_t steps)> betas = {};  ///< empty, or returns nullopt: betas do
-                                                                              ///< not change
-  std::shared_ptr<optim::Plateau> plateau = {};                               ///< state behind `rate`, moved by
-                                                                              ///< evaluations
+  std::function<std::optional<optim::Betas>(std::int64_t steps)> betas = {};  ///< empty or nullopt: betas do not change
+  std::shared_ptr<optim::Plateau> plateau = {};                               ///< state of `rate`
   /// For all groups except the first; empty: `rate`.
   std::function<double(std::int64_t steps, double base)> of_embeddings = {};
 };

@@ -55,14 +55,12 @@ struct RunPlan {
   std::int64_t warmup_steps = 0;     ///< warmup steps at the start of the schedule
   std::int64_t resumed_step = 0;     ///< steps done when this process started
   std::int64_t resumed_samples = 0;  ///< rows consumed by then
-  std::int64_t repeated_rows = 0;    ///< rows by which a resume goes back (ignore_data_skip: to the beginning of the
-                                     ///< epoch)
+  std::int64_t repeated_rows = 0;    ///< rows repeated after a resume (ignore_data_skip: since the epoch began)
 
   std::int64_t logging_steps = 10;  ///< 0: not by steps
   std::int64_t eval_every = 0;      ///< likewise
   std::int64_t save_every = 0;      ///< 0: not by steps
-  double eval_delay = 0;  ///< steps, or epochs with eval_at_epoch, before which nothing is evaluated (except at the
-                          ///< end)
+  double eval_delay = 0;            ///< steps (eval_at_epoch: epochs) before the first evaluation, except at the end
   /// After step 1, after the last step of an epoch, after the last step of the run.
   bool log_first = false, log_at_epoch = false, log_at_end = true;
   bool eval_at_epoch = false, eval_at_end = false;  ///< in addition to, or instead of, eval_every

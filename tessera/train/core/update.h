@@ -69,8 +69,7 @@ struct ParameterKinds {
   Has embedding = {};           ///< tables of words, positions, token types; the head. Empty: unknown.
   Has embedding_of_words = {};  ///< tables of words; the head. Empty: unknown.
   double width = 1;    ///< maximal update parameterization: the model's width over the base width (architectures/mup.h)
-  Has projector = {};  ///< parameters of mm_projector_lr: the projector of a model with image input. Empty: it has
-                       ///< none.
+  Has projector = {};  ///< the projector of a model with image input (mm_projector_lr). Empty: none.
 };
 
 /// An optimizer of this library, as configured (--optim, --learning_rate and so on), over this rank's parts of the

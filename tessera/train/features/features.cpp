@@ -25,8 +25,7 @@ constexpr std::unique_ptr<RunFeature> (*features[])(const RunConfig&) = {
     make_row_balance,    // --balance_batches: unequal numbers of rows per rank
     make_noise_scale,    // --gradient_noise_scale: sees gradients before they are reduced
     make_block_routing,  // --progressive_layer_drop, --data_efficiency: wraps the recomputation of blocks
-    make_preferences,    // --preference_loss: measures its reference last, once everything that changes the model is in
-                         // place
+    make_preferences,    // --preference_loss: last, to measure its reference after all changes to the model
     make_streaming,      // --streaming: the stream's position
 };
 

@@ -245,8 +245,7 @@ std::optional<EvalMetrics> Preferences::evaluate(const Evaluating& how) {
     const std::int64_t own = k * group.size() + group.rank();
     const bool counts = own < batches;
     if (!counts && !how.together) break;
-    const std::int64_t first = counts ? own * size : 0;  // a rank without a batch computes along for the other ranks'
-                                                         // sake
+    const std::int64_t first = counts ? own * size : 0;  // a rank without a batch computes along
     data::Batch rows = data::make_batch(dataset, in_order, first, std::min(size, dataset.size() - first));
     rows.first_row = first;
     const data::Batch batch = to_device(data::as_pairs(rows), group.device());

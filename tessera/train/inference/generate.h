@@ -21,8 +21,7 @@ struct GenerateOptions {
   bool do_sample = true;     ///< false: the most likely token (greedy)
   double temperature = 1.0;  ///< > 0; logits are divided by it
   std::int64_t top_k = 0;    ///< keep the k most likely; 0: all
-  double top_p = 1.0;        ///< then the smallest set of most likely tokens whose probabilities reach p (Holtzman et
-                             ///< al. 2020)
+  double top_p = 1.0;        ///< then the smallest set that reaches probability p (Holtzman et al. 2020)
   std::uint64_t seed = 42;
   std::int64_t vocabulary = 0;         ///< only ids below this; 0: the model's vocabulary
   std::vector<std::int32_t> stop_ids;  ///< any of them ends the text; not part of the result

@@ -13,8 +13,7 @@
 namespace tessera::train {
 
 struct ParallelModel {
-  StepCore core;                                                           ///< contains the engine that shards the
-                                                                           ///< model
+  StepCore core;                                                           ///< owns the sharding engine
   std::optional<TensorParallel> tensor;                                    ///< --tp_size
   std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing;  ///< --gradient_checkpointing
 

@@ -229,8 +229,7 @@ std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& confi
 /// How the model gets its weights.
 struct ModelSource {
   std::string tokenizer_place;
-  std::int64_t rows_before = 0;                ///< rows of the embedding before adding rows for a larger tokenizer;
-                                               ///< otherwise 0
+  std::int64_t rows_before = 0;                ///< embedding rows before rows are added; 0: none are added
   std::optional<models::BlockChoice> layers;   ///< layers that the model starts with; empty: all layers of the folder
   std::optional<nn::QuantizedForm> quantized;  ///< weights are read and quantized one by one
   bool parts_only = false;                     ///< each rank reads its parts of the weights

@@ -27,8 +27,7 @@ struct RouterMetrics {
   double auxiliary_loss = 0, z_loss = 0;                  ///< means over micro-batches, without coefficients
   std::map<std::int64_t, std::vector<double>> load = {};  ///< by block: share of slots that chose each expert
   bool limited = false;                                   ///< experts have a limited capacity
-  std::int64_t dropped = 0;                               ///< slots beyond the capacity, in all layers since the
-                                                          ///< previous log
+  std::int64_t dropped = 0;  ///< slots beyond capacity in all layers, since the previous log
   /// Shares over all blocks, [experts].
   std::vector<double> mean_load() const;
   /// The largest share of all blocks times the number of experts: 1 if the load is even.
@@ -54,8 +53,7 @@ struct PreferenceMetrics {
 struct ClassMetrics {
   bool measured = false;  ///< false: the model is not a classifier
   double accuracy = 0;    ///< share of rows whose most likely class is correct
-  double f1 = 0;          ///< of class 1 if there are two classes, otherwise the mean over the classes that occur
-                          ///< (scikit-learn's macro)
+  double f1 = 0;          ///< of class 1 of two, otherwise the mean over occurring classes (scikit-learn's macro)
 };
 /// From [3, classes]: per class, rows that were found, rows that were predicted, rows in the data.
 ClassMetrics class_metrics(const std::vector<double>& counts);
@@ -82,20 +80,18 @@ struct StepMetrics {
   double cpu_utilization = 0;               ///< cpu_seconds / (time x ranks x threads)
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not requested (include_num_input_tokens_seen)
-  std::int64_t skipped_steps = -1;          ///< steps with non-finite gradients since the previous log; -1: not
-                                            ///< applicable
+  std::int64_t skipped_steps = -1;          ///< with non-finite gradients, since the previous log; -1: n/a
   double loss_scale = 0;                    ///< of --fp16 in the next step; 0: no fp16
   RouterMetrics routers = {};               ///< since the previous log
   NoiseMetrics noise = {};                  ///< since the previous log
-  std::vector<double> predictions = {};   ///< multi-token prediction: each depth's loss, mean over the steps since the
-                                          ///< previous log
-  PreferenceMetrics preference = {};      ///< since the previous log
-  std::int64_t rows = 0;                  ///< rows of the last step if steps differ; otherwise 0
-  std::vector<std::int64_t> shares = {};  ///< rows of the last step by rank (--balance_batches); otherwise empty
-  std::vector<double> idle_by_rank = {};  ///< share of the time that a rank waited for others
-  std::vector<double> sums = {};          ///< for Window's caller; not written
-  PhaseSeconds phases = {};               ///< seconds of one step, mean over steps and ranks; other: between the steps
-  double wall_time = 0;                   ///< Unix seconds of the log
+  std::vector<double> predictions = {};     ///< multi-token prediction: each depth's mean loss since the previous log
+  PreferenceMetrics preference = {};        ///< since the previous log
+  std::int64_t rows = 0;                    ///< rows of the last step if steps differ; otherwise 0
+  std::vector<std::int64_t> shares = {};    ///< rows of the last step by rank (--balance_batches); otherwise empty
+  std::vector<double> idle_by_rank = {};    ///< share of the time that a rank waited for others
+  std::vector<double> sums = {};            ///< for Window's caller; not written
+  PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
+  double wall_time = 0;      ///< Unix seconds of the log
   std::vector<std::int64_t> memory_by_rank;   ///< peak resident bytes so far, one per rank
   std::vector<MemoryByKind> memory_kinds;     ///< breakdown of the memory, one per rank
   std::int64_t peak_memory_bytes() const;     ///< the maximum over the ranks

@@ -26,8 +26,7 @@ struct CardFacts {
   std::vector<std::string> datasets;       ///< names on the hub; empty: unknown
   std::vector<std::string> facts;          ///< model, data, steps in words (describe_start)
   std::vector<std::string> hardware;       ///< processors or GPUs, memory
-  std::vector<std::pair<std::string, std::string>> settings;  ///< settings that differ from their defaults, with their
-                                                              ///< values
+  std::vector<std::pair<std::string, std::string>> settings;  ///< non-default settings with their values
   std::vector<Value> history;                                 ///< trainer_state.json's log history
   RunTotals totals;
 };

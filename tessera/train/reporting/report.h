@@ -19,14 +19,12 @@ struct Report {
   Value configuration;                           ///< sections of {"name": {"value": ..., "origin": ...}}
   Value communication;                           ///< communication_table()
   Value predicted_memory = Value::make_array();  ///< predicted state bytes per rank, by kind
-  Value units = Value::make_array();        ///< units that are gathered and freed together: rows of cells, headings
-                                            ///< first
-  Value memory = Value::make_array();       ///< by rank: {kind: bytes}, the breakdown of the last peak
-  Value expert_load = Value::make_array();  ///< of the last log, for each block with experts: {block, shares:
-                                            ///< [experts]}
-  std::string pipeline;                     ///< drawing (SVG) of a step, planned and measured; empty: none
-  double unigram_entropy = 0;               ///< drawn as a baseline into the loss curve; 0: not drawn
-  std::string advice;                       ///< what limits the run, one line; empty: unknown
+  Value units = Value::make_array();             ///< units gathered and freed together: rows of cells, headings first
+  Value memory = Value::make_array();            ///< by rank: {kind: bytes}, the breakdown of the last peak
+  Value expert_load = Value::make_array();       ///< last log, per block with experts: {block, shares: [experts]}
+  std::string pipeline;                          ///< drawing (SVG) of a step, planned and measured; empty: none
+  double unigram_entropy = 0;                    ///< drawn as a baseline into the loss curve; 0: not drawn
+  std::string advice;                            ///< what limits the run, one line; empty: unknown
   std::string sample_prompt, sample_text, sample_note;  ///< sample_text empty: no sample
   std::string sample_before;                            ///< the model's text before training; empty: unknown
 };

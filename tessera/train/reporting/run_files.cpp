@@ -93,8 +93,7 @@ RunFiles::RunFiles(std::string output_dir) : output_dir_(std::move(output_dir)) 
 void RunFiles::add(const std::vector<std::string>& names) {
   const std::size_t before = names_.size();
   names_.insert(names.begin(), names.end());
-  const bool gone = is_directory(output_dir_) && !path_exists(path_join(output_dir_, kRunFilesList));  // removed by a
-                                                                                                       // user
+  const bool gone = is_directory(output_dir_) && !path_exists(path_join(output_dir_, kRunFilesList));  // by a user
   if (names_.size() != before || gone) write();
 }
 

@@ -27,8 +27,7 @@ namespace tessera::train {
 template <class Line, std::size_t Peaks>
 class SeriesSample {
  public:
-  using Numbers = std::array<double, Peaks>;  ///< values whose peaks are kept; a value that is not finite counts as a
-                                              ///< peak
+  using Numbers = std::array<double, Peaks>;  ///< values whose peaks are kept; non-finite ones count as peaks
   /// An entry as passed to add().
   struct Kept {
     std::int64_t place;  ///< among the lines of all series

@@ -72,8 +72,7 @@ struct SavedModel {
   std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank of a stage, put_in_writing_order()
   std::string weights_stem = "model", states_stem = "optimizer";  ///< beginnings of its file names
   std::string weights_prefix = "";  ///< prefix of the trained parameters' names in the file
-  bool one_file = false;            ///< its readers support only one file of weights: rank 0 joins those of several
-                                    ///< stages
+  bool one_file = false;            ///< its readers need one file of weights: rank 0 joins the stages' files
   /// Tensors of this rank alone, in a separate file; called by each save of the optimizer's states.
   std::function<RankTensors(const std::string& states_stem)> of_rank = {};
 };

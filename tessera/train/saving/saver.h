@@ -44,8 +44,7 @@ struct SaveOutcome {
   std::string folder;          ///< the folder, also of a failed save
   std::string error = {};      ///< reason of a failure; empty: the save succeeded
   std::int64_t bytes = 0;      ///< of all ranks' tensors
-  double stall_seconds = 0;    ///< time that the training waited for this save: the copy, the agreement, and waits in
-                               ///< finish()
+  double stall_seconds = 0;    ///< training time lost to this save: copy, agreement, waits in finish()
   double write_seconds = 0;    ///< write and fsync of this rank's files
   std::int64_t own_bytes = 0;  ///< of this rank's files
 };
