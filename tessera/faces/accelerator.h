@@ -156,7 +156,7 @@ class Accelerator {
   std::int64_t gradient_accumulation_steps() const { return accumulation_; }  ///< micro-batches of a step
 
   /// While it exists, passes that start let every rank take part in all rounds, whatever the data: a rank whose rows
-  /// are used up gets a stand-in batch (rows from the start of the pass, see has_joined()). Its loss counts as zero in
+  /// are used up gets a substitute batch (rows from the start of the pass, see has_joined()). Its loss counts as zero in
   /// backward(), and gather_for_metrics() drops its rows. So gradients equal those of torch's Join: sums over the ranks
   /// that have a batch, divided by the number of all ranks. Works with every strategy. even_batches: replaces the
   /// Accelerator's setting while it exists; if true, nothing is uneven.
@@ -165,7 +165,7 @@ class Accelerator {
   [[nodiscard]] Scope join_uneven_inputs(const PreparedModel<M>&, std::optional<bool> even_batches = {}) {
     return join_uneven_inputs(even_batches);
   }
-  /// The current batch is a stand-in: exclude it from your own sums.
+  /// The current batch is a substitute: exclude it from your own sums.
   bool has_joined() const { return state_->stand_in(); }
 
   /// Applies the precision of mixed_precision to computations while it exists, also outside the models' forward.
@@ -201,7 +201,7 @@ class Accelerator {
   /// differ. Collective.
   std::vector<Value> gather_object(const std::vector<Value>& objects) const;
   std::vector<std::string> gather_object(const std::vector<std::string>& texts) const;
-  /// Same, without the rows that only fill the last round of the loader in use, and without stand-in rows.
+  /// Same, without the rows that only fill the last round of the loader in use, and without substitute rows.
   at::Tensor gather_for_metrics(const at::Tensor& tensor) const;
   /// Same for several tensors.
   std::vector<at::Tensor> gather_for_metrics(const std::vector<at::Tensor>& tensors) const;

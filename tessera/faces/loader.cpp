@@ -102,7 +102,7 @@ void DataLoader::Iterator::read() {
   const std::int64_t rank = loader_->rank_;
   state.stand_in = next_ >= plan_.batches(rank);
   faces::BatchPlan filled = plan_;
-  filled.even_batches = true;  // a stand-in has the rows that would fill the last round
+  filled.even_batches = true;  // a substitute batch has the rows that would fill the last round
   batch_ = loader_->source_.read(loader_->rows_of(epoch_, (state.stand_in ? filled : plan_).positions(rank, next_)));
   for (at::Tensor& tensor : batch_) tensor = tensor.to(loader_->device_);
   ++next_;

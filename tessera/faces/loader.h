@@ -51,7 +51,7 @@ struct LoaderGroup {
   std::weak_ptr<const LoaderState> last;  ///< the state of the loader that was read last
   // join_uneven_inputs, for passes that start:
   std::optional<bool> even_batches = {};  ///< replaces the plan's setting
-  bool join = false;  ///< a rank without a batch gets a stand-in: every rank takes part in all rounds
+  bool join = false;  ///< a rank without a batch gets a substitute: every rank takes part in all rounds
 };
 }  // namespace faces
 

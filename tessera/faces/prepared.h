@@ -55,7 +55,7 @@ struct AcceleratorState {
   /// The loader in use if it is at its last batch, otherwise nullptr. The loader in use is the one read last or, when
   /// its pass is over, an enclosing one.
   const LoaderState* ending_loader() const;
-  bool stand_in() const;  ///< the batch read last is a stand-in (join_uneven_inputs)
+  bool stand_in() const;  ///< the batch read last is a substitute (join_uneven_inputs)
   /// Throws InputError if this rank is about to wait for ranks that have no batch left.
   void check_uneven(std::int64_t accumulation) const;
 };

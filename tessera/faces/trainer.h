@@ -178,7 +178,7 @@ class Trainer {
   const TrainerState& state() const { return state_; }  ///< progress of the training
   TrainerControl& control() { return control_; }        ///< for requests from outside callbacks
   int n_gpu() const { return data_parallel_ ? data_parallel_->replicas() : 1; }  ///< replicas of this process
-  const TrainingArguments& arguments() const { return options_.arguments; }  ///< including changes by
+  const TrainingArguments& arguments() const { return options_.arguments; }      ///< including changes by
   ///< set_state_dict_type()
   faces::Training& training() { return *training_; }  ///< the module under training
 
@@ -200,7 +200,7 @@ class Trainer {
   struct Micro {
     TensorBatch batch;
     std::int64_t first_row = 0;  ///< in the sample order
-    bool counts = true;          ///< false: stand-in rows, so that each rank runs the model equally often
+    bool counts = true;          ///< false: substitute rows, so that each rank runs the model equally often
   };
   Micro read_micro(const data::Sampler& sampler, const train::RunPlan& plan, int rank, std::int64_t micro) const;
   Micro stand_in(const data::Sampler& sampler, const train::RunPlan& plan) const;

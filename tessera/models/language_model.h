@@ -46,7 +46,7 @@ class LanguageModel : public torch::nn::Module {
   /// and for arguments that the family does not support. Keeps activations for backward unless gradients are off.
   virtual at::Tensor forward(const at::Tensor& ids, const at::Tensor& attention_mask = {},
                              const at::Tensor& token_type_ids = {}) = 0;
-  /// Which positions of a batch are scored; the trainer builds batches accordingly.
+  /// Selects the positions of a batch that are scored; the trainer builds batches accordingly.
   virtual data::Objective::Kind objective() const = 0;
   /// Sum of the cross-entropy over the scored positions, times `scale`. fp32 scalar. Throws InputError for rows longer
   /// than max_positions().
@@ -147,7 +147,7 @@ class LanguageModel : public torch::nn::Module {
   bool lies_elsewhere(const std::string& parameter) const { return elsewhere_.contains(parameter); }
   const std::set<std::string>& elsewhere() const { return elsewhere_; }    ///< all removed parameters
   std::int64_t elsewhere_elements() const { return elsewhere_elements_; }  ///< number of their elements
-  std::int64_t trained_elsewhere() const { return trained_elsewhere_; }  ///< number of their elements that would be
+  std::int64_t trained_elsewhere() const { return trained_elsewhere_; }    ///< number of their elements that would be
   ///< trained
   /// The pass of one of the parts: activations [B, t, C] of `batch` from `input`, the previous part's output (undefined
   /// for the part with the embeddings); for the last part, which has the depths of multi-token prediction, the batch's

@@ -58,7 +58,7 @@ struct Linear : torch::nn::Module {
   std::shared_ptr<const nn::Fp8Map> fp8;  ///< fp8 rounding of its products; null: none
   /// The weight in few bits; null: whole. If set, `weight` has a shape but no memory (on the meta device).
   std::shared_ptr<const nn::QuantizedWeight> quantized;
-  /// Which operands are rounded to few bits, changed between steps by the object that shares it; null: none.
+  /// Selects the operands that are rounded to few bits; changed between steps by the object that shares it; null: none.
   std::shared_ptr<const nn::QuantizedOperands> rounding;
 
  private:

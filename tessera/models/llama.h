@@ -19,7 +19,7 @@ namespace tessera::models {
 
 using architectures::ModelSpec;
 
-/// What every layer of one forward pass needs besides the hidden states.
+/// Inputs of every layer in one forward pass, besides the hidden states.
 struct LlamaContext : ForwardContext {
   nn::RotaryTable rotary = {}, local_rotary = {};
 };

@@ -20,7 +20,7 @@ namespace tessera::models {
 
 using architectures::ModelSpec;
 
-/// What every layer of one forward pass needs besides the hidden states.
+/// Inputs of every layer in one forward pass, besides the hidden states.
 struct BertContext : ForwardContext {
   at::Tensor mask = {};  ///< [B, 1, 1, T]: 0 for visible keys, -infinity for others; undefined: all are visible, or
                          ///< rows are parts

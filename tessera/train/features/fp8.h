@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// Selects the linear maps of a model that compute in fp8 (--fp8_format; nn/linear_maps/fp8.h): those of its blocks, as
-/// in Megatron-LM with Transformer Engine. Tables, heads, routers, norms, the products of attention itself, experts (whose
-/// products are grouped, nn/moe/) and low-rank adapters keep their precision.
+/// in Megatron-LM with Transformer Engine. Tables, heads, routers, norms, the products of attention itself, experts
+/// (whose products are grouped, nn/moe/) and low-rank adapters keep their precision.
 
 #include <tessera/base/value.h>
 #include <tessera/models/language_model.h>
