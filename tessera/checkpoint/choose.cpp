@@ -177,9 +177,7 @@ std::string why_not_resumable(const format::Manifest& manifest) {
   const bool optimizer = lists(kOptimizerFile) || lists(kOptimizerIndexFile);
   if (!lists(kRunStateFile) && !optimizer && lists(kTrainerStateFile))
     return "it contains only the model (--save_only_model), so no run can be resumed from it; a new run can start from "
-           "it "
-           "with "
-           "--model_name_or_path";
+           "it with --model_name_or_path";
   const bool adapters = lists(kAdapterConfigFile);  // the frozen base model is in another folder
   const auto lacks = [](const char* name) {
     return concat(format::kManifestName, " does not list ", name, ", which a checkpoint needs");

@@ -45,7 +45,7 @@ void read_back(const std::string& path, const format::Digest& written, const std
   const format::Digest found = std::move(builder).finish();
   if (found == written) return;
   if (found.size != written.size)
-    throw Error(concat(path, ": ", written.size, " bytes were written, but the file has ", found.size, ""));
+    throw Error(concat(path, ": ", written.size, " bytes were written, but ", found.size, " are in the file"));
   const auto differ = std::mismatch(found.chunks.begin(), found.chunks.end(), written.chunks.begin());
   const std::uint64_t begin = static_cast<std::uint64_t>(differ.first - found.chunks.begin()) * written.chunk_bytes;
   throw Error(concat(

@@ -156,9 +156,9 @@ class Accelerator {
   std::int64_t gradient_accumulation_steps() const { return accumulation_; }  ///< micro-batches of a step
 
   /// While it exists, passes that start let every rank take part in all rounds, whatever the data: a rank whose rows
-  /// are used up gets a substitute batch (rows from the start of the pass, see has_joined()). Its loss counts as zero in
-  /// backward(), and gather_for_metrics() drops its rows. So gradients equal those of torch's Join: sums over the ranks
-  /// that have a batch, divided by the number of all ranks. Works with every strategy. even_batches: replaces the
+  /// are used up gets a substitute batch (rows from the start of the pass, see has_joined()). Its loss counts as zero
+  /// in backward(), and gather_for_metrics() drops its rows. So gradients equal those of torch's Join: sums over the
+  /// ranks that have a batch, divided by the number of all ranks. Works with every strategy. even_batches: replaces the
   /// Accelerator's setting while it exists; if true, nothing is uneven.
   [[nodiscard]] Scope join_uneven_inputs(std::optional<bool> even_batches = {});
   template <class M>

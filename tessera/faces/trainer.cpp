@@ -102,8 +102,7 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   if (options_.arguments.origin("average_tokens_across_devices").is_given() && !counts_items())
     throw InputError(
         "Trainer: --average_tokens_across_devices needs TrainerOptions::loss_count, the number of items over which the "
-        "loss of a batch "
-        "is a mean, or TrainerOptions::labels: without them every micro-batch has the same weight");
+        "loss of a batch is a mean, or TrainerOptions::labels: without them every micro-batch has the same weight");
   faces::TrainingRanks groups = faces::make_training_ranks(config, options_.tp_plan);
   const comm::World& ranks = world();
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());

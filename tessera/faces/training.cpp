@@ -17,10 +17,10 @@ namespace {
 
 void refuse_model_features(const OptimizationConfig& config) {
   if (config.fp8_format != Fp8Format::none)
-    throw InputError(concat("fp8_format ", config.fp8_format,
-                            " (mixed_precision fp8): your own module does not "
-                            "compute in fp8, only the models of tessera train do; choose bf16, or open an "
-                            "nn::Fp8Scope around its calls of nn::linear yourself and remove the setting"));
+    throw InputError(
+        concat("fp8_format ", config.fp8_format,
+               " (mixed_precision fp8): your own module does not compute in fp8, only the models of tessera train do; "
+               "choose bf16, or open an nn::Fp8Scope around its calls of nn::linear yourself and remove the setting"));
   if (!config.compression_training.empty())
     throw InputError(
         "compression_training: your own module is not rounded to few bits, only the models of tessera train are; "

@@ -37,15 +37,13 @@ std::span<const RefusedAxis> refused_axes() {
   static constexpr auto axes = std::to_array<RefusedAxis>(
       {{"pp_size",
         "a pipeline runs the loop of its micro-batches itself: `tessera train --pp_size`, or tessera::PipelineParallel "
-        "around "
-        "the stages of your module (examples/pipeline.cpp)"},
+        "around the stages of your module (examples/pipeline.cpp)"},
        {"cp_size",
         "rows, their positions and their labels must be cut before your forward and your loss see them: `tessera train "
         "--cp_size`, or context_attention in your module's forward (docs/parallelism.md)"},
        {"ep_size",
-        "your module decides where its experts are:  `tessera train --ep_size`, or a tessera::Experts layer in your "
-        "module "
-        "(docs/parallelism.md)"},
+        "your module decides where its experts are: `tessera train --ep_size`, or a tessera::Experts layer in your "
+        "module (docs/parallelism.md)"},
        {"etp_size", "it divides the experts of a mixture: `tessera train --etp_size`"}});
   return axes;
 }

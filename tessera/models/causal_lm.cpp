@@ -66,9 +66,7 @@ at::Tensor CausalLm::loss_at_end(const data::Batch& batch, double scale, const l
   if (batch.part)
     throw InputError(
         "multi-token prediction (mtp_num_layers) reads tokens further ahead in the same row, which with --cp_size "
-        "above "
-        "1 "
-        "are on other processes: use --cp_size 1, or --mtp_loss_scaling_factor 0 to train without it");
+        "above 1 are on other processes: use --cp_size 1, or --mtp_loss_scaling_factor 0 to train without it");
   Predictions predictions = further_tokens(batch, prediction_depths());
   const at::Tensor main = loss_of(checked_hidden(batch, nullptr, stage, input, &predictions), batch, scale);
   std::vector<at::Tensor> losses;

@@ -132,11 +132,10 @@ void check_tied(const LanguageModel& model, const LoraConfig& config) {
   }
   const bool as_one = config.ties_embeddings || names_tied_head(model, config);
   if (!as_one || !is_tied_copy(model, "lm_head.weight"))
-    throw InputError(
-        concat("modules_to_save: ", tied,
-               " belongs to both the embeddings and the head; without ensure_weight_tying PEFT would train a copy, "
-               "so that the two differ afterwards, which this model's "
-               "configuration does not allow: adapt other modules (--lora_target_modules all-linear)"));
+    throw InputError(concat("modules_to_save: ", tied,
+                            " belongs to both the embeddings and the head; without ensure_weight_tying PEFT would "
+                            "train a copy, so that the two differ afterwards, which this model's configuration does "
+                            "not allow: adapt other modules (--lora_target_modules all-linear)"));
 }
 
 /// Makes the modules in config.modules_to_save trainable.

@@ -140,7 +140,8 @@ std::int64_t take_adapters(const models::LanguageModel& model, Sharded& sharded,
   const auto parameters = model.named_parameters();
   std::vector<std::string> names;
   for (const auto& [name, tensor] : adapters) {
-    if (!parameters.contains(name)) throw InputError(concat(folder, ": this run has no adapter ", name, ""));
+    if (!parameters.contains(name))
+      throw InputError(concat(folder, ": the adapter ", name, " does not exist in this run"));
     names.push_back(name);
   }
   if (names.empty()) return 0;
@@ -188,7 +189,8 @@ void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const 
     return Counts{take_adapters(model, sharded, adapters, folder), 0};
   });
   if (names != stored)
-    throw InputError(concat(folder, ": has ", stored, " adapter tensors, of which this run has ", names, ""));
+    throw InputError(
+        concat(folder, ": has ", stored, " adapter tensors, but only ", names, " of them belong to this run"));
 }
 
 }  // namespace tessera::train

@@ -77,8 +77,7 @@ const Kind& kind_of(const torch::optim::Optimizer& optimizer) {
     if (kind.is(optimizer)) return kind;
   throw InputError(
       "the optimizer is not one of torch::optim's Adam, AdamW, SGD, Adagrad, RMSprop: others need whole parameters, "
-      "which "
-      "ranks may not have. Use one of them, or choose one of this library's (LAMB, Adafactor, ...) in the "
+      "which ranks may not have. Use one of them, or choose one of this library's (LAMB, Adafactor, ...) in the "
       "configuration");
 }
 

@@ -94,7 +94,7 @@ class Fp8Feature : public RunFeature {
     world_ = begin.world.group();
     if (begin.world.device().is_cpu() && begin.world.rank() == 0)
       log::warning(
-          "--fp8_format: on a CPU fp8 is emulated (operands are rounded to them and multiplied in fp32), which "
+          "--fp8_format: on a CPU fp8 is emulated (operands are rounded to it and multiplied in fp32), which "
           "only costs time: use it to try the numerics");
     if (begin.resumed != nullptr && !begin.resumed->fp8_history.is_null())
       set_fp8_history(*state_, begin.resumed->fp8_history);

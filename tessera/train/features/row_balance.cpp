@@ -71,8 +71,7 @@ class RowBalanceFeature : public RunFeature {
     if (build.model.balance().experts > 0)
       throw InputError(
           "--balance_batches: the routers' losses of a mixture of experts are means over micro-batches, so unequal "
-          "ones "
-          "would change them; remove it");
+          "ones would change them; remove it");
     balance_.emplace(build.world, std::vector<double>());
     build.parts.shares = &*balance_;
   }

@@ -44,8 +44,7 @@ std::string halve_batch_size(OptimizationConfig& config) {
   if (rows == 1)
     throw Error(
         "--auto_find_batch_size: one row per process does not fit into memory; lower --block_size, add "
-        "--gradient_checkpointing, "
-        "or shard the model (--fsdp full_shard)");
+        "--gradient_checkpointing, or shard the model (--fsdp full_shard)");
   rows /= 2;
   while (all % rows != 0) --rows;
   config.gradient_accumulation_steps = all / rows;
@@ -58,8 +57,7 @@ void check_automatic_batch_size(const RunConfig& config, std::int64_t ranks) {
   if (config.parallel.deterministic_reduce)
     throw InputError(
         "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; "
-        "give "
-        "--per_device_train_batch_size yourself");
+        "give --per_device_train_batch_size yourself");
   const Strategy strategy = config.sharding.strategy;
   if (ranks > 1 && row_of(strategy).shard_gradients)
     throw InputError(

@@ -77,7 +77,7 @@ std::shared_ptr<const text::Tokenizer> tokenizer_for(const RunConfig& config, bo
     if (speaks)
       log::warning(
           "the model's tokenizer cannot be read, so none is saved and no sample is shown (training from "
-          "tokens does not need one):  ",
+          "tokens does not need one): ",
           error.what());
     place = "byte";
     tokenizer = text::load_tokenizer(place);
