@@ -76,10 +76,10 @@ NamedTensors read_adapter_weights(const std::string& folder,
                                   const std::function<bool(const std::string& name)>& wanted = {});
 /// Their names, with the same checks.
 std::vector<std::string> adapter_names(const std::string& folder);
-/// Throws InputError for a module of theirs to which adapter_config.json, by PEFT's reading of its target_modules (a
-/// pattern) and layers_to_transform, gives no adapter.
+/// Throws InputError if the folder stores an adapter for a module that adapter_config.json does not select
+/// (target_modules as a pattern, layers_to_transform, as PEFT reads them).
 void require_targets(const std::string& folder, const std::vector<std::string>& stored);
-/// Rows of an embedding, or a head, among them; 0: none.
+/// Number of rows of an embedding or head among the stored tensors; 0: there is neither.
 std::int64_t adapter_vocabulary(const std::string& folder);
 /// The folder of the base model: base_model_name_or_path; a relative path is resolved against the adapter's folder
 /// first, then the working directory. Throws InputError with the remedy if neither exists, or if it contains adapters

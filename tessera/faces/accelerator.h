@@ -85,8 +85,7 @@ class Stateful {
  public:
   virtual ~Stateful() = default;
   virtual Value state() const = 0;                  ///< called on every rank; rank 0's result is written
-  virtual void load_state(const Value& state) = 0;  ///< `state`: result of state(), read from the folder; called on
-                                                    ///< every rank
+  virtual void load_state(const Value& state) = 0;  ///< called on every rank with state()'s result from the folder
 };
 
 /// Accelerate's face: prepares a module, optimizers and loaders for the ranks of the job; the loop stays yours.
@@ -310,8 +309,7 @@ class Accelerator {
   [[nodiscard]] Scope main_process_first() const { return goes_first(is_main_process()); }
   /// Same, with the first rank of each host.
   [[nodiscard]] Scope local_main_process_first() const { return goes_first(is_local_main_process()); }
-  void wait_for_everyone() const { world().group().barrier().wait(); }  ///< collective: returns when all ranks have
-  ///< arrived
+  void wait_for_everyone() const { world().group().barrier().wait(); }  ///< a barrier; collective
   /// Prints the parts on one line of stdout, from the main process of each host.
   template <class... Parts>
   void print(const Parts&... parts) const {

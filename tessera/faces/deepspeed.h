@@ -168,9 +168,8 @@ class DeepSpeedEngine {
   std::int64_t gradient_accumulation_steps() const { return training().accumulation(); }  ///< micro-batches of a step
   double gradient_clipping() const;                                                       ///< 0: no clipping
   int zero_optimization_stage() const;                                                    ///< 0 to 3
-  int local_rank() const { return world().local_rank(); }  ///< among the ranks of this host
-  int global_rank() const { return training().all().rank(); }  ///< among the ranks that train the module
-  ///< together
+  int local_rank() const { return world().local_rank(); }             ///< among the ranks of this host
+  int global_rank() const { return training().all().rank(); }         ///< among all training ranks
   int world_size() const { return training().all().size(); }          ///< ranks that train the module together
   c10::Device device() const { return training().group().device(); }  ///< device of the module
   int dp_world_size() const { return training().group().size(); }     ///< ranks with other rows

@@ -88,8 +88,7 @@ class TrainerCallback {
   virtual ~TrainerCallback() = default;
   virtual void on_train_begin(const TrainerState&, TrainerControl&) {}  ///< before the first step
   virtual void on_step_begin(const TrainerState&, TrainerControl&) {}   ///< before its first forward pass
-  virtual void on_step_end(const TrainerState&, TrainerControl&) {}     ///< after the update: global_step includes the
-                                                                        ///< step
+  virtual void on_step_end(const TrainerState&, TrainerControl&) {}     ///< after the update, which global_step counts
   virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}    ///< after on_step_end() of a pass's last step
   virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}  ///< the log line with "epoch"
   /// `metrics`: result of evaluate().
@@ -178,9 +177,8 @@ class Trainer {
   const TrainerState& state() const { return state_; }  ///< progress of the training
   TrainerControl& control() { return control_; }        ///< for requests from outside callbacks
   int n_gpu() const { return data_parallel_ ? data_parallel_->replicas() : 1; }  ///< replicas of this process
-  const TrainingArguments& arguments() const { return options_.arguments; }      ///< including changes by
-  ///< set_state_dict_type()
-  faces::Training& training() { return *training_; }  ///< the module under training
+  const TrainingArguments& arguments() const { return options_.arguments; }      ///< as changed since
+  faces::Training& training() { return *training_; }                             ///< the module under training
 
  private:
   struct Evaluated {

@@ -147,8 +147,7 @@ class LanguageModel : public torch::nn::Module {
   bool lies_elsewhere(const std::string& parameter) const { return elsewhere_.contains(parameter); }
   const std::set<std::string>& elsewhere() const { return elsewhere_; }    ///< all removed parameters
   std::int64_t elsewhere_elements() const { return elsewhere_elements_; }  ///< number of their elements
-  std::int64_t trained_elsewhere() const { return trained_elsewhere_; }    ///< number of their elements that would be
-  ///< trained
+  std::int64_t trained_elsewhere() const { return trained_elsewhere_; }    ///< number of those to train
   /// The pass of one of the parts: activations [B, t, C] of `batch` from `input`, the previous part's output (undefined
   /// for the part with the embeddings); for the last part, which has the depths of multi-token prediction, the batch's
   /// loss, as loss() returns it.

@@ -30,7 +30,7 @@ struct GatedMlp : Mlp {
 
 /// down(activation(up(x))).
 struct PlainMlp : Mlp {
-  /// `up_name`, `down_name`: of the two modules.
+  /// `up_name`, `down_name`: names of the two modules.
   PlainMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias, Activation activation,
            const std::string& up_name, const std::string& down_name);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;

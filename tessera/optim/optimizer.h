@@ -91,7 +91,7 @@ class Optimizer {
   virtual bool set_betas(const Betas&) { return false; }
 };
 
-/// Throws InputError unless both are in [0, 1). `name`: of the optimizer.
+/// Throws InputError unless both are in [0, 1). `name`: the optimizer's, for the message.
 void check_betas(const char* name, double beta1, double beta2);
 
 /// Options of every optimizer, besides its own numbers.

@@ -19,8 +19,8 @@ struct UpdateHooks {
   std::function<std::string()> find_source = {};
   std::function<void()> before_failing = {};  ///< called before the error that ends the training. Collective
   std::function<void()> before_update = {};   ///< called after clipping, right before the optimizer
-  /// Whether the outcome of each step must be known when it ends. false: a device that can decides by itself, and the
-  /// host learns the outcome one step later, without a wait that would let the device run dry.
+  /// Whether the outcome of each step must be known when it ends. false: a device that supports it decides by itself,
+  /// and the host learns the outcome one step later, without a wait that would let the device run dry.
   bool outcome_at_once = true;
 };
 

@@ -277,7 +277,7 @@ class CompressionFeature : public RunFeature {
   void begin_step(const StepStart&) override {
     if (schedule_) schedule_->begin_step();
   }
-  /// Running ranges of inputs cover all ranks.
+  /// Merges the running ranges of inputs over all ranks.
   void after_step(const StepEnd& end) override {
     if (!schedule_) return;
     if (schedule_->keeps_ranges()) {

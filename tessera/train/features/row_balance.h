@@ -33,7 +33,7 @@ class RowBalance : public RowShares {
         balancer_(world.size(), std::move(seconds_per_row)) {}
 
   const std::vector<std::int64_t>& begin_step(const RunPlan& plan, std::int64_t step) override;
-  /// Two per rank, zeros except for this rank's.
+  /// Two numbers per rank; only this rank's are not zero.
   std::vector<std::int64_t> own_numbers() const override;
   void take_numbers(const std::int64_t* sums) override;
   void computed(double seconds) override;

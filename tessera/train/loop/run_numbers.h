@@ -36,8 +36,8 @@ class RunNumbers {
   const Sample& last_sample() const { return last_sample_; }
   std::int64_t tokens() const { return tokens_; }  ///< without padding, since the start of this process
 
-  /// Collects each rank's predicted memory: ranks may hold different stages of the model. `tokens`: of a micro-batch.
-  /// Collective.
+  /// Collects each rank's predicted memory: ranks may hold different stages of the model. `tokens`: number in
+  /// a micro-batch. Collective.
   void predict_memory(std::int64_t tokens);
   /// Measures the baselines: the processors' peak, the loss of guessing by frequency, a sample of a pretrained model
   /// before the first step. `tells`: this rank logs. Collective.

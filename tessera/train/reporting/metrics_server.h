@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The newest numbers of a run at http://127.0.0.1:PORT/metrics, for a Prometheus that scrapes (--metrics_port).
+/// Serves a run's current metrics at http://127.0.0.1:PORT/metrics for Prometheus to scrape (--metrics_port).
 ///
 /// HTTP/1.0 with a single page. A separate thread answers clients one after another, within a second each, so that a
 /// client that sends or reads nothing delays the next scrape but no step. Only this host can connect.
