@@ -144,7 +144,7 @@ void ShardFile::write_image(const std::string& path, const std::atomic<bool>& ca
         ::pwrite(file.fd(), memory_.data() + done, std::min(at_once, all - done), static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("cannot write", path);
-    if (n == 0) throw Error(concat("cannot write ", path, ": byte ", done, " of ", all, " was not taken"));
+    if (n == 0) throw Error(concat("cannot write ", path, ": only ", done, " of ", all, " bytes were accepted"));
     // direct I/O continues at multiples of the alignment; after a short write the rest of a block is written again
     done = done + static_cast<std::size_t>(n) == all
                ? all

@@ -216,7 +216,7 @@ std::vector<at::Tensor> FlatState::gradients() const {
                         g.layout() != at::kStrided))
       throw Error(concat("optimizer: the gradient of '", slot.name, "' is ", c10::toString(g.scalar_type()), g.sizes(),
                          " on ", g.device().str(), " but the parameter is ", c10::toString(p.scalar_type()), p.sizes(),
-                         " on ", p.device().str(), "; they must agree (dense)"));
+                         " on ", p.device().str(), "; both must be dense and agree"));
     result.push_back(g.defined() ? g.detach().contiguous() : at::Tensor());
   }
   return result;

@@ -90,7 +90,7 @@ double warmup_stable_decay(const Moment& m) {
   const double decay = p.whole("num_decay_steps", 0);
   const double stable = p.given("num_stable_steps") ? p.whole("num_stable_steps", 0) : m.total - m.warmup - decay;
   if (stable < 0)
-    throw p.bad("num_decay_steps", concat(decay, " and ", m.warmup, " steps of warm-up are more than all ", m.total));
+    throw p.bad("num_decay_steps", concat(decay, " and ", m.warmup, " steps of warm-up exceed the total of ", m.total));
   const auto above_least = [&](double factor) { return std::max(0.0, factor * (1 - least) + least); };
   if (m.step < m.warmup) {
     if (p.given("warmup_init_lr")) return warming_up(m);

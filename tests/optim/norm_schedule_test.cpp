@@ -178,7 +178,7 @@ TEST(Schedule, bad_parameters_are_refused_with_the_rule) {
       {"cosine_with_min_lr", "", "exactly one of the two must be set"},
       {"cosine_with_min_lr", "min_lr=1e-4,min_lr_rate=0.1", "exactly one of the two must be set"},
       {"warmup_stable_decay", "", "num_decay_steps of warmup_stable_decay: it must be set"},
-      {"warmup_stable_decay", "num_decay_steps=8", "8 and 3 steps of warm-up are more than all 10"},
+      {"warmup_stable_decay", "num_decay_steps=8", "8 and 3 steps of warm-up exceed the total of 10"},
       {"warmup_stable_decay", "num_decay_steps=2,decay_type=sqrt",
        "'sqrt' is unknown (known: linear, cosine, 1-sqrt, "
        "exponential)"},

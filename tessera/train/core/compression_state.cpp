@@ -79,7 +79,7 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   if (!remembers(sharded)) {
     if (all.rank() == 0 && first_file(folder, stem))
       log::warning(folder,
-                   " contains the state of --grad_compression, which is now off or runs on one process: what earlier",
+                   " contains the state of --grad_compression, which is now off or runs on one process: what earlier ",
                    "steps left out of the gradients (error feedback) is lost");
     return;
   }

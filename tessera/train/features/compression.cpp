@@ -217,7 +217,7 @@ void CompressionSchedule::set_ranges(const Value& ranges) {
   if (static_cast<std::int64_t>(ranges.items().size()) != numbers.numel())
     throw InputError(concat(ranges.where().str(), ": the checkpoint has ranges of the inputs of ",
                             ranges.items().size() / 2, " linear maps, but this run has ", ranges_.size(0),
-                            ": give --compression_training as before"));
+                            ": set --compression_training as before"));
   float* place = numbers.mutable_data_ptr<float>();
   for (const Value& number : ranges.items())
     *place++ = number.is_null() ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(number.as_real());

@@ -19,7 +19,7 @@ namespace {
 constexpr std::unique_ptr<RunFeature> (*features[])(const RunConfig&) = {
     make_fp8,            // --fp8_format: numbers the linear maps, so first, while the model still has all of them
     make_compression,    // --compression_training: takes maps whose products may be in fp8; refuses adapters
-    make_routers,        // experts: before rows and passes are counted; refuses their settings if there are none
+    make_routers,        // experts: before rows and passes are counted; refuses their settings for other models
     make_predictions,    // multi-token prediction: freezes depths before the ranks keep only their stages
     make_row_balance,    // --balance_batches: unequal numbers of rows per rank
     make_noise_scale,    // --gradient_noise_scale: sees gradients before they are reduced

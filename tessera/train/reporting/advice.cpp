@@ -41,8 +41,8 @@ Advice memory_advice(const Utilization& run) {
 
 Advice input_advice(double share) {
   return {"input-bound", concat(percent(share),
-                                " of the time goes into reading rows: turn the text into tokens once "
-                                "(tessera tokenize) and train on the .bin, on a faster disk")};
+                                " of the time goes into reading rows: tokenize the text once "
+                                "(tessera tokenize) and train on the .bin file, or use a faster disk")};
 }
 
 Advice communication_advice(const Utilization& run, double share) {

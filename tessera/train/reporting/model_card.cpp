@@ -242,7 +242,7 @@ std::string model_card(const CardFacts& facts) {
   for (const std::string& fact : facts.facts) body += concat("- ", fact, "\n");
   std::string settings;
   for (const auto& [name, value] : facts.settings) settings += concat(name, ": ", value, "\n");
-  if (!settings.empty()) body += concat("\nSettings (all others as by default):\n\n", code_block(settings));
+  if (!settings.empty()) body += concat("\nSettings (all others have their defaults):\n\n", code_block(settings));
   if (const std::string table = table_of(facts.history); !table.empty()) body += concat("\n## Losses\n\n", table);
   body += "\n## Hardware and duration\n\n";
   for (const std::string& line : facts.hardware) body += concat("- ", line, "\n");
