@@ -131,7 +131,7 @@ TEST_F(PeftFolder, FeaturesThatAreNotSupportedAreNamedWithTheirPlace) {
       {"\"use_dora\": true", "use_dora: weight-decomposed adapters (DoRA) is not supported"},
       {"\"modules_to_save\": \"lm_head\"", "modules_to_save must be a list"},
       {"\"modules_to_save\": [\"\"]", "modules_to_save has an empty name"},
-      {"\"rank_pattern\": {\"q\": 0}", "r is 0, must be from 1"},
+      {"\"rank_pattern\": {\"q\": 0}", "r is 0; it must be from 1"},
       {"\"rank_pattern\": [8]", "rank_pattern must be an object"},
       {"\"rank_pattern\": {\"q(\": 8}", "is not a regular expression"},
       {"\"alpha_pattern\": {\"q\": -8}", "lora_alpha is -8"},
@@ -141,7 +141,7 @@ TEST_F(PeftFolder, FeaturesThatAreNotSupportedAreNamedWithTheirPlace) {
       {"\"task_type\": \"SEQ_CLS\"", "task_type \"SEQ_CLS\" is not supported"},
       {"\"trainable_token_indices\": [3]", "trainable_token_indices: trained token embeddings"},
       {"\"brand_new_feature\": 5", "brand_new_feature is not a setting of LoRA adapters that this program knows"},
-      {"\"lora_dropout\": 1", "lora_dropout is 1, must be at least 0 and below 1"},
+      {"\"lora_dropout\": 1", "lora_dropout is 1; it must be at least 0 and below 1"},
       {"\"use_rslora\": 1", "expected true or false"},
   };
   for (const auto& [member, text] : cases) {
