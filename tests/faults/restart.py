@@ -64,7 +64,7 @@ for trial in range(options.trials):
         wrong.append(f"restart {trial + 1} did not resume:\n" + "\n".join(line for _, line in work.lines[before:]))
         break
     at = next(i for i, (when, line) in enumerate(work.lines) if i >= before
-              and re.search(r"restart \d+: going on", line))
+              and re.search(r"restart \d+: resuming from", line))
     first = work.wait_for(step_line, timeout=60, start=at + 1)
     if not first:
         wrong.append("no step after the restart:\n" + work.text()[-3000:])
