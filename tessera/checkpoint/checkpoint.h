@@ -17,18 +17,18 @@
 namespace tessera::checkpoint {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-/// Tensors to write that may be made one by one when their turn comes (tensor_bridge.h, format::sort_for_writing).
+/// Tensors to write, which may be created one at a time when needed (tensor_bridge.h, format::sort_for_writing).
 using TensorSources = std::vector<format::TensorSource>;
 TensorSources sources_of(const NamedTensors& tensors);
 
-/// Reads every tensor of model.safetensors (or of the shards that model.safetensors.index.json lists; an index may not
-/// point outside the folder). Tensors are CPU copies in the file's dtype, in file order (of an index: its own order).
-/// Throws InputError when the folder holds neither, or a file is damaged, or index and shards disagree.
+/// Reads every tensor of model.safetensors (or of the shards listed in model.safetensors.index.json; an index may not
+/// point outside the folder). Tensors are CPU copies in the file's dtype, in file order (with an index: in its order).
+/// Throws InputError if the folder contains neither, a file is damaged, or index and shards disagree.
 NamedTensors read_hf_weights(const std::string& folder);
 /// Writes config.json, model.safetensors, generation_config.json and the tokenizer's files into an existing folder.
-/// Tensors may be on any device and of any strides; they are written contiguous, in their own dtype. `tokenizer` may be
-/// nullptr, and `preprocessor`, preprocessor_config.json, null; `generation` is generation_config.json's text; empty:
-/// made from config.json.
+/// Tensors may be on any device and have any strides; they are written contiguously, in their own dtype. `tokenizer`
+/// may be nullptr, and `preprocessor` (preprocessor_config.json) null; `generation` is the text of
+/// generation_config.json; empty: derived from config.json.
 void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config,
                      const text::Tokenizer* tokenizer, const Value& preprocessor = {},
                      const std::string& generation = {});

@@ -22,18 +22,18 @@
 namespace tessera::checkpoint {
 namespace {
 
-/// What one rank has seen of a folder.
+/// One rank's findings in a folder.
 struct Sight {
   Finding::Kind kind = Finding::Kind::whole;
-  std::uint32_t manifest = 0;      ///< checksum of its text: do all ranks look at the same folder?
-  std::vector<std::string> lines;  ///< why it is not whole
+  std::uint32_t manifest = 0;      ///< checksum of its text, to detect that ranks see different folders
+  std::vector<std::string> lines;  ///< reasons if it is not whole
 };
 
 std::vector<std::string> gather(const Ranks& ranks, const std::string& text) {
   return ranks.size == 1 ? std::vector<std::string>{text} : ranks.gather(text);
 }
 
-// A byte that no path and no message contains stands between the parts of a text.
+// Separator between parts of a text: a byte that occurs in no path or message.
 constexpr char between = '\0';
 
 std::string to_text(const Sight& sight) {
@@ -45,13 +45,13 @@ std::string to_text(const Sight& sight) {
 Sight sight_of(const std::string& text) {
   const std::vector<std::string> parts = split(text, between);
   const auto kind = parse_int(parts.at(0)), manifest = parse_int(parts.at(1));
-  TESSERA_CHECK(kind && manifest, "what a rank has told of a checkpoint is not understood");
+  TESSERA_CHECK(kind && manifest, "cannot parse a rank's report about a checkpoint");
   return {static_cast<Finding::Kind>(*kind), static_cast<std::uint32_t>(*manifest), {parts.begin() + 2, parts.end()}};
 }
 
 bool is_small_file(const std::string& name) { return !name.ends_with(".safetensors"); }
 
-/// What there is to see without reading tensors. All ranks look at the same, which is little.
+/// Everything visible without reading tensors. All ranks check the same few bytes.
 Sight glance(const std::string& folder, const WhyNotResumable& why_not) {
   using Kind = Finding::Kind;
   if (!is_directory(folder)) return {Kind::unusable, 0, {"no such checkpoint folder"}};
@@ -60,7 +60,7 @@ Sight glance(const std::string& folder, const WhyNotResumable& why_not) {
     return {Kind::unusable,
             0,
             {concat("not a complete checkpoint: it has no ", format::kManifestName, ", which is written last")}};
-  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(list)))  // opening a pipe would wait for ever
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(list)))  // opening a pipe would block forever
     return {Kind::damaged, 0, {concat(format::kManifestName, " is not a regular file")}};
   const std::string listed = read_file(list);
   Sight sight{Kind::whole, format::crc32c(std::as_bytes(std::span(listed))), {}};
@@ -80,12 +80,12 @@ Sight glance(const std::string& folder, const WhyNotResumable& why_not) {
   return sight;
 }
 
-/// A rank's share of all bytes that are not known, cut further for its threads.
+/// Reads this rank's share of the bytes that are not known, divided further among its threads.
 Sight read_share(const std::string& folder, const Ranks& ranks, const format::ReadSums* known,
                  const WhyNotResumable& why_not) {
   Sight sight = glance(folder, why_not);
   if (sight.kind == Finding::Kind::unusable) return sight;
-  sight.lines.clear();  // told again, and better, by what follows
+  sight.lines.clear();  // reported again, in more detail, by the following code
   const int threads = std::max(1, ranks.threads);
   std::vector<std::future<format::Verdict>> parts;
   for (int i = 0; i < threads; ++i)
@@ -100,7 +100,7 @@ Sight read_share(const std::string& folder, const Ranks& ranks, const format::Re
   return sight;
 }
 
-/// The same, and an error is something seen: whatever it is, the other ranks wait to hear of it.
+/// Same, but turns an error into a finding, because the other ranks wait for this rank's report.
 template <typename Look>
 Sight seen(const Look& look) {
   try {
@@ -110,7 +110,7 @@ Sight seen(const Look& look) {
   }
 }
 
-/// At most three of the lines, each once: every rank reports what is cheap to see.
+/// At most three of the lines, without duplicates: every rank reports what is cheap to check.
 std::string summary(const std::vector<std::string>& lines) {
   std::vector<std::string> different;
   for (const std::string& line : lines)
@@ -122,7 +122,7 @@ std::string summary(const std::vector<std::string>& lines) {
   return concat(join(different, "; "), " and ", more, " more");
 }
 
-/// The checkpoints of an output folder; none when it cannot be listed.
+/// The checkpoints of an output folder; empty if it cannot be listed.
 std::vector<StepFolder> siblings(const std::string& output_dir) {
   try {
     return step_folders(output_dir);
@@ -131,7 +131,7 @@ std::vector<StepFolder> siblings(const std::string& output_dir) {
   }
 }
 
-/// What rank 0 sees, on every rank.
+/// Rank 0's list, on every rank.
 std::vector<StepFolder> of_rank_0(const std::vector<StepFolder>& folders, const Ranks& ranks) {
   std::string mine;
   for (const StepFolder& folder : folders) mine += concat(folder.step, between, folder.path, between);
@@ -139,13 +139,13 @@ std::vector<StepFolder> of_rank_0(const std::vector<StepFolder>& folders, const 
   std::vector<StepFolder> result;
   for (std::size_t i = 0; i + 1 < parts.size(); i += 2) {
     const auto step = parse_int(parts[i]);
-    TESSERA_CHECK(step, "what rank 0 has told of its checkpoints is not understood");
+    TESSERA_CHECK(step, "cannot parse rank 0's list of checkpoints");
     result.push_back({*step, parts[i + 1]});
   }
   return result;
 }
 
-/// What all ranks have seen, taken together.
+/// Combines the findings of all ranks.
 Finding conclude(const std::string& folder, const Sight& mine, const Ranks& ranks) {
   const std::vector<std::string> texts = gather(ranks, to_text(mine));
   Finding finding;
@@ -176,10 +176,9 @@ std::string why_not_resumable(const format::Manifest& manifest) {
   };
   const bool optimizer = lists(kOptimizerFile) || lists(kOptimizerIndexFile);
   if (!lists(kRunStateFile) && !optimizer && lists(kTrainerStateFile))
-    return "it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start from it "
-           "with "
-           "--model_name_or_path";
-  const bool adapters = lists(kAdapterConfigFile);  // the frozen base model is elsewhere
+    return "it contains only the model (--save_only_model), so no run can be resumed from it; a new run can start from "
+           "it with --model_name_or_path";
+  const bool adapters = lists(kAdapterConfigFile);  // the frozen base model is in another folder
   const auto lacks = [](const char* name) {
     return concat(format::kManifestName, " does not list ", name, ", which a checkpoint needs");
   };
@@ -193,7 +192,7 @@ std::string why_not_resumable(const format::Manifest& manifest) {
 Examination::Examination(std::string folder, const Ranks& ranks) : folder_(std::move(folder)), ranks_(ranks) {
   try {
     sums_ = std::make_shared<format::ReadSums>(folder_, format::read_manifest(folder_));
-  } catch (const Error&) {  // finish() looks again and says it; until then nothing is noted
+  } catch (const Error&) {  // finish() checks again and reports it; nothing is recorded until then
   }
 }
 
@@ -234,8 +233,7 @@ void set_aside(const std::string& folder, const Finding& finding) {
     if (std::rename(folder.c_str(), aside.c_str()) != 0) throw Error(std::strerror(errno));
     log::warning("damaged checkpoint, set aside as ", aside, ": ", finding.text);
   } catch (const Error& error) {
-    log::warning("damaged checkpoint, passed over (renaming it to ", aside, " failed: ", error.what(),
-                 "): ", finding.text);
+    log::warning("damaged checkpoint, skipped (renaming it to ", aside, " failed: ", error.what(), "): ", finding.text);
   }
 }
 
@@ -246,8 +244,9 @@ std::string named_but_not_whole(const std::string& folder, const Finding& findin
                     parent = std::filesystem::path(own).parent_path().string();
   for (const StepFolder& other : of_rank_0(siblings(parent), ranks))
     if (other.path != own && examine(other.path, ranks, Depth::all, why_not).kind == Finding::Kind::whole)
-      return concat(finding.text, ": the checkpoint is damaged; the newest whole one beside it is ", other.path);
-  return concat(finding.text, ": the checkpoint is damaged, and there is no whole one beside it");
+      return concat(finding.text, ": the checkpoint is damaged; the newest whole checkpoint in the same folder is ",
+                    other.path);
+  return concat(finding.text, ": the checkpoint is damaged, and the same folder has no whole checkpoint");
 }
 
 }  // namespace tessera::checkpoint

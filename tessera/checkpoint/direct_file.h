@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A file opened past the page cache where the file system can do that: what training needs stays in the cache, and
-/// what is read comes from the disk. Addresses, offsets and lengths are multiples of io_alignment (staging.h).
+/// A file opened past the page cache if the file system supports it: the training's data stays in the cache, and reads
+/// come from the disk. Addresses, offsets and lengths must be multiples of io_alignment (staging.h).
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace tessera::checkpoint {
 
 class DirectFile {
  public:
-  /// open(2) flags without O_DIRECT and O_CLOEXEC. fd() is -1, with errno, when that fails.
+  /// `flags`: of open(2), without O_DIRECT and O_CLOEXEC. On failure fd() is -1 and errno is set.
   DirectFile(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC, 0644)) {
     if (fd_ < 0 && errno == EINVAL) fd_ = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
   }

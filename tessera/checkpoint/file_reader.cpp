@@ -13,7 +13,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-// What is read at once: it stays in the processor's cache until its checksum is taken.
+// Bytes per read: they stay in the processor's cache until their checksum is computed.
 constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
 
 }  // namespace
@@ -21,8 +21,8 @@ constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
 FileReader::FileReader(std::string path, std::shared_ptr<format::ReadSums> sums)
     : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)), sums_(std::move(sums)) {
   if (fd_ < 0) throw Error(concat(path_, ": cannot open: ", std::strerror(errno)));
-  // Twice the system's usual read-ahead: while a page of memory is cleared for what comes next, the disk should not
-  // wait. (Naming the ranges that come next, WILLNEED, is slower: the system then keeps a file in small pages.)
+  // Twice the system's usual read-ahead: the disk should not wait while a page of memory is cleared for the next data.
+  // (Announcing the next ranges with WILLNEED is slower: the system then caches a file in small pages.)
   ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
   if (sums_) number_ = sums_->file_at(path_);
   if (!number_) sums_ = nullptr;
@@ -38,7 +38,8 @@ void FileReader::read(void* to, std::int64_t bytes, std::uint64_t offset) const 
         ::pread(fd_, at, static_cast<std::size_t>(std::min(bytes, block_bytes)), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw Error(concat(path_, ": cannot read at byte ", offset, ": ", std::strerror(errno)));
-    if (got == 0) throw InputError(concat(path_, ": the file ends at byte ", offset, ", its header says otherwise"));
+    if (got == 0)
+      throw InputError(concat(path_, ": the file ends at byte ", offset, ", but its header specifies more data"));
     run.take({at, static_cast<std::size_t>(got)});
     at += got, offset += static_cast<std::uint64_t>(got), bytes -= got;
   }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A file that is read into tensors, with the checksums of what is read noted on the way.
+/// A file that is read into tensors, recording checksums while reading.
 
 #include <tessera/format/manifest/read_sums.h>
 
@@ -15,21 +15,21 @@ namespace tessera::checkpoint {
 /// Const members may be called from several threads.
 class FileReader {
  public:
-  /// `sums`: where what is read is noted, so that it need not be read again to be compared
-  /// (format/manifest/read_sums.h); null: nowhere. Throws Error when the file cannot be opened.
+  /// `sums`: records what is read, so that it need not be read again for comparison (format/manifest/read_sums.h);
+  /// null: no record. Throws Error if the file cannot be opened.
   explicit FileReader(std::string path, std::shared_ptr<format::ReadSums> sums = {});
   ~FileReader();
   FileReader(const FileReader&) = delete;
   FileReader& operator=(const FileReader&) = delete;
 
-  /// Fills `to` with `bytes` bytes from `offset` on. Throws Error when reading fails, InputError when the file ends
-  /// before.
+  /// Fills `to` with `bytes` bytes starting at `offset`. Throws Error when reading fails, InputError if the file is too
+  /// short.
   void read(void* to, std::int64_t bytes, std::uint64_t offset) const;
 
  private:
   std::string path_;
   int fd_;
-  std::shared_ptr<format::ReadSums> sums_;  // null when the file is none of their folder's
+  std::shared_ptr<format::ReadSums> sums_;  // null if the file is not in their folder
   std::optional<std::size_t> number_;       // in the manifest of the sums
 };
 

@@ -9,8 +9,8 @@
 namespace tessera::checkpoint {
 namespace {
 
-/// IEEE 754: an exponent of all ones is an infinity or NaN. Blocks without a branch inside, so that the compiler uses
-/// vectors.
+/// IEEE 754: an exponent with all bits set is an infinity or NaN. Processes branch-free blocks so that the compiler
+/// vectorizes.
 template <class Word>
 bool none_with_all(std::span<const std::byte> bytes, Word exponent) {
   constexpr std::size_t block = 1024;
@@ -45,7 +45,7 @@ bool all_finite(std::span<const std::byte> bytes, format::DType dtype) {
 }
 
 std::string not_finite_text(const std::string& tensor) {
-  return concat(tensor, " holds values that are not finite (infinities or NaN): such a checkpoint is of no use");
+  return concat(tensor, " contains values that are not finite (infinities or NaN): such a checkpoint would be useless");
 }
 
 }  // namespace tessera::checkpoint

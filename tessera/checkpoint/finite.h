@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Whether stored numbers are all finite, told from their bits: no tensor and no conversion is needed, so a thread
-/// beside the training can look at a copy.
+/// Determines from their bits whether stored numbers are all finite: needs no tensor and no conversion, so a background
+/// thread can check a copy during training.
 
 #include <cstddef>
 #include <span>
@@ -11,10 +11,10 @@
 
 namespace tessera::checkpoint {
 
-/// True when no element is an infinity or NaN; integers always are finite. Any alignment; whole elements.
+/// True if no element is an infinity or NaN; integers are always finite. Any alignment; whole elements.
 bool all_finite(std::span<const std::byte> bytes, format::DType dtype);
 
-/// What is said of a tensor that is not.
+/// Error text for a tensor with values that are not finite.
 std::string not_finite_text(const std::string& tensor);
 
 }  // namespace tessera::checkpoint

@@ -35,7 +35,7 @@ std::optional<std::int64_t> parse_step(std::string_view digits) {
   return step;
 }
 
-// The process that made checkpoint-STEP.tmp.PID or checkpoint-STEP.old.PID; nullopt for any other name.
+// The process that created checkpoint-STEP.tmp.PID or checkpoint-STEP.old.PID; nullopt for any other name.
 std::optional<std::int64_t> owner_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
@@ -58,7 +58,7 @@ void sync_to_disk(const std::string& path) {
   const int saved_errno = errno;
   ::close(fd);
   errno = saved_errno;
-  if (result != 0) fail("cannot force to the disk:", path);
+  if (result != 0) fail("cannot sync to disk:", path);
 }
 
 bool is_regular(const std::string& path) {
@@ -79,7 +79,7 @@ std::vector<std::string> foreign_names(const std::string& folder) {
   std::optional<format::Manifest> manifest;
   try {
     manifest = format::read_manifest(folder);
-  } catch (const Error&) {  // names must do
+  } catch (const Error&) {  // falls back to names
   }
   std::vector<std::string> foreign;
   for (const std::string& name : list_folder(folder)) {
@@ -88,24 +88,25 @@ std::vector<std::string> foreign_names(const std::string& folder) {
         manifest ? name == format::kManifestName || std::any_of(manifest->files.begin(), manifest->files.end(),
                                                                 [&](const auto& file) { return file.name == name; })
                  : is_name_of_saves(name) || name.starts_with(".tokenizer");
-    const bool half_written = !manifest && name.starts_with(".tokenizer");  // a folder of files that get their names
+    const bool half_written = !manifest && name.starts_with(".tokenizer");  // a folder of files waiting for their final
+                                                                            // names
     if (!ours || !(is_regular(path) || half_written)) foreign.push_back(name);
   }
   return foreign;
 }
 
-/// Moves what no save has written from a folder that is replaced to its successor.
+/// Moves files that no save has written from a replaced folder to its successor.
 void hand_over(const std::string& old, const std::string& target) {
   if (!is_directory(old) || std::filesystem::is_symlink(old)) return;  // only the link itself is replaced
   for (const std::string& name : foreign_names(old)) {
     const std::string from = path_join(old, name), to = path_join(target, name);
     const std::string place = path_exists(to) ? to + ".kept" : to;
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, place.c_str(), RENAME_NOREPLACE) != 0)
-      fail("no save has written it, so that it is to stay, and it cannot become " + place + ":", from);
+      fail("no save has written this file, so it must be kept, but it cannot be moved to " + place + ":", from);
   }
 }
 
-// Two files or folders change places in one step. False: there is no `b`, or the file system cannot do that.
+// Swaps two files or folders in one step. False: `b` does not exist, or the file system does not support it.
 bool exchange(const std::string& a, const std::string& b) {
   if (!path_exists(b)) return false;
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
@@ -113,7 +114,7 @@ bool exchange(const std::string& a, const std::string& b) {
   return false;
 }
 
-// Gives `made` the name `target`, in place of what has it.
+// Renames `made` to `target`, replacing an existing one.
 void put_in_place(const std::string& made, const std::string& target) {
   std::string old = made;
   if (!exchange(made, target)) {
@@ -131,7 +132,7 @@ void sync_all(const std::string& folder) {
   sync_to_disk(folder);
 }
 
-/// Whoever finds the index, or the configuration, finds the tensors that it speaks of.
+/// Tensors come first, so that a reader who finds the index or the configuration also finds the tensors they refer to.
 bool tensors_first(const std::string& a, const std::string& b) {
   const auto place = [](const std::string& name) {
     return name.ends_with(".safetensors") ? 0 : name.ends_with(".index.json") ? 1 : 2;
@@ -139,10 +140,11 @@ bool tensors_first(const std::string& a, const std::string& b) {
   return place(a) < place(b);
 }
 
-/// Files that change their names, and can be given back their former ones.
+/// A sequence of renames that can be undone.
 class Renames {
  public:
-  /// `to` may exist: the two change places in one step; where the file system cannot do that it is replaced for good.
+  /// `to` may exist: the two are swapped in one step; if the file system does not support that, `to` is replaced for
+  /// good.
   void put(const std::string& from, const std::string& to) {
     const bool replaced = path_exists(to);
     if (exchange(from, to)) return done_.push_back({from, to, true});
@@ -153,7 +155,7 @@ class Renames {
     for (auto last = done_.rbegin(); last != done_.rend(); ++last)
       if (::renameat2(AT_FDCWD, last->to.c_str(), AT_FDCWD, last->from.c_str(),
                       last->exchanged ? RENAME_EXCHANGE : 0) != 0)
-        log::warning("cannot give ", last->to, " its former contents: ", std::strerror(errno));
+        log::warning("cannot restore the earlier contents of ", last->to, ": ", std::strerror(errno));
     done_.clear();
   }
 
@@ -201,7 +203,8 @@ std::string foreign_path(const std::string& folder) {
 
 void remove_written(const std::string& folder) {
   if (const std::string foreign = foreign_path(folder); !foreign.empty())
-    throw Error(concat("'", folder, "' stays, because no save of ours has written ", foreign, ": move that away"));
+    throw Error(
+        concat("'", folder, "' is kept, because none of our saves has written ", foreign, ": move that file away"));
   remove_tree(folder);
 }
 
@@ -211,12 +214,12 @@ void remove_checkpoint(const std::string& folder) {
   const std::vector<std::string> foreign = foreign_names(folder);
   if (foreign.empty()) {
     if (::rename(folder.c_str(), aside.c_str()) != 0) fail("cannot rename", folder);
-    return remove_tree(aside);  // a crash half way leaves no damaged checkpoint-STEP
+    return remove_tree(aside);  // a crash in between leaves no damaged checkpoint-STEP
   }
-  log::info(folder, " stays with ", foreign[0], foreign.size() > 1 ? " and more" : "",
-            ", which no save has written; the checkpoint in it is removed");
+  log::info(folder, " is kept with ", foreign[0], foreign.size() > 1 ? " and more" : "",
+            ", which no save has written; only the checkpoint in it is removed");
   const std::vector<std::string> names = list_folder(folder);
-  remove_tree(path_join(folder, format::kManifestName));  // from here on it is no checkpoint
+  remove_tree(path_join(folder, format::kManifestName));  // without it the folder is not a checkpoint
   for (const std::string& name : names)
     if (std::find(foreign.begin(), foreign.end(), name) == foreign.end()) remove_tree(path_join(folder, name));
 }
@@ -280,8 +283,8 @@ void publish_files(const std::string& written, const std::string& target,
 
 namespace {
 
-/// Whether the process that made a folder can still be at work on it: one of that number lives, and it is not a later
-/// one that got the number again (after a reboot, or in a container, numbers are small and return soon).
+/// Whether the process that created a folder may still be working on it: a process with that id is alive, and it is not
+/// a later one that reused the id (after a reboot, or in a container, ids are small and are reused soon).
 bool owner_lives(std::int64_t pid, const std::string& folder) {
   if (pid == ::getpid()) return false;
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno != EPERM) return false;
@@ -290,7 +293,7 @@ bool owner_lives(std::int64_t pid, const std::string& folder) {
   if (!age || ::stat(folder.c_str(), &facts) != 0) return true;
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  return *age + 1 >= static_cast<double>(now.tv_sec - facts.st_mtim.tv_sec);  // 1: both are rounded
+  return *age + 1 >= static_cast<double>(now.tv_sec - facts.st_mtim.tv_sec);  // 1: both values are rounded
 }
 
 }  // namespace
@@ -303,7 +306,8 @@ void remove_stale_folders(const std::string& output_dir) {
     const std::string path = path_join(output_dir, name);
     if (owner_lives(*owner, path)) continue;
     if (const std::string foreign = foreign_path(path); !foreign.empty()) {
-      log::warning(path, " looks like what a run left that ended while writing it, and stays, because no save has ",
+      log::warning(path,
+                   " looks like a leftover of a run that ended while writing it, but it is kept, because no save has ",
                    "written ", foreign);
       continue;
     }

@@ -18,7 +18,8 @@
 namespace tessera::checkpoint {
 namespace {
 
-// What transformers derives from a model's configuration: the token ids that generation starts and stops with.
+// The settings that transformers derives from a model's configuration: the token ids with which generation starts and
+// stops.
 Value generation_config(const Value& config) {
   Value generation = Value::make_object({{"_from_model_config", Value::of(true)}});
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "transformers_version"}) {
@@ -64,10 +65,9 @@ format::ManifestFile write_tensors_file(const std::string& folder, const char* n
 WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer) {
   WrittenFiles written;
   if (tokenizer == nullptr) return written;
-  // it writes files of names that it alone knows
-  // ... in a folder of its own, because other ranks may be writing into `folder` meanwhile
-  // ... and twice: its bytes are not at hand, so only a second copy can tell that one went wrong on the way to the
-  // disk.
+  // Only the tokenizer knows the names of its files, so it writes into a separate folder, because other ranks may be
+  // writing into `folder` meanwhile. It writes twice: its bytes are not available here, so only a second copy can
+  // reveal that one was corrupted on the way to the disk.
   const std::string apart = path_join(folder, ".tokenizer"), again = path_join(folder, ".tokenizer.again");
   for (const std::string& place : {apart, again}) {
     make_folders(place);
@@ -77,7 +77,7 @@ WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokeni
     const format::Digest digest = format::digest_of_file(path_join(apart, name));
     if (digest != format::digest_of_file(path_join(again, name)))
       throw Error(concat(path_join(folder, name),
-                         ": written twice, it is not the same: the disk, its controller or memory is failing"));
+                         ": two written copies differ: the disk, its controller or memory is failing"));
     const std::string path = path_join(folder, name);
     if (std::rename(path_join(apart, name).c_str(), path.c_str()) != 0)
       throw Error(concat("cannot rename to ", path, ": ", std::strerror(errno)));

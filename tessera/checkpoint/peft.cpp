@@ -16,24 +16,24 @@ namespace {
 
 constexpr std::string_view kPrefix = kAdapterPrefix;
 
-/// The parameter that a tensor of the file is; empty: none.
+/// The parameter of a tensor in the file; empty: none.
 std::string parameter_of(const format::TensorInfo& tensor) {
   std::string name = without_wrappers(tensor.name);
   if (!name.starts_with(kPrefix)) return "";
   name.erase(0, kPrefix.size());
-  constexpr std::string_view inner = ".base_layer.";  // a head with adapters has it
+  constexpr std::string_view inner = ".base_layer.";  // present in a head with adapters
   if (const auto at = name.find(inner); at != std::string::npos) name.replace(at, inner.size(), ".");
   return name;
 }
 
-/// adapter_model.safetensors, which holds adapters, what is trained beside them, and nothing else.
+/// Opens adapter_model.safetensors, which must contain only adapters and parameters trained whole.
 format::SafetensorsFile open_adapter_weights(const std::string& folder) {
   const LoraConfig config = read_adapter_config(folder);
   const std::string path = path_join(folder, kAdapterWeightsFile);
   if (!path_exists(path)) {
     const bool pickled = path_exists(path_join(folder, "adapter_model.bin"));
     throw InputError(concat(
-        folder, ": holds no ", kAdapterWeightsFile,
+        folder, ": has no ", kAdapterWeightsFile,
         pickled ? "; its adapter_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
   }
   format::SafetensorsFile file(path);
@@ -47,7 +47,8 @@ format::SafetensorsFile open_adapter_weights(const std::string& folder) {
     if (!known)
       problems.push_back(concat("unexpected tensor ", info.name));
     else if (!floating)
-      problems.push_back(concat(info.name, " is ", format::dtype_name(info.dtype), ", no floating-point type"));
+      problems.push_back(
+          concat(info.name, " is ", format::dtype_name(info.dtype), ", which is not a floating-point type"));
     if (problems.size() >= 20) break;
   }
   if (!problems.empty())
@@ -56,11 +57,11 @@ format::SafetensorsFile open_adapter_weights(const std::string& folder) {
                                                            : concat(", and the parameters of modules_to_save (",
                                                                     join(config.modules_to_save), ")"),
                             ":\n  ", join(problems, "\n  ")));
-  if (file.tensors().empty()) throw InputError(concat(path, ": holds no adapters"));
+  if (file.tensors().empty()) throw InputError(concat(path, ": contains no adapters"));
   return file;
 }
 
-/// The members of adapter_config.json; PEFT itself fills in what is absent.
+/// The members of adapter_config.json; PEFT itself fills in missing ones.
 Value adapter_config(const LoraConfig& config) {
   std::vector<Value> targets, saved;
   for (const std::string& name : config.target_modules) targets.push_back(Value::of(name));
@@ -98,7 +99,7 @@ Value adapter_config(const LoraConfig& config) {
   return json;
 }
 
-/// As peft/utils/other.py get_pattern_key() finds it.
+/// Same lookup as peft/utils/other.py get_pattern_key().
 template <class Number>
 Number number_for(const std::string& module, const std::vector<std::pair<std::string, Number>>& patterns,
                   Number otherwise) {
@@ -161,18 +162,18 @@ std::int64_t adapter_vocabulary(const std::string& folder) {
 std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config) {
   const std::string where = path_join(adapter_folder, kAdapterConfigFile);
   if (config.base_model.empty())
-    throw InputError(concat(where, ": base_model_name_or_path is not given: set it to the folder of the base model"));
+    throw InputError(concat(where, ": base_model_name_or_path is missing: set it to the folder of the base model"));
   const std::filesystem::path name(config.base_model);
   const std::string beside = (std::filesystem::path(adapter_folder) / name).lexically_normal().string();
-  std::string found = is_directory(beside) ? beside : config.base_model;  // an absolute name is both
+  std::string found = is_directory(beside) ? beside : config.base_model;  // the same for an absolute name
   if (!is_directory(found))
     throw InputError(
-        concat(where, ": base_model_name_or_path is \"", config.base_model, "\", but there is no such folder",
+        concat(where, ": base_model_name_or_path is \"", config.base_model, "\", but that folder does not exist",
                name.is_absolute() ? "" : concat(", neither as ", beside, " nor below the working directory"),
                " (nothing is downloaded): put the base model there or set it to its folder"));
   if (is_adapter_folder(found))
     throw InputError(
-        concat(where, ": the base model ", found, " holds adapters itself; merge them first (--lora_merge)"));
+        concat(where, ": the base model ", found, " contains adapters itself; merge them first (--lora_merge)"));
   return found;
 }
 
@@ -190,7 +191,7 @@ void write_adapter_folder(const std::string& folder, const NamedTensors& adapter
   for (format::TensorSource& source : sources) source.name = concat(kPrefix, source.name);
   write_tensors_file(folder, kAdapterWeightsFile, std::move(sources));
   write_adapter_settings(folder, config,
-                         tokenizer);  // adapter_config.json is last: it makes the folder one of adapters
+                         tokenizer);  // adapter_config.json is last: it marks the folder as one of adapters
 }
 
 }  // namespace tessera::checkpoint

@@ -1,4 +1,4 @@
-// Reading adapter_config.json: what this program computes, and what it refuses rather than computes wrongly.
+// Reads adapter_config.json: what this program computes, and what it refuses rather than compute wrongly.
 
 #include <tessera/checkpoint/peft.h>
 
@@ -17,7 +17,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-/// Members that are read below, or that do not change what a trained adapter computes.
+/// Members that are read below, or that do not affect the computation of a trained adapter.
 constexpr std::array harmless = std::to_array<std::string_view>({
     "peft_type",
     "task_type",
@@ -48,7 +48,7 @@ constexpr std::array harmless = std::to_array<std::string_view>({
     "eva_config",
 });
 
-/// Known features, for a clear word about them.
+/// Known features, for clear error messages.
 struct Feature {
   std::string_view member, what;
 };
@@ -65,7 +65,7 @@ constexpr std::array features = std::to_array<Feature>({
     {"loftq_config", "an initialisation that changes the base model (LoftQ)"},
 });
 
-/// Null, false and empty things switch nothing on.
+/// Null, false and empty values enable nothing.
 bool is_set(const Value& value) {
   switch (value.kind()) {
     case Value::Kind::null:
@@ -107,14 +107,14 @@ const Value* given(const Value& json, std::string_view member) {
 void check_kind(const Value& json) {
   const Value& type = json.at("peft_type");
   if (type.as_string() != "LORA")
-    refuse(type, concat("peft_type \"", type.as_string(), "\" is not supported; LORA is"));
+    refuse(type, concat("peft_type \"", type.as_string(), "\" is not supported; it must be LORA"));
   if (const Value* task = given(json, "task_type"); task && task->as_string() != "CAUSAL_LM")
-    refuse(*task, concat("task_type \"", task->as_string(), "\" is not supported; CAUSAL_LM is"));
+    refuse(*task, concat("task_type \"", task->as_string(), "\" is not supported; it must be CAUSAL_LM"));
   if (const Value* bias = given(json, "bias"); bias && bias->as_string() != "none")
-    refuse(*bias, concat("bias \"", bias->as_string(), "\": trained biases are not supported; \"none\" is"));
+    refuse(*bias, concat("bias \"", bias->as_string(), "\": trained biases are not supported; it must be \"none\""));
   if (const Value* init = given(json, "init_lora_weights"); init && init->is_string()) {
     const std::string& word = init->as_string();
-    if (word != "gaussian" && word != "eva" && word != "orthogonal")  // the ones that leave the base model as it is
+    if (word != "gaussian" && word != "eva" && word != "orthogonal")  // these leave the base model unchanged
       refuse(*init, concat("init_lora_weights \"", word,
                            "\" changes the base model's weights, so the adapters do not fit it; save them converted "
                            "(PEFT: save_pretrained(path_initial_model_for_weight_conversion=...))"));
@@ -131,7 +131,7 @@ void read_targets(const Value& json, LoraConfig& config) {
     if (!all) config.targets_from_weights = true;  // PEFT's table for the family, or a regular expression
   } else {
     for (const Value& target : targets->items()) config.target_modules.push_back(target.as_string());
-    if (config.target_modules.empty()) refuse(*targets, "target_modules is empty: the adapters adapt nothing");
+    if (config.target_modules.empty()) refuse(*targets, "target_modules is empty, so no module is adapted");
   }
   if (config.targets_from_weights) config.target_modules.clear();
 }
@@ -146,7 +146,7 @@ void read_saved_modules(const Value& json, LoraConfig& config) {
   }
 }
 
-/// A member that maps patterns to numbers.
+/// Reads a member that maps patterns to numbers.
 template <class Number>
 void read_pattern(const Value& json, const char* member, Number (*number)(const Value& value),
                   std::vector<std::pair<std::string, Number>>& patterns) {
@@ -165,17 +165,17 @@ void read_pattern(const Value& json, const char* member, Number (*number)(const 
 
 std::int64_t rank_in(const Value& value) {
   const std::int64_t rank = value.as_int();
-  if (rank < 1 || rank > (1 << 20)) refuse(value, concat("r is ", rank, ", must be from 1 to ", 1 << 20));
+  if (rank < 1 || rank > (1 << 20)) refuse(value, concat("r is ", rank, "; it must be from 1 to ", 1 << 20));
   return rank;
 }
 
 double alpha_in(const Value& value) {
   const double alpha = value.as_real();
-  if (!(alpha > 0)) refuse(value, concat("lora_alpha is ", alpha, ", must be above 0"));
+  if (!(alpha > 0)) refuse(value, concat("lora_alpha is ", alpha, "; it must be above 0"));
   return alpha;
 }
 
-/// The number of a module's block, as PEFT finds it: the last number between two dots. Empty: none.
+/// The number of a module's block, by PEFT's rule: the last number between two dots. Empty: none.
 std::optional<std::int64_t> block_of(const std::string& module) {
   std::optional<std::int64_t> block;
   const std::vector<std::string> parts = split(module, '.');
@@ -202,10 +202,10 @@ void require_targets(const std::string& folder, const std::vector<std::string>& 
     if (!is_adapter_name(name)) continue;
     const std::string module = name.substr(0, name.rfind(".lora_"));
     if (pattern && !pattern->fits(module))
-      refuse(*targets, concat("target_modules does not fit ", module, ", of which the file has an adapter: give the ",
+      refuse(*targets, concat("target_modules does not match ", module, ", for which the file has an adapter: use the ",
                               "pattern that it was trained with"));
     if (layers && is_set(*layers) && !holds(*layers, block_of(module)))
-      refuse(*layers, concat("layers_to_transform leaves out ", module, ", of which the file has an adapter: give the ",
+      refuse(*layers, concat("layers_to_transform excludes ", module, ", for which the file has an adapter: use the ",
                              "layers that were trained"));
   }
 }
@@ -223,7 +223,7 @@ LoraConfig read_adapter_config(const std::string& folder) {
   if (const Value* dropout = given(json, "lora_dropout")) {
     config.dropout = dropout->as_real();
     if (!(config.dropout >= 0 && config.dropout < 1))
-      refuse(*dropout, concat("lora_dropout is ", config.dropout, ", must be at least 0 and below 1"));
+      refuse(*dropout, concat("lora_dropout is ", config.dropout, "; it must be at least 0 and below 1"));
   }
   if (const Value* flag = given(json, "ensure_weight_tying")) config.ties_embeddings = flag->as_bool();
   if (const Value* flag = given(json, "use_rslora")) config.rank_stabilized = flag->as_bool();
@@ -231,7 +231,7 @@ LoraConfig read_adapter_config(const std::string& folder) {
   if (const Value* base = given(json, "base_model_name_or_path")) config.base_model = base->as_string();
   read_targets(json, config);
   read_saved_modules(json, config);
-  // Other programs leave a config.json of the base there, which says nothing that the base does not.
+  // Other programs leave the base's config.json there, which adds no information.
   if (const std::string beside = path_join(folder, "config.json"); path_exists(beside))
     if (Value settings = read_json(beside); settings.is_object() && given(settings, "mm_vision_tower"))
       config.composition = std::move(settings);

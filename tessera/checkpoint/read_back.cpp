@@ -26,7 +26,7 @@ constexpr std::size_t at_once = std::size_t{4} << 20;  // bytes per call
 void read_back(const std::string& path, const format::Digest& written, const std::atomic<bool>& cancelled) {
   const DirectFile file(path, O_RDONLY);
   if (file.fd() < 0) fail(path);
-  ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);  // where direct I/O is not to be had
+  ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);  // fallback without direct I/O
   StagingBuffer buffer;
   const std::span<std::byte> memory = buffer.reserve(std::min<std::size_t>(at_once, aligned_size(written.size + 1)));
   format::DigestBuilder builder(written.chunk_bytes);
@@ -40,12 +40,12 @@ void read_back(const std::string& path, const format::Digest& written, const std
     builder.update(memory.first(static_cast<std::size_t>(n)));
     done += static_cast<std::uint64_t>(n);
     if (done >= written.size && static_cast<std::size_t>(n) < memory.size())
-      break;  // the end, which is no multiple of the alignment
+      break;  // the end, which is not a multiple of the alignment
   }
   const format::Digest found = std::move(builder).finish();
   if (found == written) return;
   if (found.size != written.size)
-    throw Error(concat(path, ": ", written.size, " bytes were written, but ", found.size, " are there"));
+    throw Error(concat(path, ": ", written.size, " bytes were written, but ", found.size, " are in the file"));
   const auto differ = std::mismatch(found.chunks.begin(), found.chunks.end(), written.chunks.begin());
   const std::uint64_t begin = static_cast<std::uint64_t>(differ.first - found.chunks.begin()) * written.chunk_bytes;
   throw Error(concat(

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What is on the disk, compared with what was written: a disk, a controller or a cable that lies is found while the
-/// training still has the right bytes, not when the checkpoint is needed.
+/// Compares the data on disk with what was written: a faulty disk, controller or cable is detected while the training
+/// still has the right bytes, not when the checkpoint is needed.
 
 #include <atomic>
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace tessera::checkpoint {
 
-/// Reads a file that was forced to the disk past the page cache (where the file system can) and compares. `cancelled`
-/// is looked at now and then. Throws Error naming the first bytes that differ, or when it cannot be read or `cancelled`
-/// is set.
+/// Reads a file that was synced to disk past the page cache (where the file system can) and compares. Checks
+/// `cancelled` periodically. Throws Error with the first bytes that differ, or if the file cannot be read or
+/// `cancelled` is set.
 void read_back(const std::string& path, const format::Digest& written, const std::atomic<bool>& cancelled);
 
-/// Lets the page cache forget a file that was forced to the disk, so that the next reader reads the disk. A hint:
-/// failures are ignored, because only what is compared depends on it.
+/// Drops a file that was synced to disk from the page cache, so that the next reader reads the disk. A hint: failures
+/// are ignored, because only the comparison depends on it.
 void forget_pages(const std::string& path);
 
 }  // namespace tessera::checkpoint

@@ -18,7 +18,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;  // that a thread reads at once
+constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;  // per read of a thread
 
 /// A run of bytes of one tensor.
 struct Piece {
@@ -26,7 +26,7 @@ struct Piece {
   std::int64_t begin, bytes;  // in the stored tensor
 };
 
-/// Reads a piece of a tensor whose stored type is another one.
+/// Reads a piece of a tensor whose stored type differs from the target's.
 void convert(const FileReader& file, std::uint64_t offset, const Piece& piece) {
   const auto& [stored, target] = *piece.placement;
   const auto size = static_cast<std::int64_t>(format::dtype_size(stored->info.dtype));
@@ -38,13 +38,12 @@ void convert(const FileReader& file, std::uint64_t offset, const Piece& piece) {
 }  // namespace
 
 format::SafetensorsFolder open_hf_weights(const std::string& folder) {
-  if (!is_directory(folder))
-    throw InputError(concat(folder, ": no such folder; expected one that holds ", kWeightsFile));
+  if (!is_directory(folder)) throw InputError(concat(folder, ": no such folder; expected one with ", kWeightsFile));
   const auto has = [&](const char* name) { return path_exists(path_join(folder, name)); };
   if (has(kWeightsFile) || has(kWeightsIndexFile)) return format::SafetensorsFolder(folder);
   const bool pickled = has("pytorch_model.bin") || has("pytorch_model.bin.index.json");
   throw InputError(
-      concat(folder, ": holds neither ", kWeightsFile, " nor ", kWeightsIndexFile,
+      concat(folder, ": contains neither ", kWeightsFile, " nor ", kWeightsIndexFile,
              pickled ? "; its pytorch_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
 }
 
@@ -68,14 +67,14 @@ void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, con
     auto* const to = static_cast<std::byte*>(piece.mutable_data_ptr());
     nn::parallel_for(
         0, parts, 1,
-        [&](std::int64_t first, std::int64_t last) {  // the kernel copies, and each thread meets its own page faults
+        [&](std::int64_t first, std::int64_t last) {  // the kernel copies, and each thread takes its own page faults
           const std::int64_t from = first * piece_bytes;
           file_->read(to + from, std::min(last * piece_bytes, bytes) - from,
                       offset(0) + static_cast<std::uint64_t>(from));
         });
     return;
   }
-  constexpr std::int64_t at_once = 1 << 20;  // elements on the way to another type or device
+  constexpr std::int64_t at_once = 1 << 20;  // elements per conversion to another type or device
   const at::Tensor flat = piece.view({-1});
   const at::Tensor stored = at::empty({std::min(count, at_once)}, at::TensorOptions().dtype(type));
   for (std::int64_t done = 0; done < count; done += at_once) {
@@ -92,13 +91,13 @@ void read_into(const format::SafetensorsFolder& folder, const std::vector<Placem
   std::vector<Piece> pieces;
   for (const Placement& p : placements) {
     TESSERA_CHECK(p.target.device().is_cpu() && p.target.is_contiguous() && p.target.sizes() == p.stored->info.shape,
-                  p.stored->info.name, " has no place of its shape");
+                  p.stored->info.name, " has no destination of its shape");
     const auto bytes = static_cast<std::int64_t>(p.stored->info.end - p.stored->info.begin);
     for (std::int64_t begin = 0; begin < bytes; begin += piece_bytes)
       pieces.push_back({&p, begin, std::min(piece_bytes, bytes - begin)});
   }
-  // Handed out one by one, in file order (an index names tensors in another): both the page cache and a disk prefer
-  // that to halves.
+  // Distributed one by one, in file order (an index lists tensors in another order): both the page cache and a disk
+  // prefer that to halves.
   const auto place = [](const Piece& p) {
     const auto& stored = *p.placement->stored;
     return std::pair(stored.file, stored.info.begin + static_cast<std::uint64_t>(p.begin));

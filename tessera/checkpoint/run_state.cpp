@@ -25,11 +25,11 @@ std::uint64_t parse_seed(const Value& value) {
 
 std::int64_t count_at(const Value& object, const char* key) {
   const std::int64_t count = object.at(key).as_int();
-  if (count < 0) throw InputError(concat(object.at(key).where().str(), ": ", key, " is ", count, ", must be >= 0"));
+  if (count < 0) throw InputError(concat(object.at(key).where().str(), ": ", key, " is ", count, "; it must be >= 0"));
   return count;
 }
 
-/// `key` of `object`, or, where it is missing, 0.
+/// `key` of `object`, or 0 if it is missing.
 std::int64_t count_or_0(const Value& object, const char* key) {
   return object.find(key) != nullptr ? count_at(object, key) : 0;
 }
@@ -46,7 +46,7 @@ void add_model(Value& object, const ModelState& model) {
                                                  {"hysteresis", Value::of(model.loss_scale->hysteresis)}}));
 }
 
-/// `steps`: those of the run, which the schedule has taken but for the skipped ones where the file does not say it.
+/// `steps`: steps of the run; if the file does not contain schedule steps, they are these minus the skipped ones.
 ModelState read_model(const Value& object, std::int64_t steps) {
   ModelState model;
   model.optimizer_steps = count_at(object, "optimizer_steps");
@@ -63,14 +63,14 @@ ModelState read_model(const Value& object, std::int64_t steps) {
   return model;
 }
 
-/// The first model stands in `object` itself, the others in "more".
+/// The first model is in `object` itself, the others are in "more".
 void read_models(RunState& state, const Value& object) {
   state.models = {read_model(object, state.step)};
   if (const Value* more = object.find("more"))
     for (const Value& model : more->items()) state.models.push_back(read_model(model, state.step));
 }
 
-/// state.json of the faces, which told until November 2026 what tessera_state.json tells now.
+/// Reads the faces' state.json, the format before tessera_state.json (until November 2026).
 RunState read_old_face_state(const Value& own) {
   RunState state;
   state.trainer_state = false;
@@ -103,7 +103,7 @@ void read_trainer_state(RunState& state, const std::string& path) {
   const Value trainer = read_json(path);
   if (count_at(trainer, "global_step") != state.step) {
     throw InputError(concat(path, ": global_step is ", trainer.at("global_step").as_int(), ", but ", kRunStateFile,
-                            " says step ", state.step));
+                            " contains step ", state.step));
   }
   state.log_history = trainer.at("log_history").items();
   state.num_input_tokens_seen = trainer.at("num_input_tokens_seen").as_int();
@@ -115,7 +115,7 @@ void read_trainer_state(RunState& state, const std::string& path) {
   }
 }
 
-/// transformers.TrainerState, all fields, sorted by name as its save_to_json does.
+/// transformers.TrainerState, all fields, sorted by name like its save_to_json.
 Value trainer_state(const RunState& state) {
   return Value::make_object({
       {"best_global_step", state.best_step >= 0 ? Value::of(state.best_step) : Value()},
@@ -147,7 +147,7 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
   WrittenFiles written;
   if (state.trainer_state) written.push_back(write_json_file(folder, kTrainerStateFile, trainer_state(state)));
   if (state.model_only) return written;
-  // The seed is text: JSON readers lose integers beyond 2^53.
+  // The seed is stored as text: JSON readers lose integers beyond 2^53.
   Value own = Value::make_object({
       {"format", Value::of(kFormatWord)},
       {"step", Value::of(state.step)},

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t at_once = std::size_t{8}
                                 << 20;     // bytes per call: large enough for the disk, small enough to be stopped
-constexpr std::size_t data_alignment = 8;  // where the first tensor begins, as the reference writer has it
+constexpr std::size_t data_alignment = 8;  // start of the first tensor, like the reference writer
 
 std::size_t tensor_bytes(const format::TensorSpec& tensor) {
   std::size_t bytes = format::dtype_size(tensor.dtype);
@@ -144,8 +144,8 @@ void ShardFile::write_image(const std::string& path, const std::atomic<bool>& ca
         ::pwrite(file.fd(), memory_.data() + done, std::min(at_once, all - done), static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("cannot write", path);
-    if (n == 0) throw Error(concat("cannot write ", path, ": byte ", done, " of ", all, " was not taken"));
-    // direct I/O goes on at multiples of the alignment; after a short write the rest of a block is written again
+    if (n == 0) throw Error(concat("cannot write ", path, ": only ", done, " of ", all, " bytes were accepted"));
+    // direct I/O continues at multiples of the alignment; after a short write the rest of a block is written again
     done = done + static_cast<std::size_t>(n) == all
                ? all
                : (done + static_cast<std::size_t>(n)) / io_alignment * io_alignment;
@@ -155,7 +155,7 @@ void ShardFile::write_image(const std::string& path, const std::atomic<bool>& ca
     }
   }
   if (::ftruncate(file.fd(), static_cast<off_t>(size_)) != 0) fail("cannot set the length of", path);
-  if (::fsync(file.fd()) != 0) fail("cannot force to the disk:", path);
+  if (::fsync(file.fd()) != 0) fail("cannot sync to disk:", path);
 }
 
 format::ManifestFile ShardFile::write(const std::string& folder, Tensors finite, const std::atomic<bool>& cancelled) {
@@ -171,7 +171,7 @@ format::ManifestFile ShardFile::write(const std::string& folder, Tensors finite,
     const int failed = ::fsync(fd) != 0 ? errno : 0;
     ::close(fd);
     errno = failed;
-    if (failed != 0) fail("cannot force to the disk:", path);
+    if (failed != 0) fail("cannot sync to disk:", path);
   }
   times_.write += seconds_since(start_ns);
   const std::int64_t reading_ns = monotonic_ns();

@@ -21,16 +21,16 @@ void StagingBuffer::release() {
 std::span<std::byte> StagingBuffer::reserve(std::size_t bytes) {
   bytes = aligned_size(bytes);
   if (bytes <= size_) return {data_, size_};
-  release();  // first: two copies of the state would be twice the memory
+  release();  // first: two copies of the state would double the memory
   void* const made = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (made == MAP_FAILED)
     throw Error(concat("no memory for a copy of this rank's training state (", format_bytes(bytes),
                        "): ", std::strerror(errno), "; --async_save false writes it without a copy"));
   data_ = static_cast<std::byte*>(made);
   size_ = bytes;
-  ::madvise(data_, size_, MADV_HUGEPAGE);  // fewer faults where the kernel has huge pages; only speed depends on it
+  ::madvise(data_, size_, MADV_HUGEPAGE);  // fewer faults on kernels with huge pages; only speed depends on it
 #ifdef MADV_POPULATE_WRITE
-  ::madvise(data_, size_, MADV_POPULATE_WRITE);  // likewise: otherwise the first copy meets the faults
+  ::madvise(data_, size_, MADV_POPULATE_WRITE);  // likewise: otherwise the first copy takes the faults
 #endif
   return {data_, size_};
 }

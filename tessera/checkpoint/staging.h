@@ -1,14 +1,14 @@
 #pragma once
 /// \file
-/// Memory for copies of training state that are written while training goes on: kept from one save to the next, so that
-/// only the first one pays for fresh pages.
+/// Memory for copies of training state that are written while training continues: kept from one save to the next, so
+/// that only the first one pays for fresh pages.
 
 #include <cstddef>
 #include <span>
 
 namespace tessera::checkpoint {
 
-/// What direct I/O needs: addresses, offsets and lengths are multiples of it.
+/// Required alignment of addresses, offsets and lengths for direct I/O.
 inline constexpr std::size_t io_alignment = 4096;
 
 /// `bytes` rounded up to io_alignment.
@@ -24,12 +24,12 @@ class StagingBuffer {
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
-  /// At least `bytes`, with pages that are there already; what was in it is lost when it has to grow. Throws Error
-  /// (bytes, remedy) when there is no memory for it.
+  /// At least `bytes`, with pages already mapped; contents are lost if it has to grow. Throws Error (bytes, remedy) if
+  /// there is not enough memory.
   std::span<std::byte> reserve(std::size_t bytes);
-  /// Gives the memory back.
+  /// Frees the memory.
   void release();
-  std::size_t size() const { return size_; }  ///< bytes that are reserved now
+  std::size_t size() const { return size_; }  ///< currently reserved bytes
 
  private:
   std::byte* data_ = nullptr;

@@ -11,8 +11,8 @@
 
 namespace tessera::checkpoint {
 
-/// The files that were read last stay open, so that the system goes on reading ahead in them: states follow one another
-/// in each. Not all files: there may be more of them than a process may open.
+/// Keeps the most recently read files open, so that the system's read-ahead continues in them: the states are
+/// consecutive in each. Not all files: there may be more than a process may open.
 struct StoredState::OpenFiles {
   using Reader = std::shared_ptr<const PieceReader>;
   static constexpr std::size_t most = 32;
@@ -41,14 +41,14 @@ StoredState::StoredState(const std::string& folder, std::shared_ptr<format::Read
 void StoredState::read(const std::string& name, std::int64_t begin, const at::Tensor& piece) const {
   const format::StoredTensor* tensor = find(name);
   TESSERA_CHECK(tensor != nullptr && piece.is_contiguous(), "no tensor '", name, "' in ",
-                files().empty() ? "an empty state" : files()[0].path, ", or nowhere to put it");
+                files().empty() ? "an empty state" : files()[0].path, ", or the destination does not fit");
   read(name, layout::flat_region(tensor->shape, begin, begin + piece.numel()), piece);
 }
 
 void StoredState::read(const std::string& name, const layout::Region& region, const at::Tensor& piece) const {
   const format::StoredTensor* tensor = find(name);
   TESSERA_CHECK(tensor != nullptr && piece.is_contiguous() && piece.numel() == region.numel(), "no tensor '", name,
-                "' in ", files().empty() ? "an empty state" : files()[0].path, ", or nowhere to put it");
+                "' in ", files().empty() ? "an empty state" : files()[0].path, ", or the destination does not fit");
   const at::Tensor flat = piece.view({-1});
   for_each_run(*tensor, region, [&](const Run& run) {
     open_->of(run.file)->read(run.info, run.from, flat.narrow(0, run.to, run.count));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The optimizer's tensors of a checkpoint, read by ranges: each rank takes what it holds, whoever wrote the
+/// The optimizer's tensors of a checkpoint, read by ranges: each rank reads the part that it holds, whoever wrote the
 /// checkpoint.
 
 #include <ATen/core/Tensor.h>
@@ -21,11 +21,11 @@ class StoredState : public format::StateFolder {
                        const std::string& stem = "optimizer");
 
   /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened
-  /// whole tensor, converted. Of the files only those bytes are read, by pread, so that nothing else becomes resident.
-  /// Throws Error for a tensor or elements that are not there and when reading fails, InputError when a file has become
+  /// whole tensor, converted. Reads only those bytes of the files, by pread, so that nothing else becomes resident.
+  /// Throws Error for a missing tensor or missing elements and when reading fails, InputError if a file has become
   /// shorter.
   void read(const std::string& name, std::int64_t begin, const at::Tensor& piece) const;
-  /// The same for the elements of a region, as many as `piece` has.
+  /// Same for the elements of a region, as many as `piece` has.
   void read(const std::string& name, const layout::Region& region, const at::Tensor& piece) const;
 
  private:

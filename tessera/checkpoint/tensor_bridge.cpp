@@ -70,7 +70,7 @@ format::TensorSource tensor_source(const std::string& name, const at::Tensor& te
 
 format::TensorSource tensor_source(const std::string& name, at::ScalarType type, std::vector<std::int64_t> shape,
                                    std::function<at::Tensor()> make, std::shared_ptr<at::Tensor> slot) {
-  // The file wants plain bytes; a view of another dtype or device is materialised when asked for and freed with the
+  // The file needs plain bytes; a view of another dtype or device is materialized when requested and freed with the
   // source.
   if (!slot) slot = std::make_shared<at::Tensor>();
   return {name, dtype_of(type), std::move(shape),

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Between safetensors and LibTorch: dtypes, reading a tensor out of a file, offering a tensor to the writer.
+/// Converts between safetensors and LibTorch: dtypes, reading a tensor from a file, passing a tensor to the writer.
 
 #include <ATen/core/Tensor.h>
 
@@ -14,19 +14,19 @@
 
 namespace tessera::checkpoint {
 
-at::ScalarType scalar_type(format::DType dtype);  ///< throws Error where LibTorch has none
-/// Throws Error naming the type when safetensors (or our reader of it) has none for it, e.g. complex or quantised ones.
+at::ScalarType scalar_type(format::DType dtype);  ///< throws Error if LibTorch has no such type
+/// Throws Error with the type if safetensors (or our reader) has no such type, such as complex or quantized ones.
 format::DType dtype_of(at::ScalarType type);
 
-/// A fresh CPU tensor holding a copy of the file's bytes, in the file's dtype and shape. A BOOL byte other than 0 or 1
-/// throws InputError. `tensor` must be one of file.tensors().
+/// A new CPU tensor with a copy of the file's bytes, in the file's dtype and shape. Throws InputError for a BOOL byte
+/// other than 0 or 1. `tensor` must be one of file.tensors().
 at::Tensor read_tensor(const format::SafetensorsFile& file, const format::TensorInfo& tensor);
 
-/// The tensor (any device, any strides) as something to write: it is brought to the CPU and made contiguous only when
-/// its turn comes, so one such copy exists at a time.
+/// The tensor (any device, any strides) as a source for the writer: it is copied to the CPU and made contiguous only
+/// when needed, so only one such copy exists at a time.
 format::TensorSource tensor_source(const std::string& name, const at::Tensor& tensor);
-/// The same for a tensor that does not exist yet: `make` is called when its turn comes. What it makes lives until the
-/// source is gone, or, when several share a `slot`, until the next one's turn.
+/// Same for a tensor that does not exist yet: `make` is called when it is needed. Its result lives until the source is
+/// destroyed or, if several share a `slot`, until the next one is needed.
 format::TensorSource tensor_source(const std::string& name, at::ScalarType type, std::vector<std::int64_t> shape,
                                    std::function<at::Tensor()> make, std::shared_ptr<at::Tensor> slot = nullptr);
 

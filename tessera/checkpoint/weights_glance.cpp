@@ -18,13 +18,13 @@ namespace {
 constexpr std::uint64_t glance_pieces = 64, glance_piece = 4096, glance_whole = 1 << 20;
 constexpr std::size_t glance_digits = 16;
 
-/// An optimizer's states change nothing of a model.
+/// An optimizer's states do not change the model.
 bool changes_model(std::string_view name) {
   return !name.starts_with("optimizer") &&
          (name.ends_with(".safetensors") || name.ends_with(".bin") || name.ends_with(".gguf") || name == "config.json");
 }
 
-/// What is looked at of a file of so many bytes.
+/// The sampled bytes of a file with `bytes` bytes.
 std::string glance(const std::string& path, std::uint64_t bytes) {
   std::ifstream file(path, std::ios::binary);
   const auto read = [&](std::uint64_t at, std::uint64_t count) {
@@ -57,7 +57,7 @@ std::string describe_weights(const std::string& place) {
     const std::string path = folder ? path_join(place, name) : place;
     std::error_code error;
     const std::uint64_t bytes = std::filesystem::file_size(path, error);
-    if (error) return "";  // a link that leads nowhere: whoever needs the file names it
+    if (error) return "";  // a dangling link: the code that needs the file reports it
     sum += bytes;
     all += concat(name, "\n", bytes, "\n", corpus::hash_of(glance(path, bytes)).hex(), "\n");
   }

@@ -50,20 +50,20 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
   std::vector<std::string> flags = options_.arguments;
   const std::string& precision = options_.mixed_precision;
   if (!precision.empty() && precision != "no" && precision != "fp16" && precision != "bf16")
-    throw InputError(concat("Accelerator: mixed_precision is '", precision, "'; known are no, fp16, bf16"));
+    throw InputError(concat("Accelerator: mixed_precision is '", precision, "'; it must be no, fp16 or bf16"));
   if (precision == "fp16" || precision == "bf16") flags.push_back("--" + precision);
   const config::Resolved resolved = config::resolve_flags(flags);
   config_ = std::make_shared<RunConfig>(resolved.values);
-  // Accelerate refuses them beside the program's own, too; without those, DeepSpeed would follow them
+  // Accelerate refuses them together with the program's own; without those, DeepSpeed would use them
   for (const auto& [setting, what] : {std::pair("optim", "optimizer"), std::pair("lr_scheduler_type", "schedule")})
     if (const config::Origin origin = resolved.origin(setting); origin.is_given())
       throw InputError(
           concat("Accelerator: the settings name the ", what, " (", origin.str(),
-                 "), but the Accelerator's is what prepare() is given: take it out of the settings, or let "
-                 "tessera::initialize, which follows them, train"));
+                 "), but the Accelerator uses the one passed to prepare(): remove it from the settings, or train with "
+                 "tessera::initialize, which uses them"));
   if (resolved.origin("max_grad_norm").is_given() || fills_in_clipping(*config_))
     state_->max_grad_norm = config_->optimization.max_grad_norm;
-  if (!precision.empty()) {  // what the program says is stronger than the environment
+  if (!precision.empty()) {  // the program's setting overrides the environment
     config_->optimization.fp16 = precision == "fp16";
     config_->optimization.bf16 = precision == "bf16";
     config_->optimization.fp8_format = Fp8Format::none;
@@ -89,20 +89,19 @@ std::string Accelerator::mixed_precision() const {
 Accelerator::Prepared Accelerator::prepare_all(Given given) {
   const std::size_t models = given.modules.size();
   if (models != given.updates.size())
-    throw InputError(concat("Accelerator: prepare was given ", models, models == 1 ? " model and " : " models and ",
+    throw InputError(concat("Accelerator: prepare received ", models, models == 1 ? " model and " : " models and ",
                             given.updates.size(), given.updates.size() == 1 ? " optimizer" : " optimizers",
-                            ": give each model with its optimizer, both in the same order"));
-  // a call without models speaks of those of earlier calls
+                            ": pass each model with its optimizer, both in the same order"));
+  // a call without models refers to those of earlier calls
   const std::size_t unscheduled =
       models > 0 ? models
                  : static_cast<std::size_t>(std::count_if(state_->prepared.begin(), state_->prepared.end(),
                                                           [](const auto& one) { return !one->scheduled; }));
   if (given.schedules > unscheduled)
-    throw InputError(
-        concat("Accelerator: prepare was given ", given.schedules == 1 ? "a schedule" : "schedules", ", but ",
-               models == 0 && state_->prepared.empty() ? "no model is prepared"
-                                                       : "each prepared model and its optimizer have one already",
-               ": give a schedule together with its model and optimizer, or after them"));
+    throw InputError(concat(
+        "Accelerator: prepare received ", given.schedules == 1 ? "a schedule" : "schedules", ", but ",
+        models == 0 && state_->prepared.empty() ? "no model is prepared" : "every prepared model already has one",
+        ": pass a schedule together with its model and optimizer, or after them"));
   std::vector<std::shared_ptr<faces::PreparedTraining>> made;
   for (std::size_t i = 0; i < models; ++i) {
     made.push_back(std::make_shared<faces::PreparedTraining>(std::move(given.modules[i]), *config_, accumulation_,
@@ -119,7 +118,7 @@ Accelerator::Prepared Accelerator::prepare_all(Given given) {
 }
 
 const comm::Group& Accelerator::rows_group() const {
-  world();  // throws when the job has been left
+  world();  // throws if the job has been left
   return ranks_.data;
 }
 
@@ -151,14 +150,14 @@ DataLoader Accelerator::prepare_one(const DataLoader& loader) {
 std::shared_ptr<faces::PreparedTraining> Accelerator::next_scheduled(const Prepared& prepared) const {
   const auto& candidates = prepared.trainings.empty() ? state_->prepared : prepared.trainings;
   const auto free = std::find_if(candidates.begin(), candidates.end(), [](const auto& one) { return !one->scheduled; });
-  (*free)->scheduled = true;  // prepare_all() has counted them
+  (*free)->scheduled = true;  // prepare_all() has checked that one is free
   return *free;
 }
 
 void Accelerator::take(Given& given, const optim::Schedule& schedule) const {
   if (schedule.type == ScheduleType::reduce_lr_on_plateau)
     throw InputError(
-        "Accelerator: reduce_lr_on_plateau follows evaluations, which a prepared schedule does not see: call "
+        "Accelerator: reduce_lr_on_plateau follows evaluations, which a prepared schedule does not receive: call "
         "torch::optim::ReduceLROnPlateauScheduler of your optimizer yourself, after each evaluation");
   ++given.schedules;
 }
@@ -220,7 +219,7 @@ Accelerator::Scope Accelerator::join_uneven_inputs(std::optional<bool> even_batc
 void Accelerator::backward(const at::Tensor& loss) {
   const auto trainings = state_->trained();
   state_->check_uneven(accumulation_);
-  trainings.front()->backward(has_joined() ? loss * 0 : loss);  // whichever models it comes from: all are set up alike
+  trainings.front()->backward(has_joined() ? loss * 0 : loss);  // from any model: all have the same settings
   for (faces::Training* training : trainings) training->gradients_changed();
 }
 
@@ -367,7 +366,7 @@ std::string Accelerator::save_state(const std::string& folder) {
   if (target.empty()) {
     const auto old = checkpoint::step_folders(checkpoints_folder(), kCheckpoint);
     target = path_join(checkpoints_folder(), concat(kCheckpoint, old.empty() ? 0 : old.front().step + 1));
-    wait_for_everyone();  // all have looked before rank 0 writes
+    wait_for_everyone();  // all ranks have looked before rank 0 writes
   }
   checkpoint::RunState state{.step = trainings[0]->update().steps(), .models = {}};
   state.micro_steps = state_->micro_steps;
@@ -376,7 +375,7 @@ std::string Accelerator::save_state(const std::string& folder) {
   for (const auto& one : state_->prepared)
     state.models.push_back({.torch_scheduler_steps = one->torch_scheduler_steps});
   faces::JsonFiles files;
-  comm::run_on_all_ranks(world().group(), [&] {  // one that fails must not leave the other ranks waiting in the save
+  comm::run_on_all_ranks(world().group(), [&] {  // a rank that fails must not leave the others waiting in the save
     for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
   });
   faces::save_training(trainings, target, trainings[0]->saves_whole(), std::move(state), files);
@@ -395,7 +394,7 @@ void Accelerator::load_state(const std::string& folder) {
   std::string source = folder;
   if (source.empty()) {
     const auto all = checkpoint::step_folders(checkpoints_folder(), kCheckpoint);
-    if (all.empty()) throw InputError(concat(checkpoints_folder(), ": holds no ", kCheckpoint, "N to load"));
+    if (all.empty()) throw InputError(concat(checkpoints_folder(), ": contains no ", kCheckpoint, "N to load"));
     source = all.front().path;
   }
   comm::run_on_all_ranks(world().group(), [&] {  // before anything changes
@@ -408,14 +407,16 @@ void Accelerator::load_state(const std::string& folder) {
       const faces::PreparedTraining& own = *state_->prepared[i];
       const std::int64_t steps = run.models[i].torch_scheduler_steps;
       if (own.torch_scheduler != nullptr && own.torch_scheduler_steps > steps)
-        throw InputError(concat(source, ": was saved after ", steps, " steps of the LRScheduler of model ", i,
-                                ", but this one has taken ", own.torch_scheduler_steps,
-                                ", and torch's cannot be wound back: make the optimizer and its LRScheduler anew, "
-                                "prepare them and load then"));
+        throw InputError(
+            concat(source, ": was saved after ", steps, " steps of the LRScheduler of model ", i,
+                   ", but this one has taken ", own.torch_scheduler_steps,
+                   ", and torch's schedulers cannot be wound back: create the optimizer and its LRScheduler again, "
+                   "prepare them, and then load"));
       if (own.torch_scheduler == nullptr && steps > 0 && is_main_process())
-        log::warning(source, ": was saved after ", steps, " steps of an LRScheduler of model ", i,
-                     ", which has none here: its learning rates follow no schedule unless you prepare one before "
-                     "load_state");
+        log::warning(
+            source, ": was saved after ", steps, " steps of an LRScheduler of model ", i,
+            ", which has no scheduler here: its learning rates follow no schedule unless you prepare one before "
+            "load_state");
     }
   });
   const checkpoint::RunState state = faces::load_training(trainings, source);
@@ -428,7 +429,7 @@ void Accelerator::load_state(const std::string& folder) {
   state_->micro_steps = state.micro_steps;
   for (std::size_t i = 0; i < state_->prepared.size(); ++i) {
     faces::PreparedTraining& own = *state_->prepared[i];
-    if (own.torch_scheduler == nullptr) continue;  // torch's have no state; they count steps, and so can be wound on
+    if (own.torch_scheduler == nullptr) continue;  // torch schedulers only count steps, so they can be advanced
     for (; own.torch_scheduler_steps < state.models[i].torch_scheduler_steps; ++own.torch_scheduler_steps)
       own.torch_scheduler->step();
   }
@@ -452,7 +453,7 @@ Accelerator::Scope Accelerator::goes_first(bool first) const {
     return Scope();
   }
   return Scope([this, unwinding = std::uncaught_exceptions()] {
-    if (std::uncaught_exceptions() == unwinding) wait_for_everyone();  // else the launcher ends the others
+    if (std::uncaught_exceptions() == unwinding) wait_for_everyone();  // otherwise the launcher ends the others
   });
 }
 

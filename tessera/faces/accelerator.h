@@ -19,8 +19,8 @@
 ///
 /// One thread at a time uses an Accelerator and what it prepared.
 ///
-/// What the ranks divide, the precision and so on are settings: of the environment (what `accelerate launch` or
-/// `tessera launch --config_file` put there), and of AcceleratorOptions::arguments, which are flags of `tessera train`.
+/// The division over the ranks, the precision and so on are settings: from the environment (set by `accelerate launch`
+/// or `tessera launch --config_file`), and from AcceleratorOptions::arguments, which are flags of `tessera train`.
 
 #include <torch/nn/pimpl.h>
 
@@ -48,19 +48,19 @@ namespace tessera {
 struct AcceleratorOptions {
   std::int64_t gradient_accumulation_steps = 0;  ///< 0: as configured (1)
   std::string mixed_precision = {};              ///< no | fp16 | bf16; empty: as configured
-  bool split_batches = false;                    ///< loaders' batches are those of all ranks together, and are cut
+  bool split_batches = false;                    ///< loaders' batches are those of all ranks together and are cut
   bool even_batches =
-      true;  ///< every rank gets as many batches (BatchPlan); false: training needs join_uneven_inputs()
+      true;  ///< every rank gets the same number of batches (BatchPlan); false: training needs join_uneven_inputs()
   bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, whatever the count
-  /// false: schedules step whenever they are told to, once (see PreparedScheduler)
+  /// false: schedules step whenever they are called, once (see PreparedScheduler)
   bool step_scheduler_with_optimizer = true;
-  std::string project_dir = {};  ///< where save_state() without a folder writes: PROJECT_DIR/checkpoints/checkpoint_N
-  std::int64_t total_limit = 0;  ///< at most so many of those; the oldest go. 0: all stay
-  std::vector<std::string> log_with = {};  ///< tensorboard | jsonl: where log() writes, see init_trackers()
-  std::vector<std::shared_ptr<Tracker>> trackers = {};  ///< your own, besides
-  std::string logging_dir = {};                         ///< where log_with writes; empty: project_dir
-  /// How a module of your own is cut with --tp_size (parallel/tensor_parallel.h); our models know it themselves. It
-  /// counts for every model that is prepared.
+  std::string project_dir = {};  ///< save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
+  std::int64_t total_limit = 0;  ///< maximum number of those checkpoints; the oldest are removed. 0: unlimited
+  std::vector<std::string> log_with = {};               ///< tensorboard | jsonl: targets of log(), see init_trackers()
+  std::vector<std::shared_ptr<Tracker>> trackers = {};  ///< additional trackers of your own
+  std::string logging_dir = {};                         ///< folder for log_with; empty: project_dir
+  /// How your own module is cut with --tp_size (parallel/tensor_parallel.h); our models have their own plans. Applies
+  /// to every prepared model.
   layout::TensorPlan tp_plan = {};
   std::vector<std::string> arguments =
       {};  ///< further settings: {"--fsdp", "full_shard", "--fsdp_config", "fsdp.json"}
@@ -69,40 +69,40 @@ struct AcceleratorOptions {
 /// One of this library's optimizers (optim/by_name.h), fused over shards.
 struct OptimizerSettings {
   std::string name = "adamw";          ///< a word of --optim
-  double lr = 1e-3, weight_decay = 0;  ///< the decay is that of all parameters, biases and norms included
+  double lr = 1e-3, weight_decay = 0;  ///< the decay applies to all parameters, including biases and norms
   std::string arguments = {};          ///< "beta2=0.95,eps=1e-6"
 };
 
-/// accelerate.utils.set_seed: seeds LibTorch's generators of all devices; device_specific: each process another one,
-/// seed + its rank. deterministic: operations without a deterministic algorithm throw from now on.
+/// accelerate.utils.set_seed: seeds LibTorch's generators of all devices; device_specific: with seed + rank on each
+/// process. deterministic: makes operations without a deterministic algorithm throw.
 void set_seed(std::int64_t seed, bool device_specific = false, bool deterministic = false);
 
-/// What divides the work, in Accelerate's words. deepspeed: a ZeRO strategy; fsdp: another one that shards.
+/// How the work is divided, in Accelerate's terms. deepspeed: a ZeRO strategy; fsdp: another sharding strategy.
 enum class DistributedType { no, multi_cpu, multi_gpu, fsdp, deepspeed };
 
-/// What save_state() keeps of an object of yours (register_for_checkpointing).
+/// Interface for your own objects saved by save_state() (register_for_checkpointing).
 class Stateful {
  public:
   virtual ~Stateful() = default;
-  virtual Value state() const = 0;                  ///< called on every rank by save_state(); rank 0's is written
-  virtual void load_state(const Value& state) = 0;  ///< what state() gave, read from the folder; called on every rank
+  virtual Value state() const = 0;                  ///< called on every rank; rank 0's result is written
+  virtual void load_state(const Value& state) = 0;  ///< called on every rank with state()'s result from the folder
 };
 
 /// Accelerate's face: prepares a module, optimizers and loaders for the ranks of the job; the loop stays yours.
 class Accelerator {
  public:
-  /// Joins the job unless tessera::init() was called. Throws InputError for settings that do not hold, and for those
-  /// that only prepare() can give (an optimizer or a schedule in DeepSpeed's JSON). Its gradient_clipping acts at every
-  /// step, instead of what clip_grad_norm_() is told; "auto" is 1, as Accelerate fills in.
+  /// Joins the job unless tessera::init() was called. Throws InputError for invalid settings, and for settings that
+  /// prepare() must receive instead (an optimizer or a schedule in DeepSpeed's JSON). Its gradient_clipping acts at
+  /// every step and overrides clip_grad_norm_(); "auto" is 1, as Accelerate fills it in.
   explicit Accelerator(AcceleratorOptions options = {});
 
-  /// Models (std::shared_ptr<M>, or a TORCH_MODULE holder), their optimizers (torch::optim::Optimizer&, of the model's
-  /// parameters, or OptimizerSettings), loaders (DataLoader) and schedules (optim::Schedule, or
-  /// torch::optim::LRScheduler& of that optimizer), in any order; in the same order come back what the loop uses
-  /// instead. The n-th optimizer and the n-th schedule of a call are the n-th model's. Collective. Rank 0's weights are
-  /// everyone's. May be called again, with further models. Throws InputError for a model without optimizer or an
-  /// optimizer or a schedule without model. With fp16 all optimizers follow one loss scale, which each of their steps
-  /// adapts, as Accelerate's scaler; gradients that another optimizer still has to apply follow a change of it.
+  /// Prepares models (std::shared_ptr<M>, or a TORCH_MODULE holder), their optimizers (torch::optim::Optimizer&, of the
+  /// model's parameters, or OptimizerSettings), loaders (DataLoader) and schedules (optim::Schedule, or
+  /// torch::optim::LRScheduler& of that optimizer), in any order; returns the objects that the loop uses instead, in
+  /// the same order. The n-th optimizer and the n-th schedule of a call belong to the n-th model. Collective. All ranks
+  /// get rank 0's weights. May be called again with further models. Throws InputError for a model without optimizer or
+  /// an optimizer or a schedule without model. With fp16 all optimizers share one loss scale, which each of their steps
+  /// adapts, like Accelerate's scaler; gradients that another optimizer still has to apply are rescaled.
   template <class First, class Second, class... More>
   auto prepare(First&& first, Second&& second, More&&... more) {
     Given given;
@@ -112,22 +112,22 @@ class Accelerator {
     Prepared prepared = prepare_all(std::move(given));
     return std::tuple{give(prepared, first), give(prepared, second), give(prepared, more)...};
   }
-  /// A loader alone (for evaluation).
+  /// Prepares a loader alone (for evaluation).
   DataLoader prepare(const DataLoader& loader) { return prepare_one(loader); }
-  /// A schedule alone, made when the prepared loader's size() is known. It is that of the first prepared model that has
-  /// none. Throws InputError when there is none.
+  /// Prepares a schedule alone, created once the prepared loader's size() is known. It belongs to the first prepared
+  /// model without one. Throws InputError if every model has one.
   PreparedScheduler prepare(const optim::Schedule& schedule);
   PreparedScheduler prepare(torch::optim::LRScheduler& scheduler);
   DataLoader prepare_data_loader(const DataLoader& loader) { return prepare_one(loader); }  ///< as prepare(loader)
   PreparedScheduler prepare_scheduler(const optim::Schedule& schedule) { return prepare(schedule); }
   PreparedScheduler prepare_scheduler(torch::optim::LRScheduler& scheduler) { return prepare(scheduler); }
 
-  /// The scope of one micro-batch, forward and backward: whether it ends a step is decided here.
+  /// The scope of one micro-batch, forward and backward: decides whether it ends a step.
   class Scope {
    public:
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
-    ~Scope() noexcept(false);  ///< what ends a scope may be collective, and so may fail
+    ~Scope() noexcept(false);  ///< ending a scope may be collective, so it may throw
 
    private:
     friend class Accelerator;
@@ -135,115 +135,116 @@ class Accelerator {
     std::function<void()> leave_;
   };
   [[nodiscard]] Scope accumulate();  ///< throws InputError before prepare()
-  /// The same: gradients of all models are in sync at the same time, whichever are named.
+  /// Same: gradients of all models sync at the same time, whichever are named.
   template <class M, class... More>
   [[nodiscard]] Scope accumulate(const PreparedModel<M>&, const PreparedModel<More>&...) {
     return accumulate();
   }
-  /// Gradients are kept on the rank while it lives, without counting (see Sharded::NoSync).
+  /// While it exists, gradients are kept on the rank, without counting micro-batches (see Sharded::NoSync).
   [[nodiscard]] Scope no_sync() { return expecting(false); }
   template <class M>
   [[nodiscard]] Scope no_sync(const PreparedModel<M>&) {
     return no_sync();
   }
-  /// Backwards while it lives reduce gradients, those that no_sync() has kept included.
+  /// While it exists, backward passes reduce gradients, including gradients kept by no_sync().
   template <class M>
   [[nodiscard]] Scope trigger_sync_in_backward(const PreparedModel<M>&) {
     return expecting(true);
   }
-  bool sync_gradients() const { return state_->sync_gradients; }              ///< the micro-batch in hand ends its step
+  bool sync_gradients() const { return state_->sync_gradients; }              ///< the current micro-batch ends its step
   std::int64_t gradient_accumulation_steps() const { return accumulation_; }  ///< micro-batches of a step
 
-  /// While it lives, passes that begin let every rank take part in all rounds, whatever the data: one whose rows are
-  /// used up gets a batch that stands in (rows from the start of the pass, see has_joined()). Its loss counts as zero
-  /// in backward(), its rows are left out by gather_for_metrics(). So gradients are those of torch's Join: sums over
-  /// the ranks that have a batch, divided by the number of all. Works with every strategy. even_batches: instead of the
-  /// Accelerator's while it lives; where true, nothing is uneven.
+  /// While it exists, passes that start let every rank take part in all rounds, whatever the data: a rank whose rows
+  /// are used up gets a substitute batch (rows from the start of the pass, see has_joined()). Its loss counts as zero
+  /// in backward(), and gather_for_metrics() drops its rows. So gradients equal those of torch's Join: sums over the
+  /// ranks that have a batch, divided by the number of all ranks. Works with every strategy. even_batches: replaces the
+  /// Accelerator's setting while it exists; if true, nothing is uneven.
   [[nodiscard]] Scope join_uneven_inputs(std::optional<bool> even_batches = {});
   template <class M>
   [[nodiscard]] Scope join_uneven_inputs(const PreparedModel<M>&, std::optional<bool> even_batches = {}) {
     return join_uneven_inputs(even_batches);
   }
-  /// The batch in hand is one that stands in: leave it out of sums of your own.
+  /// The current batch is a substitute: exclude it from your own sums.
   bool has_joined() const { return state_->stand_in(); }
 
-  /// The precision of mixed_precision for what is computed while it lives, outside of the models' forward, too.
+  /// Applies the precision of mixed_precision to computations while it exists, also outside the models' forward.
   [[nodiscard]] nn::Autocast autocast() const {
     return nn::Autocast(train::training_precision(*config_), device().type(), /*wide=*/true);
   }
-  /// loss / gradient_accumulation_steps, times the loss scale; backward. Throws InputError where even_batches = false
-  /// leaves other ranks without a batch, so that they would be waited for.
+  /// Divides loss by gradient_accumulation_steps, multiplies it by the loss scale, and runs backward. Throws InputError
+  /// if even_batches = false leaves other ranks without a batch, so that they would be waited for.
   void backward(const at::Tensor& loss);
-  /// The norm over all ranks before clipping, once a step (0 between), of all models' gradients together, or of one
-  /// model's. The scaling itself happens in optimizer.step().
+  /// The norm over all ranks before clipping, once a step (0 in between), of the gradients of all models together, or
+  /// of one model. The scaling itself happens in optimizer.step().
   double clip_grad_norm_(double max_norm);
   template <class M>
   double clip_grad_norm_(const PreparedModel<M>& model, double max_norm) {
     return sync_gradients() ? model.training().clip(max_norm) : 0;
   }
-  /// Under FSDP and ZeRO refused by Accelerate; works here. Gradients of all models, or of one. With fp16 collective:
-  /// gradients that overflow are left as they are, so that the step is skipped.
+  /// Accelerate refuses this under FSDP and ZeRO; it works here. Clips gradients of all models, or of one. With fp16
+  /// collective: gradients that overflow are left unchanged, so that the step is skipped.
   void clip_grad_value_(double limit);
   template <class M>
   void clip_grad_value_(const PreparedModel<M>& model, double limit) {
     if (sync_gradients()) model.training().clip_values(limit);
   }
-  /// The last step of one of the optimizers was left out, since fp16 gradients overflowed.
+  /// Whether the last step of one of the optimizers was skipped because fp16 gradients overflowed.
   bool optimizer_step_was_skipped() const;
 
-  /// Tensors of all ranks joined along dimension 0 (their rows may differ in number); numbers become a vector. With
-  /// --tp_size of one rank of each tp group, here and in the next four: the others have the same rows. Collective.
+  /// Tensors of all ranks joined along dimension 0 (their row counts may differ); numbers become a vector. With
+  /// --tp_size only one rank of each tp group contributes, here and in the next four functions: the others have the
+  /// same rows. Collective.
   at::Tensor gather(const at::Tensor& tensor) const;
   std::vector<at::Tensor> gather(const std::vector<at::Tensor>& tensors) const;
-  /// Lists of all ranks in one, in the order of the ranks (accelerate.utils.gather_object): what JSON holds, or texts.
-  /// They may differ in length. Collective.
+  /// Lists of all ranks joined in rank order (accelerate.utils.gather_object): JSON values, or texts. Lengths may
+  /// differ. Collective.
   std::vector<Value> gather_object(const std::vector<Value>& objects) const;
   std::vector<std::string> gather_object(const std::vector<std::string>& texts) const;
-  /// The same without the rows that only fill the last round of the loader in use, or stand in.
+  /// Same, without the rows that only fill the last round of the loader in use, and without substitute rows.
   at::Tensor gather_for_metrics(const at::Tensor& tensor) const;
-  /// The same of several tensors.
+  /// Same for several tensors.
   std::vector<at::Tensor> gather_for_metrics(const std::vector<at::Tensor>& tensors) const;
-  /// Filled up with `pad_index` along `dim`, at its end or before its beginning, to the longest of all ranks, so that
-  /// tensors may be gathered that differ there. dim < 0 counts from the last. A tensor without that dimension stays as
-  /// it is. Collective.
+  /// The tensor padded with `pad_index` along `dim`, at its end or its beginning, to the longest of all ranks, so that
+  /// tensors of different lengths can be gathered. dim < 0 counts from the last dimension. A tensor without that
+  /// dimension is returned unchanged. Collective.
   at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0, double pad_index = 0,
                                   bool pad_first = false) const;
-  /// The tensor of one rank, on all; shape and type are the same everywhere. Collective.
+  /// The tensor of one rank, on all ranks; shape and type must be the same everywhere. Collective.
   at::Tensor broadcast(const at::Tensor& tensor, int from_process = 0) const;
   /// Sum or mean over ranks, times `scale`. Collective.
   at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum, double scale = 1) const;
 
-  /// Weights, optimizers, schedules, loss scale, random numbers, loaders' epochs, registered objects into `folder`
-  /// (empty: the next of PROJECT_DIR/checkpoints/checkpoint_N), which is replaced when all of it is on the disk. Every
-  /// rank writes its part; fsdp_state_dict_type FULL_STATE_DICT: rank 0 writes whole tensors. Of several models the
-  /// second has model_1 and optimizer_1 in its files' names, and so on. Returns the folder. On failure every rank
-  /// throws. Collective.
+  /// Saves weights, optimizers, schedules, loss scale, random numbers, loaders' epochs and registered objects into
+  /// `folder` (empty: the next PROJECT_DIR/checkpoints/checkpoint_N), which is replaced once everything is on disk.
+  /// Every rank writes its part; with fsdp_state_dict_type FULL_STATE_DICT rank 0 writes whole tensors. With several
+  /// models the second one's files are named model_1 and optimizer_1, and so on. Returns the folder. On failure every
+  /// rank throws. Collective.
   std::string save_state(const std::string& folder = "");
-  /// Restores all that; continues with the same bits when the ranks are as many. Empty: the newest of PROJECT_DIR's.
-  /// Throws InputError for a damaged folder, other models, other registered objects, or a torch::optim::LRScheduler
-  /// that has taken more steps than were saved, since it cannot be wound back. Collective.
+  /// Restores all that; training continues with the same bits on the same number of ranks. Empty: the newest checkpoint
+  /// of PROJECT_DIR. Throws InputError for a damaged folder, other models, other registered objects, or a
+  /// torch::optim::LRScheduler that has taken more steps than were saved, since it cannot be wound back. Collective.
   void load_state(const std::string& folder = "");
   /// `object` must outlive the Accelerator's saves and loads.
   void register_for_checkpointing(Stateful& object) { objects_.push_back(&object); }
-  /// Whole weights as model.safetensors, in files of at most max_shard_bytes with an index; rank 0 writes them as the
-  /// others send their parts. Of several models one is to be named. Collective.
+  /// Saves whole weights as model.safetensors, in files of at most max_shard_bytes with an index; rank 0 writes them as
+  /// the others send their parts. With several models, name one. Collective.
   void save_model(const std::string& folder, std::int64_t max_shard_bytes = 10'000'000'000);
   template <class M>
   void save_model(const PreparedModel<M>& model, const std::string& folder,
                   std::int64_t max_shard_bytes = 10'000'000'000) {
     save_weights(model.training(), folder, max_shard_bytes);
   }
-  /// Whole parameters and buffers by name, on the CPU (docs/faces.md). Strategies that shard parameters: on rank 0, the
-  /// others get none, as Accelerate's FSDP; else on every rank. Collective.
+  /// Whole parameters and buffers by name, on the CPU (docs/faces.md). With strategies that shard parameters only rank
+  /// 0 gets them, as with Accelerate's FSDP; otherwise every rank. Collective.
   template <class M>
   StateDict get_state_dict(const PreparedModel<M>& model) const {
     return faces::state_dict(model.training());
   }
-  /// Writes tensors as a .safetensors file, on the main process; the others do nothing. Throws Error.
+  /// Writes tensors as a .safetensors file on the main process; does nothing on the others. Throws Error.
   void save(const StateDict& tensors, const std::string& path) const;
-  /// Lets go of all that was prepared: models, optimizers, schedules, loaders, and of the handles given. Their memory
-  /// goes with the last handle. Weights that a strategy shards are gone then: save them, or Sharded::restore() the
-  /// module, before. Other models may be prepared after it. The count of accumulate() begins again.
+  /// Releases everything prepared (models, optimizers, schedules, loaders) and the given handles. Their memory is freed
+  /// with the last handle. Weights that a strategy shards are lost: save them, or Sharded::restore() the module,
+  /// before. Other models may be prepared afterwards. The count of accumulate() starts again.
   template <class... Handles>
   void free_memory(Handles&... handles) {
     (handles.release(), ...);
@@ -254,45 +255,45 @@ class Accelerator {
     free_memory(handles...);
   }
 
-  /// Begins log_with's and your own trackers, on the main process: tensorboard writes an event file, jsonl
-  /// metrics.jsonl, into LOGGING_DIR/PROJECT_NAME, with `config` at the beginning. Throws InputError for another name
-  /// of a tracker, or without a folder.
+  /// Starts the trackers of log_with and your own, on the main process: tensorboard writes an event file, jsonl writes
+  /// metrics.jsonl, into LOGGING_DIR/PROJECT_NAME, starting with `config`. Throws InputError for an unknown tracker
+  /// name, or without a folder.
   void init_trackers(const std::string& project_name, const Value& config = Value::make_object());
-  /// Numbers and texts by name, to all trackers, on the main process; nothing elsewhere, or without trackers. step: the
-  /// x of curves; empty: the number of calls before. Throws InputError for values that are neither.
+  /// Passes numbers and texts by name to all trackers, on the main process; does nothing elsewhere or without trackers.
+  /// step: the x of curves; empty: the number of previous calls. Throws InputError for other kinds of values.
   void log(const Value& values, std::optional<std::int64_t> step = {});
-  /// Ends the trackers and leaves the job, as tessera::shutdown() does: nothing collective comes after it. Collective.
+  /// Ends the trackers and leaves the job, like tessera::shutdown(): no collective call may follow. Collective.
   void end_training();
 
-  /// The loader without the first batches of its next pass: they are not even read.
+  /// The loader without the first batches of its next pass; they are not even read.
   static DataLoader skip_first_batches(const DataLoader& loader, std::int64_t batches) {
     return loader.skip_first_batches(batches);
   }
   template <class M>
   static M& unwrap_model(const PreparedModel<M>& model) {
     return *model.module();
-  }  ///< the module as it was given to prepare()
+  }  ///< the module as passed to prepare()
 
-  /// Who this process is can be asked after end_training(), too.
+  /// The process's identity remains available after end_training().
   int process_index() const { return process_.rank; }
-  int local_process_index() const { return process_.local_rank; }            ///< place among the processes of its host
+  int local_process_index() const { return process_.local_rank; }            ///< index among the processes of its host
   int num_processes() const { return process_.size; }                        ///< all of the job
   bool is_main_process() const { return process_index() == 0; }              ///< rank 0
   bool is_local_main_process() const { return local_process_index() == 0; }  ///< the first of its host
   bool is_last_process() const { return process_index() == num_processes() - 1; }  ///< the highest rank
-  bool use_distributed() const { return num_processes() > 1; }                     ///< there are others
-  DistributedType distributed_type() const;                                        ///< what divides the work among them
-  c10::Device device() const { return process_.device; }                           ///< where its tensors are
+  bool use_distributed() const { return num_processes() > 1; }                     ///< there is more than one process
+  DistributedType distributed_type() const;                                        ///< how the work is divided
+  c10::Device device() const { return process_.device; }                           ///< device of its tensors
   bool split_batches() const { return options_.split_batches; }            ///< AcceleratorOptions::split_batches
   bool even_batches() const { return options_.even_batches; }              ///< AcceleratorOptions::even_batches
   const std::string& project_dir() const { return options_.project_dir; }  ///< "": none
   const std::string& logging_dir() const {
     return options_.logging_dir.empty() ? options_.project_dir : options_.logging_dir;
-  }  ///< where log_with writes
+  }  ///< folder for log_with
   std::string mixed_precision() const;                  ///< no | fp16 | bf16
-  const RunConfig& config() const { return *config_; }  ///< all settings, those of the environment included
+  const RunConfig& config() const { return *config_; }  ///< all settings, including those of the environment
 
-  /// `work` on that rank only; it must not be collective.
+  /// Runs `work` on that rank only; it must not be collective.
   void on_main_process(const std::function<void()>& work) const { on_process(0, work); }
   void on_local_main_process(const std::function<void()>& work) const {
     if (is_local_main_process()) work();
@@ -304,19 +305,19 @@ class Accelerator {
   void on_local_process(int local_index, const std::function<void()>& work) const {
     if (local_process_index() == local_index) work();
   }
-  /// While it lives, rank 0 is first: the others wait at its beginning until rank 0 has left it. Collective.
+  /// While it exists, rank 0 goes first: the others wait at its start until rank 0 has left it. Collective.
   [[nodiscard]] Scope main_process_first() const { return goes_first(is_main_process()); }
-  /// The same of the first rank of each host.
+  /// Same, with the first rank of each host.
   [[nodiscard]] Scope local_main_process_first() const { return goes_first(is_local_main_process()); }
-  void wait_for_everyone() const { world().group().barrier().wait(); }  ///< collective: returns when all are here
-  /// The parts on one line of stdout, by the main process of each host.
+  void wait_for_everyone() const { world().group().barrier().wait(); }  ///< a barrier; collective
+  /// Prints the parts on one line of stdout, from the main process of each host.
   template <class... Parts>
   void print(const Parts&... parts) const {
     if (is_local_main_process()) print_line(concat(parts...));
   }
 
-  /// This rank's part of the items: contiguous, the first ranks have one more when they do not divide. apply_padding:
-  /// the shorter ones get the last item once more, so that gather() fits.
+  /// This rank's part of the items: contiguous; the first ranks get one more if the items do not divide evenly.
+  /// apply_padding: repeats the last item in the shorter parts, so that gather() works.
   template <class T>
   std::vector<T> split_between_processes(const std::vector<T>& items, bool apply_padding = false) const {
     const auto [begin, end] = share(static_cast<std::int64_t>(items.size()));
@@ -326,7 +327,7 @@ class Accelerator {
     return part;
   }
 
-  /// Any rank may set it; every rank learns of it at once (and it is cleared) in check_trigger(), which is collective.
+  /// Any rank may set it; every rank sees it (and it is cleared) in check_trigger(), which is collective.
   void set_trigger() { trigger_ = true; }
   bool check_trigger();
 
@@ -334,13 +335,13 @@ class Accelerator {
   faces::Training& training(std::size_t index = 0) { return *state_->trained().at(index); }
 
  private:
-  /// What one prepare() is given of models, optimizers and schedules.
+  /// The models, optimizers and schedules passed to one prepare().
   struct Given {
     std::vector<std::shared_ptr<torch::nn::Module>> modules;
     std::vector<train::MakeUpdate> updates;
     std::size_t schedules = 0;
   };
-  /// What it made of them, and how much of that was given back.
+  /// The results, and how many of them were returned so far.
   struct Prepared {
     std::vector<std::shared_ptr<faces::PreparedTraining>> trainings;
     std::size_t models = 0, optimizers = 0;

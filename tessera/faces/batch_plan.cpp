@@ -12,7 +12,7 @@ void check(const BatchPlan& plan) {
         concat("data loader: ", plan.rows, " rows in batches of ", plan.batch_size, ": a batch has at least one row"));
   if (plan.split_batches && plan.batch_size % plan.ranks != 0)
     throw InputError(concat("data loader: split_batches cuts batches of ", plan.batch_size, " rows among ", plan.ranks,
-                            " processes, which does not divide them: choose a multiple of ", plan.ranks,
+                            " processes, but the size is not divisible: choose a multiple of ", plan.ranks,
                             " as the batch size"));
 }
 
@@ -25,8 +25,8 @@ std::int64_t BatchPlan::batches(std::int64_t rank) const {
 
 std::vector<std::int64_t> BatchPlan::positions(std::int64_t rank, std::int64_t batch) const {
   TESSERA_CHECK(batch >= 0 && batch < batches(rank), "batch ", batch, " of ", batches(rank));
-  // Both ways of dealing give round r to the ranks in order, rank_batch() rows each: the i-th batch of rank_batch()
-  // rows goes to rank i mod ranks.
+  // Both ways of distributing give round r to the ranks in order, rank_batch() rows each: the i-th batch of
+  // rank_batch() rows goes to rank i mod ranks.
   const std::int64_t begin = batch * round() + rank * rank_batch();
   const std::int64_t end = even_batches ? begin + rank_batch() : std::min(begin + rank_batch(), rows);
   std::vector<std::int64_t> positions;

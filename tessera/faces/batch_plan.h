@@ -1,41 +1,41 @@
 #pragma once
 /// \file
-/// Which rows each rank's batches hold: how one pass over a data set is dealt out. Pure arithmetic on indices; the
-/// semantics are those of accelerate's BatchSamplerShard (accelerate/data_loader.py).
+/// Assigns rows to the batches of each rank: how one pass over a dataset is distributed. Pure arithmetic on indices
+/// with the semantics of accelerate's BatchSamplerShard (accelerate/data_loader.py).
 
 #include <cstdint>
 #include <vector>
 
 namespace tessera::faces {
 
-/// How many rows and steps an epoch has, counted once for all faces.
+/// The number of rows and steps of an epoch, counted once for all faces.
 struct BatchPlan {
-  std::int64_t rows = 0;        ///< how many the data set has
-  std::int64_t batch_size = 1;  ///< rows of one rank; with split_batches: those of all ranks together
-  std::int64_t ranks = 1;       ///< that share the rows
-  bool drop_last = false;       ///< rows that do not fill a batch on every rank are left out
+  std::int64_t rows = 0;        ///< rows of the dataset
+  std::int64_t batch_size = 1;  ///< rows of one rank; with split_batches: of all ranks together
+  std::int64_t ranks = 1;       ///< ranks that share the rows
+  bool drop_last = false;       ///< drops rows that do not fill a batch on every rank
   bool even_batches =
-      true;  ///< every rank gets as many full batches: the last round is filled up from the start of the pass
-  bool split_batches = false;  ///< a batch is cut in `ranks` equal parts (ranks must divide batch_size), instead of
-                               ///< going to rank i mod ranks
+      true;  ///< equally many full batches per rank: the last round is filled up from the start of the pass
+  bool split_batches = false;  ///< cuts a batch into `ranks` equal parts (ranks must divide batch_size) instead of
+                               ///< giving it to rank i mod ranks
 
   std::int64_t rank_batch() const {
     return split_batches ? batch_size / ranks : batch_size;
   }  ///< rows of a full batch on one rank
   std::int64_t round() const { return rank_batch() * ranks; }  ///< rows of a full batch on all ranks
 
-  /// Batches that the rank gets.
+  /// Number of batches of the rank.
   std::int64_t batches(std::int64_t rank) const;
   /// The first ranks have the most batches, the last ones the fewest.
   std::int64_t most_batches() const { return batches(0); }
   std::int64_t fewest_batches() const { return batches(ranks - 1); }
   /// Positions in the pass [0, rows) of the rows of batch `batch` of `rank`, in order.
   std::vector<std::int64_t> positions(std::int64_t rank, std::int64_t batch) const;
-  /// Rows of the last round, over all ranks, that are not repeated ones; 0: the last round is full.
+  /// Rows of the last round, over all ranks, that are not repeats; 0: the last round is full.
   std::int64_t remainder() const { return drop_last ? 0 : rows % round(); }
 };
 
-/// Throws InputError for numbers that make no sense.
+/// Throws InputError for meaningless numbers.
 void check(const BatchPlan& plan);
 
 }  // namespace tessera::faces

@@ -56,8 +56,7 @@ namespace {
 
 constexpr const char* kLatest = "latest";
 
-/// The file alone as DeepSpeed reads it; with arguments besides, "auto" is filled from them as Hugging Face's Trainer
-/// does.
+/// Reads the file alone like DeepSpeed; with additional arguments, fills "auto" from them like Hugging Face's Trainer.
 config::Resolved resolve(const InitializeOptions& options, int ranks) {
   if (!options.config.empty() && options.arguments.empty()) {
     config::Problems problems;
@@ -77,8 +76,8 @@ int ranks_of(const InitializeOptions& options) {
                          : launch::read_rank_environment().world_size;
 }
 
-/// The schedule that the options mean; none: the learning rate stays, as in DeepSpeed (Hugging Face's linear decay is
-/// not its default).
+/// The schedule of the options; empty: the learning rate is constant, as in DeepSpeed (whose default is not Hugging
+/// Face's linear decay).
 train::RateSchedule schedule_of(const InitializeOptions& options, const config::Resolved& resolved) {
   if (options.lr_lambda)
     return {[factor = options.lr_lambda](std::int64_t steps, double base) { return base * factor(steps); }};
@@ -93,18 +92,18 @@ train::RateSchedule schedule_of(const InitializeOptions& options, const config::
                                         Type::warmup_stable_decay};
   if (config.max_steps <= 0 && ending.contains(config.lr_scheduler_type))
     throw InputError(concat("lr_scheduler_type ", config.lr_scheduler_type,
-                            " needs the number of steps of the run: give --max_steps"));
+                            " needs the number of steps of the run: set --max_steps"));
   if (config.lr_scheduler_type == Type::reduce_lr_on_plateau)
     throw InputError(
         "lr_scheduler_type reduce_lr_on_plateau follows evaluations, which only tessera::Trainer and tessera train "
-        "make: take another schedule");
+        "run: choose another schedule");
   train::RunPlan plan;
   plan.total_steps = std::max<std::int64_t>(config.max_steps, 0);
   plan.warmup_steps = train::warmup_steps(config, plan.total_steps);
   return train::rate_schedule(train::make_schedule(config, plan));
 }
 
-/// The file's own bf16 (not torch_autocast's): DeepSpeed makes the module's weights bf16 then, and its optimizer keeps
+/// For the file's own bf16 (not torch_autocast's) DeepSpeed makes the module's weights bf16, and its optimizer keeps
 /// fp32 ones (deepspeed/runtime/engine.py, _configure_distributed_model: module.bfloat16()).
 bool makes_weights_bf16(const RunConfig& config) {
   if (config.files.deepspeed.empty() || !config.optimization.bf16) return false;
@@ -112,7 +111,7 @@ bool makes_weights_bf16(const RunConfig& config) {
   for (const char* name : {"bf16", "bfloat16"})
     if (const Value* section = json.find(name); section != nullptr && section->is_object())
       if (const Value* enabled = section->find("enabled"))
-        return enabled->is_string() || enabled->as_bool();  // "auto": what filled it has said bf16
+        return enabled->is_string() || enabled->as_bool();  // "auto": it was filled with bf16
   return false;
 }
 
@@ -139,13 +138,13 @@ std::shared_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
   return training;
 }
 
-/// Stands where initialize() was given no data: whoever reads it is told.
+/// Placeholder if initialize() was given no data: reading it throws an explanation.
 DataLoader no_loader() {
   return DataLoader({.rows = 1,
                      .read = [](const auto&) -> std::vector<at::Tensor> {
                        throw InputError(
-                           "initialize was given no training_data, so the loader that it returned has none: give "
-                           "InitializeOptions::training_data, or read a loader of your own");
+                           "initialize received no training_data, so the loader that it returned is empty: set "
+                           "InitializeOptions::training_data, or use your own loader");
                      }},
                     {.batch_size = 1});
 }
@@ -153,8 +152,8 @@ DataLoader no_loader() {
 }  // namespace
 
 Training& of_engine(const std::weak_ptr<Training>& training) {
-  if (const auto held = training.lock()) return *held;  // the engine holds it, too, and so it stays
-  throw InputError("the engine that this belongs to was destroyed: call initialize again");
+  if (const auto held = training.lock()) return *held;  // the engine holds it too, so it stays alive
+  throw InputError("the engine of this object was destroyed: call initialize again");
 }
 
 RunConfig read_configuration(const InitializeOptions& options, int ranks) { return resolve(options, ranks).values; }
@@ -185,11 +184,12 @@ void DeepSpeedEngine::set_train_batch_size(std::int64_t train_batch_size) {
                             ": micro-batches of ", train_micro_batch_size_per_gpu(), " on ", dp_world_size(),
                             " ranks"));
   if (!boundary_ && (micro_steps_ - begun_) % gradient_accumulation_steps() != 0)
-    throw InputError(concat("set_train_batch_size: ", (micro_steps_ - begun_) % gradient_accumulation_steps(), " of ",
-                            gradient_accumulation_steps(),
-                            " micro-batches of the step are done, divided by their number: call it between steps"));
+    throw InputError(
+        concat("set_train_batch_size: ", (micro_steps_ - begun_) % gradient_accumulation_steps(), " of ",
+               gradient_accumulation_steps(),
+               " micro-batches of the step are done, with losses divided by the old number: call it between steps"));
   training().set_accumulation(train_batch_size / round);
-  // so that the next micro-batch is the first of its step, whatever the count was before
+  // makes the next micro-batch the first of its step, whatever the count was before
   begun_ = micro_steps_;
   training().expect_step(is_gradient_accumulation_boundary());
 }
@@ -197,9 +197,9 @@ void DeepSpeedEngine::set_train_batch_size(std::int64_t train_batch_size) {
 DeepSpeedEngine::NoSync::NoSync(DeepSpeedEngine& engine) : engine_(engine) {
   if (engine.zero_optimization_stage() >= 2)
     throw InputError(concat("no_sync: ZeRO-", engine.zero_optimization_stage(),
-                            " divides the gradients of each backward over the ranks at once, so that none can stay: "
+                            " divides the gradients of each backward over the ranks at once, so none can be kept: "
                             "use stage 0 or 1, or gradient_accumulation_steps"));
-  if (std::exchange(engine.inside_no_sync_, true)) throw InputError("no_sync: another one is alive already");
+  if (std::exchange(engine.inside_no_sync_, true)) throw InputError("no_sync: another scope is already open");
   engine.training().expect_step(false);
 }
 
@@ -217,7 +217,7 @@ void DeepSpeedEngine::destroy() {
 void DeepSpeedEngine::backward(const at::Tensor& loss) { training().backward(loss); }
 
 void DeepSpeedEngine::step() {
-  if (inside_no_sync_) throw InputError("engine.step() inside of no_sync(): end its scope first");
+  if (inside_no_sync_) throw InputError("engine.step() inside no_sync(): end its scope first");
   applied_ = false;
   const bool boundary = is_gradient_accumulation_boundary();
   ++micro_steps_;
@@ -259,7 +259,7 @@ DataLoader DeepSpeedEngine::deepspeed_io(RowSource source, bool shuffle, bool dr
 std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const std::string& tag,
                                              const Value& client_state) {
   const std::string name = tag.empty() ? concat("global_step", global_steps_) : tag;
-  comm::require_equal(training().all(), "save_checkpoint: the tag", name, "all ranks must give the same");
+  comm::require_equal(training().all(), "save_checkpoint: the tag", name, "all ranks must pass the same one");
   const std::string path = path_join(folder, name);
   save_training({training_.get()}, path, training().saves_whole(),
                 {.step = global_steps_, .client_state = client_state});
@@ -274,11 +274,11 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
                                                                         const LoadOptions& options) {
   const std::string latest = path_join(folder, kLatest);
   const std::string name = !tag.empty() ? tag : path_exists(latest) ? trim(read_file(latest)) : "";
-  comm::require_equal(training().all(), "load_checkpoint: the tag", name, "all ranks must give the same");
+  comm::require_equal(training().all(), "load_checkpoint: the tag", name, "all ranks must pass the same one");
   if (name.empty()) {
     if (training().all().rank() == 0)
       log::warning("load_checkpoint: ", latest,
-                   " does not exist, so nothing was loaded; name a tag if there is a checkpoint");
+                   " does not exist, so nothing was loaded; pass a tag if there is a checkpoint");
     return std::nullopt;
   }
   Loaded loaded{path_join(folder, name), {}};
@@ -287,9 +287,9 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
   loaded.client_state = state.client_state;
   if (options.load_optimizer_states) {
     global_steps_ = state.step;
-    begun_ = micro_steps_ = global_steps_ * gradient_accumulation_steps();  // which may be others now
+    begun_ = micro_steps_ = global_steps_ * gradient_accumulation_steps();  // accumulation may differ now
   } else {
-    begun_ = micro_steps_;  // loading clears the gradients of a step that had begun
+    begun_ = micro_steps_;  // loading clears the gradients of an unfinished step
   }
   training().expect_step(is_gradient_accumulation_boundary());
   return loaded;

@@ -9,7 +9,8 @@
 ///     engine.step();                                                      // acts at the accumulation boundary
 ///   }
 ///
-/// With the data, as deepspeed.initialize gives four things back (the last three belong to the engine and see it live):
+/// With the data; as deepspeed.initialize does, it returns four things (the last three belong to the engine and reflect
+/// its state):
 ///
 ///   auto [engine, optimizer, loader, scheduler] =
 ///       tessera::initialize(model, {.config = "ds.json", .training_data = rows});
@@ -35,50 +36,50 @@
 
 namespace tessera {
 
-/// What deepspeed.add_config_arguments() adds to a program's arguments.
+/// The arguments that deepspeed.add_config_arguments() adds to a program.
 struct ConfigArguments {
   bool deepspeed = false;             ///< --deepspeed
   std::string deepspeed_config = {};  ///< --deepspeed_config FILE; empty: not given
   int local_rank = -1;                ///< --local_rank N, of launchers that give it; -1: not given
 };
-/// Takes them out of `arguments` (without the program's name); the program reads what is left. Throws InputError for a
-/// name without its value, or a local rank that is no number. Not collective.
+/// Removes them from `arguments` (without the program's name); the program parses the rest. Throws InputError for a
+/// name without its value, or a local rank that is not a number. Not collective.
 ConfigArguments add_config_arguments(std::vector<std::string>& arguments);
 
-/// deepspeed.init_distributed: joins the job, from any launcher's environment, unless that has been done. initialize()
-/// calls it, too. Throws what tessera::init() does. Collective.
+/// deepspeed.init_distributed: joins the job, from any launcher's environment, unless already done. initialize() calls
+/// it as well. Throws the errors of tessera::init(). Collective.
 comm::World& init_distributed(const InitOptions& options = {});
 
 /// The arguments of deepspeed.initialize(), by their names there.
 struct InitializeOptions {
-  /// DeepSpeed's JSON: a file, or the object itself as text. Empty: `arguments` say it all.
+  /// DeepSpeed's JSON: a file, or the object itself as text. Empty: `arguments` contain all settings.
   std::string config = {};
-  /// Settings besides, as flags of `tessera train`: {"--seed", "1"}. "auto" in the JSON takes its value from them;
+  /// Further settings, as flags of `tessera train`: {"--seed", "1"}. "auto" in the JSON takes its value from them;
   /// contradictions are errors.
   std::vector<std::string> arguments = {};
   /// Your own optimizer, of the module's parameters (it must outlive the engine), instead of the JSON's.
   torch::optim::Optimizer* optimizer = nullptr;
-  /// The learning rate's factor after so many steps, instead of the JSON's scheduler.
+  /// The learning rate's factor after `steps` steps, instead of the JSON's scheduler.
   std::function<double(std::int64_t steps)> lr_lambda = {};
-  /// Rows of which the engine makes this rank's loader (deepspeed_io), shuffled.
+  /// Rows from which the engine makes this rank's loader (deepspeed_io), shuffled.
   std::optional<RowSource> training_data = {};
-  comm::Group group = {};  ///< the data-parallel ranks; empty: all, or with tensor_parallel those that have other rows
-  /// How a module of your own is cut with tensor_parallel.autotp_size in the JSON, or --tp_size among the arguments
-  /// (parallel/tensor_parallel.h); our models know it themselves.
+  comm::Group group = {};  ///< the data-parallel ranks; empty: all, or with tensor_parallel those with other rows
+  /// How your own module is cut with tensor_parallel.autotp_size in the JSON, or --tp_size among the arguments
+  /// (parallel/tensor_parallel.h); our models have their own plans.
   layout::TensorPlan tp_plan = {};
 };
 
 namespace faces {
 
-/// The configuration that the options mean, for `ranks` data-parallel ranks: batch sizes are inferred from each other
-/// as DeepSpeed does. Throws InputError with all problems, each with file and line.
+/// The configuration for the options and `ranks` data-parallel ranks: batch sizes are inferred from each other as in
+/// DeepSpeed. Throws InputError with all problems, each with file and line.
 RunConfig read_configuration(const InitializeOptions& options, int ranks);
 
-/// What an engine trains. Throws InputError when the engine was destroyed, or is gone.
+/// The training of an engine. Throws InputError if the engine was destroyed or no longer exists.
 Training& of_engine(const std::weak_ptr<Training>& training);
 
-/// What initialize() gives back beside the engine. The engine takes the steps. Whatever is asked of it after the engine
-/// throws InputError.
+/// Base of the objects that initialize() returns besides the engine. The engine takes the steps. Calls after the
+/// engine's end throw InputError.
 class EngineHandle {
  protected:
   explicit EngineHandle(std::weak_ptr<Training> training) : training_(std::move(training)) {}
@@ -88,66 +89,67 @@ class EngineHandle {
   std::weak_ptr<Training> training_;
 };
 
-/// The optimizer that initialize() gives back: it is asked and zeroed, the engine steps it.
+/// The optimizer that initialize() returns: it can be queried and zeroed; the engine steps it.
 class EngineOptimizer : public EngineHandle {
  public:
-  /// The engine makes it, and is not kept alive by it.
+  /// Made by the engine; does not keep the engine alive.
   explicit EngineOptimizer(std::weak_ptr<Training> training) : EngineHandle(std::move(training)) {}
-  std::vector<double> learning_rates() const { return training().update().learning_rates(); }  ///< one for each group
-  std::int64_t steps() const { return training().update().steps(); }  ///< steps that were taken, not skipped
-  double loss_scale() const { return training().loss_factor(); }  ///< with fp16: losses are multiplied by it; else 1
-  void zero_grad() { training().zero_grad(); }                    ///< as DeepSpeedEngine::zero_grad()
+  std::vector<double> learning_rates() const { return training().update().learning_rates(); }  ///< one per group
+  std::int64_t steps() const { return training().update().steps(); }  ///< steps taken, without skipped ones
+  double loss_scale() const { return training().loss_factor(); }      ///< with fp16 the factor of losses; otherwise 1
+  void zero_grad() { training().zero_grad(); }                        ///< as DeepSpeedEngine::zero_grad()
 };
 
-/// The schedule of the learning rate that initialize() gives back: the engine steps it.
+/// The learning-rate schedule that initialize() returns: the engine steps it.
 class EngineScheduler : public EngineHandle {
  public:
-  /// The engine makes it, and is not kept alive by it. `exists`: the configuration or the options name a schedule.
+  /// Made by the engine; does not keep the engine alive. `exists`: the configuration or the options specify a schedule.
   EngineScheduler(std::weak_ptr<Training> training, bool exists) : EngineHandle(std::move(training)), exists_(exists) {}
-  /// False: neither JSON nor options name a schedule (None in Python).
+  /// False: neither JSON nor options specify a schedule (None in Python).
   explicit operator bool() const { return exists_; }
   std::vector<double> get_last_lr() const { return training().update().learning_rates(); }  ///< by parameter group
-  std::int64_t steps() const { return training().schedule_steps(); }                        ///< that it has taken
+  std::int64_t steps() const { return training().schedule_steps(); }                        ///< steps it has taken
 
  private:
   bool exists_;
 };
 
-/// All of an engine but the module's type. Methods have DeepSpeed's names and meaning. Collective where Sharded's are.
+/// All of an engine except the module's type. Methods have DeepSpeed's names and meaning. Collective wherever Sharded's
+/// are.
 class DeepSpeedEngine {
  public:
-  /// What initialize() does, for a module whose type is not known here.
+  /// Does the work of initialize(), for a module whose type is not known here.
   DeepSpeedEngine(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options);
   DeepSpeedEngine(DeepSpeedEngine&&) = default;
   DeepSpeedEngine& operator=(DeepSpeedEngine&&) = default;
 
-  /// loss: the mean over this rank's micro-batch, one element. It is divided by gradient_accumulation_steps() here.
+  /// loss: the mean over this rank's micro-batch, one element. Divided by gradient_accumulation_steps() here.
   void backward(const at::Tensor& loss);
-  /// After every backward. At the boundary: clips, updates the weights (with fp16 unless gradients overflowed), takes
-  /// the schedule one step on and clears the gradients; elsewhere it counts.
+  /// Call after every backward. At the boundary: clips, updates the weights (with fp16 unless gradients overflowed),
+  /// advances the schedule by one step and clears the gradients; otherwise only counts.
   void step();
-  /// Lets go of all gradients, those that were kept for the end of the step included.
+  /// Releases all gradients, including those kept for the end of the step.
   void zero_grad() { training().zero_grad(); }
   void train(bool on = true) { training().module().train(on); }  ///< the module's mode
-  void eval() { train(false); }                                  ///< the mode of evaluation
+  void eval() { train(false); }                                  ///< evaluation mode
 
-  /// Whether the micro-batch that is being worked on is the last of its step.
+  /// Whether the current micro-batch is the last of its step.
   bool is_gradient_accumulation_boundary() const {
     return boundary_.value_or((micro_steps_ - begun_ + 1) % gradient_accumulation_steps() == 0);
   }
-  /// Says so instead of the count, from the next forward on: false, then true before the last backward; step() is then
-  /// called once. The loss is still divided by gradient_accumulation_steps().
+  /// Overrides the count, starting with the next forward: pass false, then true before the last backward; then call
+  /// step() once. The loss is still divided by gradient_accumulation_steps().
   void set_gradient_accumulation_boundary(bool is_boundary);
-  /// Another number of rows of a step: gradient_accumulation_steps() follows, micro-batches stay as they are. Throws
-  /// InputError unless micro-batch times ranks divides it, in the middle of a step, and with deterministic_reduce,
-  /// whose order depends on it.
+  /// Changes the number of rows of a step: gradient_accumulation_steps() is adapted, micro-batches are unchanged.
+  /// Throws InputError unless it is a multiple of micro-batch times ranks, in the middle of a step, and with
+  /// deterministic_reduce, whose order depends on it.
   void set_train_batch_size(std::int64_t train_batch_size);
 
-  /// While it lives, backwards keep their gradients on the rank. Throws InputError at stages 2 and 3, which divide
-  /// gradients at once, and for a second one inside; step() throws while one lives.
+  /// While it exists, backward passes keep their gradients on the rank. Throws InputError at stages 2 and 3, which
+  /// divide gradients at once, and for a nested one; step() throws while one exists.
   class NoSync {
    public:
-    explicit NoSync(DeepSpeedEngine& engine);  ///< throws as said above
+    explicit NoSync(DeepSpeedEngine& engine);  ///< throws as described above
     ~NoSync();
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
@@ -167,74 +169,77 @@ class DeepSpeedEngine {
   double gradient_clipping() const;                                                       ///< 0: no clipping
   int zero_optimization_stage() const;                                                    ///< 0 to 3
   int local_rank() const { return world().local_rank(); }             ///< among the ranks of this host
-  int global_rank() const { return training().all().rank(); }         ///< among those that train the module together
-  int world_size() const { return training().all().size(); }          ///< all that train the module together
-  c10::Device device() const { return training().group().device(); }  ///< where the module is
-  int dp_world_size() const { return training().group().size(); }     ///< ranks that have other rows
+  int global_rank() const { return training().all().rank(); }         ///< among all training ranks
+  int world_size() const { return training().all().size(); }          ///< ranks that train the module together
+  c10::Device device() const { return training().group().device(); }  ///< device of the module
+  int dp_world_size() const { return training().group().size(); }     ///< ranks with other rows
   bool fp16_enabled() const;                                          ///< float16, with a loss scale
   bool bfloat16_enabled() const;                                      ///< computes in bfloat16
 
-  std::int64_t global_steps() const { return global_steps_; }  ///< steps done, the skipped ones included
-  /// Steps of the whole run that were left out, since fp16 gradients overflowed.
+  std::int64_t global_steps() const { return global_steps_; }  ///< steps done, including skipped ones
+  /// Skipped steps of the whole run, because fp16 gradients overflowed.
   std::int64_t skipped_steps() const { return training().skipped_steps(); }
   std::int64_t micro_steps() const { return micro_steps_; }  ///< calls of step()
   bool was_step_applied() const { return applied_; }  ///< by the last step(): false off the boundary and on overflow
-  std::vector<double> get_lr() const { return training().update().learning_rates(); }  ///< one for each parameter group
+  std::vector<double> get_lr() const { return training().update().learning_rates(); }  ///< one per parameter group
   double get_global_grad_norm() const { return grad_norm_; }  ///< the norm of the last step, before clipping
-  /// What losses are multiplied by in fp16; else 1.
+  /// The factor of losses in fp16; otherwise 1.
   double loss_scale() const { return training().loss_scale() ? training().loss_scale()->scale() : 1; }
 
-  /// This rank's share of the data: micro-batches of train_micro_batch_size_per_gpu() rows, as many on every rank.
+  /// This rank's share of the data: micro-batches of train_micro_batch_size_per_gpu() rows, the same number on every
+  /// rank.
   DataLoader deepspeed_io(RowSource source, bool shuffle = true, bool drop_last = false) const;
 
-  /// Writes FOLDER/TAG (empty: global_stepN), every rank its part (--save_state_dict_type full among the arguments:
-  /// rank 0 whole tensors), then its name into FOLDER/latest. All ranks call it, with the same tag. Returns the folder.
+  /// Writes FOLDER/TAG (empty: global_stepN), each rank its part (with --save_state_dict_type full among the arguments:
+  /// rank 0 whole tensors), then its name into FOLDER/latest. All ranks must call it with the same tag. Returns the
+  /// folder.
   std::string save_checkpoint(const std::string& folder, const std::string& tag = "",
                               const Value& client_state = Value::make_object());
-  /// What load_checkpoint() has found.
+  /// Result of load_checkpoint().
   struct Loaded {
     std::string path;    ///< the folder that was read
-    Value client_state;  ///< what save_checkpoint() was given
+    Value client_state;  ///< as passed to save_checkpoint()
   };
-  /// What is restored besides the weights.
+  /// Parts to restore besides the weights.
   struct LoadOptions {
-    bool load_optimizer_states = true;  ///< and schedule, loss scale, counts of steps
-    bool load_random_states = true;     ///< continues with those of the checkpoint
+    bool load_optimizer_states = true;  ///< also schedule, loss scale, step counts
+    bool load_random_states = true;     ///< continues with the checkpoint's random numbers
   };
-  /// TAG empty: what FOLDER/latest names; there is none: nullopt, with a warning. The number of ranks and the ZeRO
-  /// stage may differ from those that saved. All ranks call it.
+  /// TAG empty: the one named in FOLDER/latest; if that does not exist: nullopt, with a warning. The number of ranks
+  /// and the ZeRO stage may differ from those at saving. All ranks must call it.
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag, const LoadOptions& options);
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag = "") {
     return load_checkpoint(folder, tag, {});
   }
-  /// FOLDER/model.safetensors: whole weights, whatever the stage (zero_to_fp32.py is not needed). All ranks call it.
+  /// Writes FOLDER/model.safetensors: whole weights at any stage (zero_to_fp32.py is not needed). All ranks must call
+  /// it.
   void save_model(const std::string& folder);
-  /// Whole parameters and buffers by name, in fp32, on the CPU: on rank 0 at stage 3, else on every rank. All ranks
-  /// call it.
+  /// Whole parameters and buffers by name, in fp32, on the CPU: on rank 0 at stage 3, otherwise on every rank. All
+  /// ranks must call it.
   StateDict module_state_dict() const { return state_dict(training()); }
-  /// Ends the engine: the module has its whole parameters again and may be used without it; whatever is asked of the
-  /// engine afterwards throws InputError. All ranks call it.
+  /// Ends the engine: the module has its whole parameters again and may be used without the engine; later calls of the
+  /// engine throw InputError. All ranks must call it.
   void destroy();
 
-  /// What updates the weights: learning rates and states.
+  /// The object that updates the weights: learning rates and states.
   train::Update& optimizer() { return training().update(); }
   Sharded& sharded() { return training().sharded(); }  ///< the engine around the module
   /// Throws InputError after destroy().
   faces::Training& training() const;
   /// This rank's loader of InitializeOptions::training_data; without that, reading it throws InputError.
   DataLoader& training_dataloader() { return loader_; }
-  EngineScheduler lr_scheduler() const { return EngineScheduler(training_, scheduled_); }  ///< false: there is none
+  EngineScheduler lr_scheduler() const { return EngineScheduler(training_, scheduled_); }  ///< false: no schedule
 
  protected:
   EngineOptimizer optimizer_handle() const { return EngineOptimizer(training_); }
 
  private:
   bool scheduled_ = false;
-  std::shared_ptr<Training> training_;  // the engine alone owns it; handles ask whether it is there
+  std::shared_ptr<Training> training_;  // sole owner; handles check whether it still exists
   DataLoader loader_;
   bool inside_no_sync_ = false;
   std::optional<bool> boundary_;
-  std::int64_t begun_ = 0;  // micro-steps before the count towards a step began
+  std::int64_t begun_ = 0;  // micro-steps before the current count towards a step
   std::int64_t micro_steps_ = 0, global_steps_ = 0;
   double grad_norm_ = 0;
   bool applied_ = false;
@@ -246,13 +251,13 @@ class DeepSpeedEngine {
 template <class M>
 class Engine : public faces::DeepSpeedEngine {
  public:
-  /// initialize() makes it; throws what it throws. Collective.
+  /// Made by initialize(); throws its errors. Collective.
   Engine(std::shared_ptr<M> module, const InitializeOptions& options)
       : DeepSpeedEngine(module, options), module_(std::move(module)) {}
 
-  /// module.forward(...), in the precision of the configuration. bf16: its weights are bf16 (the optimizer's are fp32),
-  /// and so do floating-point tensors become that go in; on processors without instructions for it both are fp32. A
-  /// tensor that comes out in fp16 or bf16 becomes fp32.
+  /// Calls module.forward(...) in the configured precision. bf16: its weights are bf16 (the optimizer's are fp32), and
+  /// floating-point inputs are converted to bf16; on processors without bf16 instructions both stay fp32. Outputs in
+  /// fp16 or bf16 are converted to fp32.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
     return training().forward(*module_, std::forward<Arguments>(arguments)...);
@@ -261,7 +266,7 @@ class Engine : public faces::DeepSpeedEngine {
   auto operator()(Arguments&&... arguments) {
     return forward(std::forward<Arguments>(arguments)...);
   }
-  M& module() { return *module_; }  ///< as given to initialize()
+  M& module() { return *module_; }  ///< as passed to initialize()
 
   /// For structured bindings: engine, optimizer, loader, scheduler.
   template <std::size_t I>
@@ -281,7 +286,7 @@ class Engine : public faces::DeepSpeedEngine {
 };
 
 /// deepspeed.initialize: joins the job (unless tessera::init() was called), reads the configuration, divides the module
-/// over the ranks. Rank 0's weights are everyone's. Collective. Throws InputError for configurations that do not hold.
+/// over the ranks. All ranks get rank 0's weights. Collective. Throws InputError for invalid configurations.
 template <class M>
 Engine<M> initialize(std::shared_ptr<M> module, const InitializeOptions& options = {}) {
   return Engine<M>(std::move(module), options);

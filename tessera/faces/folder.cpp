@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kRandomFile = "random.safetensors";
 
-/// Frozen parameters, and buffers, of which rank 0's count.
+/// Frozen parameters and buffers; of buffers rank 0's values are saved.
 std::vector<train::UntrainedTensor> untrained_of(Training& training) {
   std::vector<train::UntrainedTensor> untrained = train::frozen_tensors(training.sharded());
   for (const auto& item : training.module().named_buffers()) {
@@ -38,7 +38,7 @@ at::Generator generator_of(c10::Device device) {
   return device.is_cpu() ? at::detail::getDefaultCPUGenerator() : at::globalContext().defaultGenerator(device);
 }
 
-/// The states of all ranks' generators, of one kind of device: [ranks, bytes].
+/// The states of all ranks' generators for one kind of device: [ranks, bytes].
 at::Tensor gather_random(const comm::Group& group, c10::Device device) {
   const at::Tensor mine = generator_of(device).get_state().to(group.device()).contiguous();  // [bytes], uint8
   const at::Tensor all = at::empty({group.size() * mine.numel()}, mine.options());
@@ -61,8 +61,8 @@ void restore_random(const comm::Group& group, const std::string& folder) {
     const at::Tensor all = checkpoint::read_tensor(file, *stored);
     if (all.dim() != 2 || all.size(0) != group.size() || all.size(1) != generator.get_state().numel()) {
       if (group.rank() == 0)
-        log::warning(folder, ": saved by ", all.dim() == 2 ? all.size(0) : 0, " ranks, now there are ", group.size(),
-                     ": random numbers go on from where each rank is");
+        log::warning(folder, ": saved by ", all.dim() == 2 ? all.size(0) : 0, " ranks, but there are ", group.size(),
+                     ": each rank continues with its own random numbers");
       return;
     }
     generator.set_state(all[group.rank()].clone());
@@ -72,13 +72,13 @@ void restore_random(const comm::Group& group, const std::string& folder) {
 /// "model", "model_1" and so on.
 std::string stem_of(const char* stem, std::size_t i) { return i == 0 ? stem : concat(stem, "_", i); }
 
-/// Without the slashes at the end, so that names can be made of it.
+/// Removes trailing slashes, so that names can be derived from it.
 std::string folder_name(std::string folder) {
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   return folder;
 }
 
-/// `state` with what the trainings themselves tell.
+/// `state`, completed with the trainings' own values.
 checkpoint::RunState complete(checkpoint::RunState state, const std::vector<Training*>& trainings) {
   std::vector<checkpoint::ModelState> models;
   for (std::size_t i = 0; i < trainings.size(); ++i) {
@@ -135,7 +135,7 @@ checkpoint::RunState load_training(const std::vector<Training*>& trainings, cons
   checkpoint::RunState state;
   const comm::Group& group = trainings.at(0)->all();
   comm::run_on_all_ranks(
-      group, [&] {  // each rank a share of the bytes; nothing is read before all have found theirs whole
+      group, [&] {  // each rank checks a share of the bytes; nothing is read before all have found theirs intact
         if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
         if (!verified) {
           const format::Verdict verdict = format::verify_folder(folder, {group.rank(), group.size()});
@@ -165,16 +165,16 @@ std::string why_not_resumable(const format::Manifest& manifest) {
   };
   if (!lists(kRandomFile))
     return concat(format::kManifestName, " does not list ", kRandomFile,
-                  ", with which tessera::Trainer goes on: another program wrote it");
-  // Older checkpoints of tessera::Trainer have an optimizer and no file of the run's state.
+                  ", which tessera::Trainer needs to resume: another program wrote it");
+  // Older checkpoints of tessera::Trainer have an optimizer but no file of the run's state.
   return lists(checkpoint::kRunStateFile) || lists(checkpoint::kOptimizerFile) || lists(checkpoint::kOptimizerIndexFile)
              ? ""
-             : "it holds the model only (--save_only_model), so no training can be resumed from it";
+             : "it contains only the model (--save_only_model), so no training can be resumed from it";
 }
 
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
   if (max_shard_bytes < 1)
-    throw InputError(concat("save_model: max_shard_size is ", max_shard_bytes, " bytes, must be at least 1"));
+    throw InputError(concat("save_model: max_shard_size is ", max_shard_bytes, " bytes; it must be at least 1"));
   const std::string target = folder_name(folder);
   train::save_now(training.all(), {{.sharded = &training.sharded(), .untrained = untrained_of(training)}},
                   {.step = training.update().steps(),

@@ -1,14 +1,14 @@
 #pragma once
 /// \file
-/// What continues a training, in one folder: the module's parameters and buffers (model.safetensors, which transformers
-/// could read, too), the optimizer's states (optimizer.safetensors), random.safetensors (every rank's generators),
+/// The folder from which a training resumes: the module's parameters and buffers (model.safetensors, which transformers
+/// can read as well), the optimizer's states (optimizer.safetensors), random.safetensors (every rank's generators),
 /// tessera_state.json (checkpoint/run_state.h), further JSON files of the caller, and manifest.json with the checksums.
-/// Any number of ranks and any strategy continues it. Of several modules the second has model_1.safetensors and
-/// optimizer_1.safetensors, and so on, as Accelerate names them. Two forms:
+/// Any number of ranks and any strategy can resume from it. With several modules the second one's files are
+/// model_1.safetensors and optimizer_1.safetensors, and so on, as in Accelerate. Two forms:
 ///
-///   SHARDED   every rank writes its part, straight to the disk: whole weights, dealt out so that each writes as many
-///             bytes, and what it holds of the optimizer. Indexes say what is where (docs/checkpoints.md).
-///   FULL      rank 0 writes everything, in whole tensors, as the others send their parts.
+///   SHARDED   every rank writes its part directly to disk: whole weights, distributed so that each rank writes about
+///             the same number of bytes, and its part of the optimizer. Indexes list the pieces (docs/checkpoints.md).
+///   FULL      rank 0 writes everything as whole tensors, as the others send their parts.
 
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/run_state.h>
@@ -24,27 +24,28 @@ namespace tessera::faces {
 
 using JsonFiles = std::vector<std::pair<std::string, Value>>;  ///< file name, contents
 
-/// What `contents` is to hold, of everything as it is now: its small_files on rank 0, and the models. `state`: what the
-/// caller itself counts (rank 0's is written). `trainings`: at least one, of one group; they outlive the save.
+/// Fills `contents` with a snapshot of the current state: its small_files on rank 0, and the models. `state`: the
+/// caller's own counters (rank 0's are written). `trainings`: at least one, of one group; they must outlive the save.
 /// Collective.
 std::vector<train::SavedModel> fill(train::SaveContents& contents, const std::vector<Training*>& trainings,
                                     checkpoint::RunState state, const JsonFiles& files = {});
-/// The same, in a folder that is there when this returns, without trainer_state.json. Writes FOLDER.tmp and renames it
-/// when it is whole and on the disk; a folder of that name is replaced. `full`: the form. Throws Error for weights or
-/// states that are not finite. Collective; on failure every rank throws, and what was there before is unharmed.
+/// Same, in a folder that is complete when this returns, without trainer_state.json. Writes FOLDER.tmp and renames it
+/// when it is complete and on disk; replaces a folder of that name. `full`: the form. Throws Error for weights or
+/// states that are not finite. Collective; on failure every rank throws, and the previous contents are unharmed.
 void save_training(const std::vector<Training*>& trainings, const std::string& folder, bool full,
                    checkpoint::RunState state, const JsonFiles& files = {});
 /// Reads both forms. Checks every byte, then restores weights, optimizer, loss scale, schedule and this rank's random
-/// numbers (of as many ranks as it was saved from; else a warning). Throws InputError for a folder that is not whole,
-/// of another model or of another number of them. `verified`: the ranks have found every byte to be what was written
+/// numbers (if the number of ranks is the same; otherwise warns). Throws InputError for a folder that is incomplete, of
+/// another model or of another number of models. `verified`: the ranks have already verified every byte
 /// (train/core/resume.h). Collective.
 checkpoint::RunState load_training(const std::vector<Training*>& trainings, const std::string& folder,
                                    bool with_optimizer = true, bool with_random = true, bool verified = false);
-/// Why load_training() cannot go on from what a manifest lists; "": it can. For train/core/resume.h.
+/// Why load_training() cannot resume from the files of a manifest; "": it can. For train/core/resume.h.
 std::string why_not_resumable(const format::Manifest& manifest);
-/// Parameters and buffers: model.safetensors alone, or, larger than max_shard_bytes, model-00001-of-0000N.safetensors
-/// and their index. Rank 0 writes them as the others send their parts; files of an older model go when all of these are
-/// on the disk (train::ModelFolder). Collective; on failure every rank throws, and the older model is unharmed.
+/// Writes parameters and buffers: a single model.safetensors or, beyond max_shard_bytes,
+/// model-00001-of-0000N.safetensors and their index. Rank 0 writes them as the others send their parts; files of an
+/// older model are removed when all of these are on disk (train::ModelFolder). Collective; on failure every rank
+/// throws, and the older model is unharmed.
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes);
 
 }  // namespace tessera::faces

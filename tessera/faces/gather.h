@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Rows of all ranks in one tensor.
+/// Joins rows of all ranks in one tensor.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,8 +8,8 @@
 
 namespace tessera::faces {
 
-/// Tensors [n_r, ...] of the ranks, joined along dimension 0 in the order of the ranks; n_r may differ, the rest may
-/// not. A number [] counts as [1]. No gradient. Collective.
+/// Joins the ranks' tensors [n_r, ...] along dimension 0 in rank order; n_r may differ, the other sizes may not. A
+/// number [] counts as [1]. No gradient. Collective.
 at::Tensor gather_rows(const comm::Group& group, const at::Tensor& tensor);
 
 }  // namespace tessera::faces

@@ -16,7 +16,7 @@ RowSource tensor_rows(std::vector<at::Tensor> tensors) {
     if (tensor.dim() == 0 || tensor.size(0) != tensors[0].size(0))
       throw InputError(concat("tensor_rows: tensors of ", tensors[0].dim() == 0 ? 0 : tensors[0].size(0), " and ",
                               tensor.dim() == 0 ? 0 : tensor.size(0),
-                              " rows: dimension 0 counts the rows and is the same for all"));
+                              " rows: dimension 0 is the number of rows and must be the same for all"));
   const std::int64_t rows = tensors[0].size(0);
   return {rows, [tensors = std::move(tensors)](const std::vector<std::int64_t>& rows) {
             const at::Tensor index = at::tensor(rows, at::kLong);
@@ -102,7 +102,7 @@ void DataLoader::Iterator::read() {
   const std::int64_t rank = loader_->rank_;
   state.stand_in = next_ >= plan_.batches(rank);
   faces::BatchPlan filled = plan_;
-  filled.even_batches = true;  // a stand-in is what fills the last round then: rows from the start of the pass
+  filled.even_batches = true;  // a substitute batch has the rows that would fill the last round
   batch_ = loader_->source_.read(loader_->rows_of(epoch_, (state.stand_in ? filled : plan_).positions(rank, next_)));
   for (at::Tensor& tensor : batch_) tensor = tensor.to(loader_->device_);
   ++next_;

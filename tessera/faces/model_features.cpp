@@ -25,8 +25,8 @@ ModelFeatures::ModelFeatures(const std::shared_ptr<torch::nn::Module>& module, c
   const std::string& compression = config_.optimization.compression_training;
   if (!compression.empty() && config::parse_compression(compression).layers)
     throw InputError(
-        "Trainer: --compression_training: layer_reduction takes over layers while `tessera train` loads a model, and "
-        "this one is loaded: leave layer_reduction out");
+        "Trainer: --compression_training: layer_reduction selects layers while `tessera train` loads a model, but "
+        "this one is already loaded: remove layer_reduction");
   list_ = train::Features::of_model(config_);
   train::ModelBuild build{config_, groups_, world_, *model_, /*adapters=*/false, parts_};
   list_.each(&train::RunFeature::prepare_model, build);

@@ -15,7 +15,7 @@ void faces::PreparedTraining::step_schedules() {
 }
 
 std::vector<faces::Training*> faces::AcceleratorState::trained() const {
-  if (prepared.empty()) throw InputError("Accelerator: prepare(model, optimizer, ...) comes first");
+  if (prepared.empty()) throw InputError("Accelerator: call prepare(model, optimizer, ...) first");
   std::vector<Training*> trainings;
   for (const auto& one : prepared) trainings.push_back(&one->training);
   return trainings;
@@ -27,7 +27,8 @@ bool faces::AcceleratorState::expect_step(bool is_last) {
 }
 
 const faces::LoaderState* faces::AcceleratorState::ending_loader() const {
-  // a loader whose pass was left by a break stays at its last batch: the one that is read speaks, if its pass runs
+  // a loader whose pass ended with a break stays at its last batch: the loader being read decides, if its pass is
+  // running
   if (const auto last = loader_group->last.lock(); last && last->batches > 0)
     return last->end_of_loader ? last.get() : nullptr;
   for (const DataLoader& loader : loaders)
@@ -48,16 +49,16 @@ void faces::AcceleratorState::check_uneven(std::int64_t accumulation) const {
   const bool every_batch_together =
       row_of(training.config().sharding.strategy).shard_gradients || parallel.deterministic_reduce;
   const auto steps = [&](std::int64_t batches) { return (batches + accumulation - 1) / accumulation; };
-  // the last step of a pass may take fewer micro-batches, and so a rank with fewer of them may take as many steps
+  // the last step of a pass may take fewer micro-batches, so a rank with fewer batches may still take as many steps
   if (!every_batch_together &&
       (!sync_gradients || (sync_with_dataloader && steps(last->batches) == steps(last->common))))
     return;
   throw InputError(
       concat("Accelerator: this is batch ", last->batches, " of rank ", training.all().rank(),
-             ", but there are ranks that have ", last->common,
-             " batches only, and would be waited for: even_batches is false, and the rows do not divide. "
-             "Train inside the scope of join_uneven_inputs(), leave even_batches true, or, in a loop that deals out "
-             "rows itself, let a rank without any go on with a batch whose loss counts times zero"));
+             ", but other ranks have only ", last->common,
+             " batches, so this rank would wait for them: even_batches is false, and the rows do not divide evenly. "
+             "Train inside the scope of join_uneven_inputs(), keep even_batches true, or, in a loop that distributes "
+             "rows itself, let a rank without rows continue with a batch whose loss is multiplied by zero"));
 }
 
 void PreparedOptimizer::step() {
@@ -70,7 +71,7 @@ void PreparedOptimizer::step() {
   prepared.step_was_skipped = !own.step();
   const double changed = scale() / before;
   if (changed == 1) return;
-  for (const auto& other : state_->prepared)  // whose gradients stay, to be divided by the scale that is now
+  for (const auto& other : state_->prepared)  // their remaining gradients will be divided by the current scale
     if (other != prepared_) other->training.rescale_gradients(changed);
 }
 

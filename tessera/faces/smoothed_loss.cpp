@@ -15,8 +15,8 @@ at::Tensor smoothed_loss(const at::Tensor& logits, const at::Tensor& labels, dou
         logits.defined() ? concat(c10::toString(logits.scalar_type()), " of shape ", logits.sizes()) : "nothing",
         ", the labels are ",
         labels.defined() ? concat(c10::toString(labels.scalar_type()), " of shape ", labels.sizes()) : "nothing",
-        "; outputs must be scores [..., classes] and labels whole numbers [...]: give TrainerOptions::labels if the "
-        "last tensor of a batch is something else, or leave --label_smoothing_factor out"));
+        "; outputs must be scores [..., classes] and labels whole numbers [...]: set TrainerOptions::labels if the "
+        "last tensor of a batch is something else, or remove --label_smoothing_factor"));
   constexpr std::int64_t ignored = -100;  // transformers' ignore_index
   return at::cross_entropy_loss(logits.flatten(0, -2), labels.to(at::kLong).flatten(), {}, at::Reduction::Mean, ignored,
                                 smoothing);

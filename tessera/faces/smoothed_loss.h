@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// label_smoothing_factor around any module: the loss that transformers' LabelSmoother makes of outputs and labels.
+/// label_smoothing_factor for any module: the loss of transformers' LabelSmoother from outputs and labels.
 
 #include <ATen/core/Tensor.h>
 

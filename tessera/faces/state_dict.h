@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A module's whole state in tensors by name, as Module::state_dict() is in Python.
+/// A module's whole state as tensors by name, like Module::state_dict() in Python.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,16 +11,16 @@
 
 namespace tessera {
 
-/// Tensors by the names of parameters and buffers, as torch's state_dict() has them.
+/// Tensors by the names of parameters and buffers, like torch's state_dict().
 using StateDict = std::map<std::string, at::Tensor>;
 
 namespace faces {
 
-/// Copies of whole parameters and buffers, on the CPU, in the types in which they are kept. Where the strategy shards
-/// parameters, rank 0 has them, and the others get none; else every rank. Collective.
+/// Copies of whole parameters and buffers, on the CPU, in their stored types. If the strategy shards parameters, only
+/// rank 0 gets them; otherwise every rank does. Collective.
 StateDict state_dict(Training& training);
 
-/// Writes a .safetensors file, whole or not at all. Throws Error.
+/// Writes a .safetensors file atomically. Throws Error.
 void write_state_dict(const StateDict& tensors, const std::string& path);
 
 }  // namespace faces

@@ -20,7 +20,7 @@ double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// An event file, which begins with the configuration.
+/// Writes an event file, which starts with the configuration.
 class TensorBoardTracker : public Tracker {
  public:
   explicit TensorBoardTracker(std::string folder) : folder_(std::move(folder)) {}
@@ -45,7 +45,7 @@ class TensorBoardTracker : public Tracker {
   std::optional<format::EventFile> events_;
 };
 
-/// metrics.jsonl: a line {"config": ...}, then one for each call, {"step": N, NAME: VALUE, ...}.
+/// Writes metrics.jsonl: a line {"config": ...}, then one per call, {"step": N, NAME: VALUE, ...}.
 class JsonlTracker : public Tracker {
  public:
   explicit JsonlTracker(std::string folder) : folder_(std::move(folder)) {}
@@ -73,8 +73,8 @@ class JsonlTracker : public Tracker {
 std::shared_ptr<Tracker> make_tracker(const std::string& name, const std::string& folder) {
   if (name != "tensorboard" && name != "jsonl")
     throw InputError(concat("Accelerator: log_with names the tracker '", name,
-                            "'; known are tensorboard, jsonl; give another as AcceleratorOptions::trackers"));
-  if (folder.empty()) throw InputError("Accelerator: log_with needs a folder: give logging_dir or project_dir");
+                            "'; it must be tensorboard or jsonl; pass others as AcceleratorOptions::trackers"));
+  if (folder.empty()) throw InputError("Accelerator: log_with needs a folder: set logging_dir or project_dir");
   if (name == "jsonl") return std::make_shared<JsonlTracker>(folder);
   return std::make_shared<TensorBoardTracker>(folder);
 }
@@ -83,7 +83,7 @@ void check_logged(const Value& values) {
   if (!values.is_object()) throw InputError("Accelerator: log takes an object: names and their values");
   for (const auto& [name, value] : values.members())
     if (!value.is_number() && !value.is_string())
-      throw InputError(concat("Accelerator: log: the value of ", name, " is neither a number nor a text"));
+      throw InputError(concat("Accelerator: log: the value of ", name, " is neither a number nor a string"));
 }
 
 }  // namespace tessera::faces

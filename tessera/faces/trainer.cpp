@@ -36,7 +36,7 @@ namespace tessera {
 namespace {
 
 config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::string>& defaults) {
-  const auto variables = launch::job_variables(launch::read_rank_environment(&flags));  // takes --local-rank away
+  const auto variables = launch::job_variables(launch::read_rank_environment(&flags));  // removes --local-rank
   config::Resolved given = config::resolve_flags(flags, variables);
   if (defaults.empty()) return given;
   for (const std::string& flag : defaults) {
@@ -47,7 +47,7 @@ config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::
   return config::resolve_flags(flags, variables);
 }
 
-/// {'loss': 0.5123, 'epoch': 1.0}, as transformers prints it.
+/// {'loss': 0.5123, 'epoch': 1.0}, in transformers' format.
 void print_line(const Metrics& metrics) {
   std::string line;
   for (const auto& [name, value] : metrics)
@@ -62,7 +62,7 @@ at::Tensor labels_of(const TrainerOptions& options, const TensorBatch& batch) {
   return options.labels ? options.labels(batch) : batch.empty() ? at::Tensor() : batch.back();
 }
 
-/// What CUDA alone does by itself: all devices of a single process.
+/// By default only CUDA uses all devices of a single process.
 std::optional<DataParallelOptions> replicas_of(const TrainerOptions& options, const comm::World& ranks) {
   if (ranks.size() > 1) {
     if (options.data_parallel)
@@ -83,25 +83,26 @@ std::optional<DataParallelOptions> replicas_of(const TrainerOptions& options, co
 
 TrainingArguments::TrainingArguments(std::vector<std::string> flags, const std::vector<std::string>& defaults)
     : config::Resolved(resolve(std::move(flags), defaults)) {
-  comm::load_device(values.device);  // before the model is made: LibTorch asks once whether there is CUDA
+  comm::load_device(values.device);  // before the model is created: LibTorch checks only once whether CUDA exists
 }
 
 Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   options_.arguments.values = train::with_full_determinism(std::move(options_.arguments.values));
   const RunConfig& config = options_.arguments.values;
   faces::check_trainer_settings(config);
-  if (!options_.model) throw InputError("Trainer: TrainerOptions::model is not given");
+  if (!options_.model) throw InputError("Trainer: TrainerOptions::model is not set");
   if (!options_.loss)
     throw InputError(
-        "Trainer: TrainerOptions::loss is not given: a function of the module and a batch that returns its mean loss");
+        "Trainer: TrainerOptions::loss is not set: it must be a function of the module and a batch that returns its "
+        "mean loss");
   if (config.optimization.label_smoothing_factor > 0 && !options_.outputs)
     throw InputError(
         "Trainer: --label_smoothing_factor needs TrainerOptions::outputs: a function of the module and a batch that "
         "returns the scores of the classes");
   if (options_.arguments.origin("average_tokens_across_devices").is_given() && !counts_items())
     throw InputError(
-        "Trainer: --average_tokens_across_devices needs TrainerOptions::loss_count, how many items the loss of a batch "
-        "is the mean of, or TrainerOptions::labels: without them every micro-batch counts alike");
+        "Trainer: --average_tokens_across_devices needs TrainerOptions::loss_count, the number of items over which the "
+        "loss of a batch is a mean, or TrainerOptions::labels: without them every micro-batch has the same weight");
   faces::TrainingRanks groups = faces::make_training_ranks(config, options_.tp_plan);
   const comm::World& ranks = world();
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
@@ -122,7 +123,7 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   if (replicas && !features_->list().empty())
     throw InputError(
         "Trainer: --fp8_format, --compression_training, --progressive_layer_drop and --data_efficiency count steps and "
-        "largest values of one model, and data_parallel makes several of it: start a process for each device "
+        "maximum values of one model, but data_parallel makes several replicas of it: start a process for each device "
         "(`tessera launch`)");
   training_ = std::make_unique<faces::Training>(options_.model, config, config.optimization.gradient_accumulation_steps,
                                                 update, std::move(groups), features_->hosts());
@@ -131,7 +132,7 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
     data_parallel_.emplace(options_.model, *replicas);
   } catch (const InputError& error) {
     if (options_.data_parallel) throw;
-    throw InputError(concat("Trainer: this process sees ", replicas->devices.size(), " GPUs and takes them all. ",
+    throw InputError(concat("Trainer: this process sees ", replicas->devices.size(), " GPUs and uses all of them. ",
                             error.what(),
                             " (TrainerOptions::data_parallel); or start a process for each GPU (`tessera "
                             "launch --num_processes ",
@@ -180,8 +181,8 @@ std::int64_t Trainer::items_of(const TensorBatch& batch) const {
   return items;
 }
 
-/// The mean of the batch, or, where items are counted, their sum; no items, no loss, whatever their mean is. Under
-/// DataParallel each replica has a loss, and without counts their mean is taken, as transformers does.
+/// The mean of the batch or, if items are counted, their sum; without items the loss is 0, whatever their mean. Under
+/// DataParallel each replica has a loss, and without counts they are averaged, as in transformers.
 at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
   const nn::Autocast precision = training_->autocast();
   const auto loss = [&](torch::nn::Module& module, TensorBatch& part) {
@@ -199,23 +200,23 @@ at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
   return loss(*options_.model, whole);
 }
 
-/// What train() counts while it runs.
+/// State of train() while it runs.
 struct Trainer::Course {
-  std::optional<checkpoint::RunState> from;  ///< the state that it resumes from; empty: from the start
+  std::optional<checkpoint::RunState> from;  ///< the state it resumes from; empty: starts at step 0
   train::RunPlan plan;
   data::Sampler sampler;
   train::GuardedUpdate update;
   double loss_sum = 0;           ///< sum over all steps of this call
   double logged_sum = 0;         ///< sum over the steps since the last log line
-  std::int64_t logged_step = 0;  ///< the last step of that line
+  std::int64_t logged_step = 0;  ///< the step of that line
   train::GuardedUpdate::Outcome last = {};
 };
 
-/// Resumes, where it is asked for, and plans the steps.
+/// Resumes if requested, and plans the steps.
 Trainer::Course Trainer::begin_course(const RowSource& rows) {
   RunConfig config = options_.arguments.values;
   config.optimization.per_device_train_batch_size *= n_gpu();
-  if (checkpoints_) checkpoints_->finish();  // an exception has ended a former call
+  if (checkpoints_) checkpoints_->finish();  // an exception may have ended an earlier call
   check_evaluations();
   const std::string folder =
       train::checkpoint_to_resume(config.output, training_->all(), {.why_not = faces::why_not_resumable});
@@ -250,7 +251,7 @@ Trainer::Course Trainer::begin_course(const RowSource& rows) {
 Trainer::~Trainer() = default;
 
 TrainOutput Trainer::train() {
-  if (!options_.train_dataset) throw InputError("Trainer: TrainerOptions::train_dataset is not given");
+  if (!options_.train_dataset) throw InputError("Trainer: TrainerOptions::train_dataset is not set");
   Course course = begin_course(*options_.train_dataset);
   const train::RunPlan& plan = course.plan;
   const std::int64_t begin_ns = monotonic_ns(), first_step = state_.global_step;
@@ -299,7 +300,7 @@ void Trainer::take_step(Course& course) {
   if (course.plan.ends_epoch(state_.global_step)) call(&TrainerCallback::on_epoch_end);
 }
 
-/// The log line, the evaluation and the checkpoint, where the plan or a callback asks for them.
+/// Writes the log line, the evaluation and the checkpoint if the plan or a callback requests them.
 void Trainer::after_step(Course& course) {
   const train::RunPlan& plan = course.plan;
   const std::int64_t step = state_.global_step;
@@ -318,8 +319,8 @@ void Trainer::after_step(Course& course) {
     save(plan);
 }
 
-/// A micro-batch of the next step; it does not count where `rank` has no row of it (in the last step of an epoch), or
-/// no item.
+/// A micro-batch of the next step; it does not count if `rank` has no row of it (in the last step of an epoch), or no
+/// item.
 Trainer::Micro Trainer::read_micro(const data::Sampler& sampler, const train::RunPlan& plan, int rank,
                                    std::int64_t micro) const {
   const std::int64_t step = state_.global_step;
@@ -332,8 +333,8 @@ Trainer::Micro Trainer::read_micro(const data::Sampler& sampler, const train::Ru
   return made;
 }
 
-/// The step's first micro-batch that counts. One that does not is computed with its rows: a mean over no item is 0 / 0,
-/// and its gradients are not numbers, whatever they are multiplied by.
+/// The step's first micro-batch that counts. A rank whose own does not count computes with these rows: a mean over no
+/// items is 0 / 0, so its gradients would be NaN, whatever the factor.
 Trainer::Micro Trainer::stand_in(const data::Sampler& sampler, const train::RunPlan& plan) const {
   for (std::int64_t micro = 0; micro < plan.micro_batches(state_.global_step); ++micro)
     for (int rank = 0; rank < training_->group().size(); ++rank)
@@ -346,8 +347,8 @@ Trainer::Micro Trainer::stand_in(const data::Sampler& sampler, const train::RunP
   return first;
 }
 
-/// The gradients of a step; returns its mean loss: over items where they are counted, else over the micro-batches of
-/// all ranks.
+/// Computes the gradients of a step; returns its mean loss: over items if they are counted, otherwise over the
+/// micro-batches of all ranks.
 double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& plan) {
   const comm::Group& group = training_->group();
   const auto doubles = at::TensorOptions().dtype(at::kDouble).device(group.device());
@@ -356,8 +357,8 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
     Micro own = read_micro(sampler, plan, group.rank(), micro);
     return own.counts ? std::move(own) : stand_in(sampler, plan);
   };
-  // backward() divides by the micro-batches of a whole step and by the ranks. `weight` makes that a division by the
-  // step's items where batches have sums, and else by the micro-batches that have rows.
+  // backward() divides by the micro-batches of a whole step and by the ranks. `weight` turns that into a division by
+  // the step's items if batches have sums, and otherwise by the micro-batches that have rows.
   std::vector<Micro> counted;
   double weight = static_cast<double>(plan.accumulation * group.size());
   if (counts_items()) {
@@ -368,7 +369,7 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
     }
     const bool across = training_->config().optimization.average_tokens_across_devices;
     if (across) comm::all_reduce_numbers(group, items);
-    const std::int64_t means = across ? 1 : plan.ranks_with_rows(step);  // where ranks have means, whose mean is meant
+    const std::int64_t means = across ? 1 : plan.ranks_with_rows(step);  // number of per-rank means to average
     weight /= static_cast<double>(means) * std::max(items.front(), 1.0);
   } else {
     weight /= static_cast<double>(plan.micro_batches_with_rows(step));
@@ -395,13 +396,14 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
   return sum.item<double>() / static_cast<double>(plan.accumulation);
 }
 
-/// Batches go round the ranks; where the last round has none for a rank, it computes along (parts of the model may be
-/// elsewhere), and what comes out does not count.
+/// Batches are distributed round-robin over the ranks; a rank without a batch in the last round computes along (parts
+/// of the model may be on other ranks), and its result does not count.
 Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs) {
   if (source.rows < 1) throw InputError("Trainer: there are no rows to evaluate");
   if (with_outputs && !options_.outputs)
     throw InputError(
-        "Trainer: TrainerOptions::outputs is not given: a function of the module and a batch that returns [rows, ...]");
+        "Trainer: TrainerOptions::outputs is not set: it must be a function of the module and a batch that returns "
+        "[rows, ...]");
   const at::NoGradGuard no_grad;
   const comm::Group& group = training_->group();
   const bool was_training = options_.model->is_training();
@@ -412,7 +414,7 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
   std::vector<double> sum = {0};
   std::vector<at::Tensor> outputs;
   for (std::int64_t i = 0; i < plan.batches(group.rank()); ++i) {
-    // Its true rows come first. The loss is of them alone, outputs are of all and cut in the end.
+    // The rank's own rows come first. The loss covers only them; outputs cover all rows and are truncated at the end.
     const std::vector<std::int64_t> positions = plan.positions(group.rank(), i);
     const std::int64_t first = (i * group.size() + group.rank()) * plan.batch_size;
     const std::int64_t own = std::clamp<std::int64_t>(source.rows - first, 0, plan.batch_size);
@@ -458,7 +460,7 @@ Metrics Trainer::evaluate(const std::optional<RowSource>& rows) {
   return metrics;
 }
 
-/// An evaluation of train(): the schedule may follow it, and it may be the best one (then true).
+/// An evaluation of train(): the schedule may follow it; returns true if it is the best one so far.
 bool Trainer::evaluate_step() {
   const Metrics metrics = evaluate();
   if (!training_->follows_evaluations() && !checkpoints_->best().wanted()) return false;
@@ -469,10 +471,10 @@ bool Trainer::evaluate_step() {
     std::vector<std::string> names;
     for (const auto& [metric, value] : metrics)
       if (metric.starts_with("eval_")) names.push_back(metric);
-    throw InputError(concat("Trainer: --metric_for_best_model ", given, ": the evaluation has no ", name, " but ",
+    throw InputError(concat("Trainer: --metric_for_best_model ", given, ": the evaluation has no ", name, ", only ",
                             join(names), ": TrainerOptions::compute_metrics must return it"));
   }
-  // compute_metrics runs on every rank: what follows from it is to be the same on all
+  // compute_metrics runs on every rank: its consequences must be the same on all
   const at::Tensor value =
       at::full({1}, found->second, at::TensorOptions().dtype(at::kDouble).device(training_->group().device()));
   training_->all().broadcast(value, 0).wait();

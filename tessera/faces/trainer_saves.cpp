@@ -1,4 +1,4 @@
-// What tessera::Trainer writes and reads back: checkpoints, the best of them, the model.
+// Saving and loading of tessera::Trainer: checkpoints, the best one, the model.
 
 #include <tessera/comm/run_on_all_ranks.h>
 #include <tessera/faces/trainer.h>
@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-/// What follows the evaluations: the rules of `tessera train` (config/resolve/validate_evaluations.h), and those about
-/// what only the program can give.
+/// Checks the settings that follow evaluations: the rules of `tessera train` (config/resolve/validate_evaluations.h),
+/// plus rules about what only the program can provide.
 void Trainer::check_evaluations() const {
   config::Problems problems;
   config::validate_evaluations(options_.arguments, problems);
@@ -23,10 +23,10 @@ void Trainer::check_evaluations() const {
     const std::string said = options_.arguments.said(follower.setting) + follower.value;
     if (!options_.eval_dataset)
       problems.lines.push_back(concat("Trainer: ", said,
-                                      " follows the evaluations, and there is nothing to evaluate on: "
-                                      "give TrainerOptions::eval_dataset"));
+                                      " follows the evaluations, but there is no data to evaluate on: "
+                                      "set TrainerOptions::eval_dataset"));
     if (follower.needs_checkpoints && options_.arguments.values.output.output_dir.empty())
-      problems.lines.push_back(concat("Trainer: ", said, " needs a folder for its checkpoints: give --output_dir"));
+      problems.lines.push_back(concat("Trainer: ", said, " needs a folder for its checkpoints: set --output_dir"));
   }
   config::throw_if_any(problems);
 }
@@ -59,7 +59,7 @@ void Trainer::note_best() {
 void Trainer::saved(const train::SaveOutcome& outcome) {
   note_best();
   if (!outcome.error.empty()) return;
-  TrainerState then = state_;  // as it was when the checkpoint was due
+  TrainerState then = state_;  // the state when the checkpoint was due
   then.global_step = outcome.step;
   then.epoch = saving_epoch_;
   for (const auto& callback : options_.callbacks) callback->on_save(then, control_, outcome.folder);

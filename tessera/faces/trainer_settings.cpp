@@ -12,7 +12,7 @@ namespace tessera::faces {
 
 std::span<const std::string_view> trainer_settings() {
   static constexpr auto names = std::to_array<std::string_view>(
-      {// where settings come from
+      {// sources of settings
        "config", "config_file", "deepspeed", "args_file", "compat", "unknown",
        // data
        "train_sampling_strategy", "group_by_length", "data_seed", "dataloader_drop_last",
@@ -24,7 +24,7 @@ std::span<const std::string_view> trainer_settings() {
        "max_grad_norm", "average_tokens_across_devices", "seed", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval",
        "loss_scale", "initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis",
        "consecutive_hysteresis", "gradient_predivide_factor", "bf16_optimizer_states", "stochastic_rounding",
-       "gradient_checkpointing", "gradient_checkpointing_kwargs",  // own modules: a warning says what to call
+       "gradient_checkpointing", "gradient_checkpointing_kwargs",  // own modules: a warning names the function to call
        "fp8_recipe", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_margin", "num_layers_at_start_in_bf16",
        "num_layers_at_end_in_bf16", "full_determinism",
        // processes
@@ -48,7 +48,7 @@ std::span<const std::string_view> trainer_settings() {
 namespace {
 
 constexpr std::string_view rows = "the Trainer's steps all have the same number of rows",
-                           embeddings = "it has models that say which parameters are embeddings",
+                           embeddings = "its models know which parameters are embeddings",
                            gradients = "its loop sees gradients before they are reduced",
                            restarts = "its runs are restarted from there";
 struct Refused {
@@ -60,11 +60,11 @@ constexpr auto refused = std::to_array<Refused>(
      {"balance_batches", rows},
      {"decoupled_lr", embeddings},
      {"decoupled_min_lr", embeddings},
-     {"mm_projector_lr", "its models say which part is a projector"},
+     {"mm_projector_lr", "its models know which part is a projector"},
      {"neftune_noise_alpha", "its models add the noise; add it in your module's forward"},
      {"preference_loss", "its rows are pairs of answers; compute such a loss in TrainerOptions::loss"},
      {"gradient_noise_scale", gradients},
-     {"exit_duration_in_mins", "ask TrainerControl for should_save and should_training_stop instead"},
+     {"exit_duration_in_mins", "set should_save and should_training_stop of TrainerControl instead"},
      {"checkpoint_in_memory", restarts},
      {"check_replicas_steps", "call require_same_bits() of parallel/replicas.h in a callback instead"}});
 
@@ -72,7 +72,7 @@ constexpr auto refused = std::to_array<Refused>(
 
 std::vector<std::string_view> refused_by_trainer() {
   std::vector<std::string_view> names = {"fp8_format", "compression_training", "progressive_layer_drop",
-                                         "data_efficiency"};  // where the module is the program's own
+                                         "data_efficiency"};  // refused for the program's own module
   for (const Refused& row : refused) names.push_back(row.setting);
   for (const RefusedAxis& axis : refused_axes()) names.push_back(axis.setting);
   return names;
@@ -84,7 +84,7 @@ void check_trainer_settings(const RunConfig& config) {
   for (const auto& [name, why] : refused) {
     const config::Field& field = *config::find_field(name);
     if (dump_json(field.get(config)) != dump_json(field.get(defaults)))
-      throw InputError(concat("Trainer: --", name, " is for `tessera train`: ", why, "; leave it out"));
+      throw InputError(concat("Trainer: --", name, " is for `tessera train`: ", why, "; remove it"));
   }
 }
 

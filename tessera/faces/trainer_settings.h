@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Which of the settings of `tessera train` tessera::Trainer follows. All others are named in a warning when they are
-/// given, so that none is dropped silently.
+/// The settings of `tessera train` that tessera::Trainer follows. Others that are set cause a warning, so that none is
+/// dropped silently.
 
 #include <span>
 #include <string>
@@ -18,17 +18,17 @@ struct Resolved;
 
 namespace tessera::faces {
 
-/// Names of config::fields(). Those of `tessera train` that are not among them belong to its own model, data and loss,
-/// or to the agent that starts processes.
+/// Names of config::fields(). The remaining settings of `tessera train` concern its own model, data and loss, or the
+/// agent that starts processes.
 std::span<const std::string_view> trainer_settings();
 
-/// Settings that are refused where they are given, with an InputError of check_trainer_settings(), or, for a module of
-/// the program's own, of Training.
+/// Settings that are refused if set, with an InputError from check_trainer_settings() or, for the program's own module,
+/// from Training.
 std::vector<std::string_view> refused_by_trainer();
 void check_trainer_settings(const RunConfig& config);
 
-/// What was given, differs from its default, and has no effect on tessera::Trainer: settings that are not among
-/// trainer_settings() nor refused, and a value of one that is.
+/// Settings that were set, differ from their defaults, and have no effect on tessera::Trainer: settings neither in
+/// trainer_settings() nor refused, and one value of a setting that is in them.
 std::vector<std::string> without_effect_on_trainer(const config::Resolved& given);
 
 }  // namespace tessera::faces

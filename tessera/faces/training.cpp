@@ -17,20 +17,20 @@ namespace {
 
 void refuse_model_features(const OptimizationConfig& config) {
   if (config.fp8_format != Fp8Format::none)
-    throw InputError(concat("fp8_format ", config.fp8_format,
-                            " (mixed_precision fp8): a module of your own does not "
-                            "compute in eight bits, which the models of tessera train do; choose bf16, or open an "
-                            "nn::Fp8Scope around its calls of nn::linear yourself and leave the setting out"));
+    throw InputError(
+        concat("fp8_format ", config.fp8_format,
+               " (mixed_precision fp8): your own module does not compute in fp8, only the models of tessera train do; "
+               "choose bf16, or open an nn::Fp8Scope around its calls of nn::linear yourself and remove the setting"));
   if (!config.compression_training.empty())
     throw InputError(
-        "compression_training: a module of your own is not rounded to few bits, which the models of tessera train are; "
-        "call nn::fake_quantize() or nn::fake_quantized_linear() in its forward yourself and leave the setting out");
+        "compression_training: your own module is not rounded to few bits, only the models of tessera train are; "
+        "call nn::fake_quantize() or nn::fake_quantized_linear() in its forward yourself and remove the setting");
   for (const auto& [name, given] : {std::pair("progressive_layer_drop", &config.progressive_layer_drop),
                                     std::pair("data_efficiency", &config.data_efficiency)})
     if (!given->empty())
       throw InputError(concat(name,
-                              ": blocks are left out of the models that tessera train has, not of a module of "
-                              "your own; choose in its forward what is computed and leave the setting out"));
+                              ": blocks are skipped in the models of tessera train, not in your own "
+                              "module; choose in its forward what is computed and remove the setting"));
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& c
   const auto loss_scale = train::make_loss_scale(config_->optimization);
   if (!module) throw InputError("the module to train is a null pointer");
   if (accumulation_ < 1)
-    throw InputError(concat("gradient_accumulation_steps is ", accumulation_, ", must be at least 1"));
+    throw InputError(concat("gradient_accumulation_steps is ", accumulation_, "; it must be at least 1"));
   if (!has_model_features) refuse_model_features(config_->optimization);
   const auto ours = std::dynamic_pointer_cast<models::LanguageModel>(module);
   ParallelConfig& parallel = config_->parallel;
@@ -59,7 +59,7 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& c
                      .group = ranks_.tensor, .plan = std::move(plan), .sequence_parallel = parallel.sequence_parallel});
   }
   ShardingOptions options = train::sharding_options(*config_, *module, ranks_.data);
-  options.reduction = comm::Reduction::mean;  // the caller's loss is the mean of its own rows
+  options.reduction = comm::Reduction::mean;  // the caller's loss is the mean over its own rows
   options.gradient_predivide_factor = ranks_.data.size() > 1 ? config_->optimization.gradient_predivide_factor : 1;
   divide(module, std::move(options), loss_scale);
   if (config_->optimization.gradient_checkpointing && ours)
@@ -67,7 +67,7 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& c
         *ours, config::parse_checkpoint_plan(config_->optimization.gradient_checkpointing_kwargs));
   else if (config_->optimization.gradient_checkpointing && ranks_.all.rank() == 0)
     log::warning(
-        "gradient_checkpointing has no effect on a module of your own: call tessera::checkpointed() in its forward");
+        "gradient_checkpointing has no effect on your own module: call tessera::checkpointed() in its forward");
   set_update(make_update(*module, sharded()));
 }
 
@@ -91,10 +91,11 @@ at::Tensor Training::narrow(const at::Tensor& input) const {
 }
 
 void Training::set_accumulation(std::int64_t micro_batches) {
-  if (micro_batches < 1) throw InputError(concat("micro-batches of a step: ", micro_batches, "; there is at least 1"));
+  if (micro_batches < 1)
+    throw InputError(concat("micro-batches of a step: ", micro_batches, "; it must be at least 1"));
   if (config_->parallel.deterministic_reduce && micro_batches != accumulation_)
     throw InputError(
-        "with deterministic_reduce the number of micro-batches of a step is that of its fixed order: it "
+        "with deterministic_reduce the number of micro-batches of a step belongs to the fixed order: it "
         "cannot change while training");
   accumulation_ = micro_batches;
 }
@@ -102,7 +103,7 @@ void Training::set_accumulation(std::int64_t micro_batches) {
 void Training::backward(const at::Tensor& loss) {
   if (!loss.defined() || loss.numel() != 1)
     throw InputError(
-        concat("backward: the loss has ", loss.defined() ? loss.numel() : 0, " elements; give its mean, one number"));
+        concat("backward: the loss has ", loss.defined() ? loss.numel() : 0, " elements; pass its mean, one number"));
   // in fixed order the reduction divides by all micro-batches of all ranks
   const double scale =
       (config_->parallel.deterministic_reduce ? 1.0 : 1.0 / static_cast<double>(accumulation_)) * loss_factor();

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// faces/: the faces of the systems that users know (DeepSpeed's initialize, Accelerate's Accelerator, Hugging Face's
-/// Trainer) around any torch::nn::Module. This header: what all three are made of, a module under training
+/// faces/: interfaces in the style of systems that users know (DeepSpeed's initialize, Accelerate's Accelerator,
+/// Hugging Face's Trainer) around any torch::nn::Module. This header: their common base, a module under training
 /// (train/core/step.h).
 
 #include <tessera/comm/world.h>
@@ -23,41 +23,41 @@ class ActivationCheckpointing;
 
 namespace tessera::faces {
 
-/// Collective where Sharded's functions are. Not thread-safe.
+/// Collective wherever Sharded's functions are. Not thread-safe.
 class Training : public train::StepCore {
  public:
-  /// Moves the module to the world's device, cuts it over the ranks of tp, and divides what is left over those with
-  /// other rows, as the configuration says; gradients are means over these. `accumulation`: micro-batches of a step.
-  /// `has_model_features`: the caller hosts what only our models can do (model_features.h); else their settings are
-  /// refused. gradient_checkpointing acts in our models.
+  /// Moves the module to the world's device, cuts it over the ranks of tp, and divides the rest over the ranks with
+  /// other rows, as configured; gradients are means over these. `accumulation`: micro-batches of a step.
+  /// `has_model_features`: the caller applies the features of our models (model_features.h); otherwise their settings
+  /// are refused. gradient_checkpointing works only in our models.
   Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
            const train::MakeUpdate& make_update, TrainingRanks ranks, bool has_model_features = false);
 
   const RunConfig& config() const { return *config_; }      ///< as given, with logical_shards filled in
-  const comm::Group& group() const { return ranks_.data; }  ///< the ranks that have other rows
-  const comm::Group& all() const { return ranks_.all; }     ///< all that train the module together
-  /// Gives the module its whole parameters back (Sharded::restore, TensorParallel::restore). Collective.
+  const comm::Group& group() const { return ranks_.data; }  ///< the ranks with other rows
+  const comm::Group& all() const { return ranks_.all; }     ///< the ranks that train the module together
+  /// Restores the module's whole parameters (Sharded::restore, TensorParallel::restore). Collective.
   void make_whole();
   std::int64_t accumulation() const { return accumulation_; }  ///< micro-batches of a step
-  /// Between steps. Throws InputError with deterministic_reduce, whose order depends on the number, and below 1.
+  /// Call between steps. Throws InputError with deterministic_reduce, whose order depends on the number, and below 1.
   void set_accumulation(std::int64_t micro_batches);
-  /// Checkpoints hold whole tensors, which rank 0 writes (save_state_dict_type).
+  /// Whether checkpoints contain whole tensors, written by rank 0 (save_state_dict_type).
   bool saves_whole() const;
-  /// What recomputes activations; null: nothing does.
+  /// The recomputation of activations; null: none.
   const std::shared_ptr<const parallel::ActivationCheckpointing>& checkpointing() const { return checkpointing_; }
 
-  /// Belongs around the forward pass (train/core/precision.h).
+  /// For the scope of the forward pass (train/core/precision.h).
   [[nodiscard]] nn::Autocast autocast() const {
     return nn::Autocast(train::training_precision(*config_), ranks_.all.device().type(), /*wide=*/true);
   }
-  /// Around a forward pass that evaluates.
+  /// For the scope of an evaluating forward pass.
   [[nodiscard]] nn::Autocast evaluation_autocast() const {
     return nn::Autocast(train::evaluation_precision(*config_), ranks_.all.device().type(), /*wide=*/true);
   }
-  /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
+  /// Converts narrow outputs to fp32, like Accelerate: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
-  /// What goes in where weights are narrow (param_dtype), as FSDP's cast_forward_inputs: floating-point tensors become
-  /// as narrow. Where autocast computes in fp32 (nn/autocast.h) narrow ones become fp32.
+  /// Converts inputs for narrow weights (param_dtype), like FSDP's cast_forward_inputs: floating-point tensors become
+  /// narrow as well. If autocast computes in fp32 (nn/autocast.h), narrow inputs become fp32.
   at::Tensor narrow(const at::Tensor& input) const;
   template <class T>
   decltype(auto) narrow(T&& input) const {
@@ -66,8 +66,8 @@ class Training : public train::StepCore {
     else
       return std::forward<T>(input);
   }
-  /// module.forward(...) under autocast(), of narrow() arguments; a tensor that comes out is widened. `module`: the
-  /// trained one, by its own type.
+  /// Calls module.forward(...) under autocast() with narrow() arguments; a tensor output is widened. `module`: the
+  /// trained module, with its own type.
   template <class M, class... Arguments>
   auto forward(M& module, Arguments&&... arguments) const {
     const nn::Autocast precision = autocast();
@@ -78,8 +78,8 @@ class Training : public train::StepCore {
       return output;
   }
 
-  /// loss (one element), divided by the micro-batches of a step and multiplied by the loss scale; backward. Throws
-  /// InputError for more.
+  /// Divides loss (one element) by the micro-batches of a step, multiplies it by the loss scale, and runs backward.
+  /// Throws InputError for more elements.
   void backward(const at::Tensor& loss);
 
  private:

@@ -20,8 +20,8 @@ comm::World& joined_world(const RunConfig& config) {
   if (initialized()) {
     if (config.device == Device::cuda && world().device().is_cpu())
       throw InputError(
-          "the settings say --device cuda, but tessera::init() has put this process on the CPU: give it "
-          "InitOptions::device, or leave it out, and the settings decide");
+          "--device cuda is set, but tessera::init() has put this process on the CPU: pass cuda as "
+          "InitOptions::device, or leave that unset so that the settings decide");
     return world();
   }
   InitOptions options;
@@ -37,14 +37,13 @@ std::span<const RefusedAxis> refused_axes() {
   static constexpr auto axes = std::to_array<RefusedAxis>(
       {{"pp_size",
         "a pipeline runs the loop of its micro-batches itself: `tessera train --pp_size`, or tessera::PipelineParallel "
-        "around "
-        "the stages of your module (examples/pipeline.cpp)"},
+        "around the stages of your module (examples/pipeline.cpp)"},
        {"cp_size",
         "rows, their positions and their labels must be cut before your forward and your loss see them: `tessera train "
         "--cp_size`, or context_attention in your module's forward (docs/parallelism.md)"},
        {"ep_size",
-        "your module says where its experts lie: `tessera train --ep_size`, or a tessera::Experts layer in your module "
-        "(docs/parallelism.md)"},
+        "your module decides where its experts are: `tessera train --ep_size`, or a tessera::Experts layer in your "
+        "module (docs/parallelism.md)"},
        {"etp_size", "it divides the experts of a mixture: `tessera train --etp_size`"}});
   return axes;
 }
@@ -57,10 +56,11 @@ void check_axes(const ParallelConfig& parallel) {
     const config::Field& field = *config::find_field(setting);
     const std::string value = dump_json(field.get(given));
     if (value != dump_json(field.get(defaults)))
-      throw InputError(concat(setting, " ", value,
-                              " is not for tessera's Accelerator, DeepSpeed engine and Trainer, which follow tp_size, "
-                              "sequence_parallel and all strategies: ",
-                              remedy));
+      throw InputError(
+          concat(setting, " ", value,
+                 " is not supported by tessera's Accelerator, DeepSpeed engine and Trainer, which support tp_size, "
+                 "sequence_parallel and all strategies: ",
+                 remedy));
   }
 }
 
@@ -68,12 +68,12 @@ TrainingRanks make_training_ranks(const RunConfig& config, layout::TensorPlan pl
   const ParallelConfig& parallel = config.parallel;
   check_axes(parallel);
   if (given && parallel.tp_size > 1)
-    throw InputError(concat(
-        "tp_size ", parallel.tp_size,
-        " makes the group of data-parallel ranks itself: leave out the group that is given here, or leave tp_size "
-        "at 1 and put TensorParallel around the module (parallel/tensor_parallel.h)"));
+    throw InputError(
+        concat("tp_size ", parallel.tp_size,
+               " creates the group of data-parallel ranks itself: do not pass a group here, or keep tp_size "
+               "at 1 and put TensorParallel around the module (parallel/tensor_parallel.h)"));
   if (!plan.empty() && parallel.tp_size == 1)
-    throw InputError("a tp_plan is given, but tp_size is 1, so that nothing is cut: give --tp_size, or leave it out");
+    throw InputError("a tp_plan is set, but tp_size is 1, so nothing is cut: set --tp_size, or remove the plan");
   comm::World& ranks = joined_world(config);
   if (parallel.tp_size == 1) {
     const comm::Group all = given ? given : ranks.group();
@@ -86,16 +86,16 @@ TrainingRanks make_training_ranks(const RunConfig& config, layout::TensorPlan pl
 layout::TensorPlan plan_of(const TrainingRanks& ranks, const torch::nn::Module& module) {
   const auto* const model = dynamic_cast<const models::LanguageModel*>(&module);
   if (model != nullptr && model->balance().experts > 0)
-    throw InputError(
-        concat("tp_size ", ranks.tensor.size(),
-               " around a mixture of experts: its routers and experts lie on a grid "
-               "of their own, which `tessera train --tp_size` makes; here leave tp_size at 1 and divide it by --fsdp "
-               "full_shard"));
+    throw InputError(concat(
+        "tp_size ", ranks.tensor.size(),
+        " around a mixture of experts: its routers and experts need a grid "
+        "of their own, which only `tessera train --tp_size` creates; here keep tp_size at 1 and shard it with --fsdp "
+        "full_shard"));
   if (!ranks.plan.empty()) return ranks.plan;
   if (model != nullptr) return models::tensor_plan(*model);
-  throw InputError(concat("tp_size ", ranks.tensor.size(), ": nothing says how the module ", module.name(),
-                          " is cut: give tp_plan among the options, {{\"query\", TensorStyle::colwise}, ...} "
-                          "(docs/parallelism.md), or leave tp_size at 1 and divide it by --fsdp full_shard"));
+  throw InputError(concat("tp_size ", ranks.tensor.size(), ": there is no plan for cutting the module ", module.name(),
+                          ": set tp_plan in the options, {{\"query\", TensorStyle::colwise}, ...} "
+                          "(docs/parallelism.md), or keep tp_size at 1 and shard it with --fsdp full_shard"));
 }
 
 void share_values(const torch::nn::Module& module, const comm::Group& group) {

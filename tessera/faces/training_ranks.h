@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Who trains a face's module together: the ranks that have other rows, and those that hold other parts of each layer
+/// The ranks that train a face's module together: those with other rows, and those with other parts of each layer
 /// (--tp_size, parallel/tensor_parallel.h).
 
 #include <tessera/comm/group.h>
@@ -18,34 +18,34 @@ struct RunConfig;
 
 namespace tessera::faces {
 
-/// A setting of the mesh that the faces do not follow, and what serves instead.
+/// A setting of the mesh that the faces do not support, and its replacement.
 struct RefusedAxis {
   std::string_view setting;  ///< its name
   std::string_view remedy;   ///< a clause that ends the message
 };
-/// pp_size, cp_size, ep_size, etp_size: each asks for more than a module and a loss that the caller computes.
+/// pp_size, cp_size, ep_size, etp_size: each needs more than a module and a loss computed by the caller.
 std::span<const RefusedAxis> refused_axes();
-/// Throws InputError for a setting of refused_axes() that is given, with its remedy.
+/// Throws InputError, with the remedy, for a setting of refused_axes() that is set.
 void check_axes(const ParallelConfig& parallel);
 
-/// A copyable value; its groups are the World's.
+/// A copyable value; its groups belong to the World.
 struct TrainingRanks {
-  comm::Group all;     ///< everyone: checkpoints are written, and errors agreed upon, by all of them
-  comm::Group data;    ///< those that have other rows (dp), over which the sharding engine divides
-  comm::Group tensor;  ///< those with the same rows that hold other parts of each layer (tp); empty: nothing is cut
-  layout::TensorPlan plan = {};  ///< how, for a module of the user's own
+  comm::Group all;               ///< all ranks: they write checkpoints and agree on errors together
+  comm::Group data;              ///< ranks with other rows (dp), over which the sharding engine divides
+  comm::Group tensor;            ///< ranks with the same rows and other parts of each layer (tp); empty: nothing is cut
+  layout::TensorPlan plan = {};  ///< how the user's own module is cut
 };
-/// Joins the job unless the program has done so (tessera::init), and makes the groups of its mesh. `given`: the only
-/// ranks there are, instead of all. Collective. Throws InputError for what check_axes() refuses, for sizes that do not
-/// divide the ranks, for tp_size beside `given`, and for a plan without tp_size.
+/// Joins the job unless the program has done so (tessera::init), and creates the groups of its mesh. `given`: use only
+/// these ranks. Collective. Throws InputError for settings that check_axes() refuses, for sizes that do not divide the
+/// ranks, for tp_size together with `given`, and for a plan without tp_size.
 TrainingRanks make_training_ranks(const RunConfig& config, layout::TensorPlan plan = {}, comm::Group given = {});
 
-/// The plan by which the module is cut: ranks.plan, or that of its family where the module is one of ours. Throws
-/// InputError for a module that has none, and for a mixture of experts.
+/// The plan for cutting the module: ranks.plan, or its family's if the module is one of ours. Throws InputError for a
+/// module without a plan, and for a mixture of experts.
 layout::TensorPlan plan_of(const TrainingRanks& ranks, const torch::nn::Module& module);
 
-/// The first rank's parameters for all ranks of the group (the parts of one module must be cut out of the same values).
-/// Those that have no memory yet are left out. Collective.
+/// Copies the first rank's parameters to all ranks of the group (the parts of one module must be cut from the same
+/// values). Skips parameters without memory. Collective.
 void share_values(const torch::nn::Module& module, const comm::Group& group);
 
 }  // namespace tessera::faces

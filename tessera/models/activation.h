@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The activations of MLPs, by an architecture's words (architectures/spec.h).
+/// The activations of MLPs, selected by an architecture's enumerators (architectures/spec.h).
 
 #include <tessera/architectures/spec.h>
 #include <tessera/nn/activation.h>

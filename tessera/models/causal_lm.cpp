@@ -65,9 +65,8 @@ at::Tensor CausalLm::loss_at_end(const data::Batch& batch, double scale, const l
   if (!is_training() || !predicts()) return loss_of(checked_hidden(batch, nullptr, stage, input), batch, scale);
   if (batch.part)
     throw InputError(
-        "multi-token prediction (mtp_num_layers) reads tokens further ahead in the same row, and with --cp_size above "
-        "1 "
-        "they lie on other processes: use --cp_size 1, or --mtp_loss_scaling_factor 0 to train without it");
+        "multi-token prediction (mtp_num_layers) reads tokens further ahead in the same row, which with --cp_size "
+        "above 1 are on other processes: use --cp_size 1, or --mtp_loss_scaling_factor 0 to train without it");
   Predictions predictions = further_tokens(batch, prediction_depths());
   const at::Tensor main = loss_of(checked_hidden(batch, nullptr, stage, input, &predictions), batch, scale);
   std::vector<at::Tensor> losses;
@@ -79,7 +78,7 @@ at::Tensor CausalLm::loss_at_end(const data::Batch& batch, double scale, const l
     sum = sum.defined() ? sum + losses.back() : losses.back();
   }
   add_prediction_losses(losses);
-  // The value stays the main loss's, and a gradient of it reaches the depths' losses by their weight.
+  // The value is that of the main loss; its gradient reaches the depths' losses with their weight.
   return main + (sum - sum.detach()) * (prediction_weight() / static_cast<double>(losses.size()));
 }
 
@@ -105,15 +104,15 @@ at::Tensor CausalLm::loss(const at::Tensor& ids, const at::Tensor& labels, doubl
 
 at::Tensor CausalLm::forward(const at::Tensor& ids, const at::Tensor& attention_mask,
                              const at::Tensor& token_type_ids) {
-  if (token_type_ids.defined()) throw InputError("forward: a causal model has no token types: leave them out");
+  if (token_type_ids.defined()) throw InputError("forward: a causal model has no token types: do not pass them");
   if (attention_mask.defined()) {
     if (attention_mask.sizes() != ids.sizes())
       throw InputError(concat("forward: attention_mask is ", c10::str(attention_mask.sizes()), ", ids are ",
                               c10::str(ids.sizes()), ": both must be [B, T]"));
     if (attention_mask.ne(0).to(at::kChar).diff(1, 1).gt(0).any().item<bool>())
       throw InputError(
-          "forward: attention_mask hides tokens before others: pad rows at their end, where a causal model does not "
-          "look (padding_side right), or take several documents in a row with logits(ids, documents)");
+          "forward: attention_mask hides tokens that precede others: pad rows at their end, which a causal model never "
+          "sees (padding_side right), or pack several documents in a row with logits(ids, documents)");
   }
   return logits(ids);
 }

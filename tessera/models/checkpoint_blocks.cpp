@@ -33,7 +33,7 @@ std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(Langu
     std::string names;
     for (const ModelPart& part : parts)
       if (part.block == 0 && part_of(part) == plan.part) names = part.name;
-    throw InputError(concat("gradient checkpointing chooses nothing: no ", names.empty() ? "part" : "name",
+    throw InputError(concat("gradient checkpointing selects nothing: no ", names.empty() ? "part" : "name",
                             " of the model's ", "matches the regular expression '", plan.names, "'",
                             names.empty() ? std::string() : concat("; the first one is ", names)));
   }

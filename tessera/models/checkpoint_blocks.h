@@ -9,14 +9,14 @@
 
 namespace tessera::models {
 
-/// From now on the model's forward passes under grad mode checkpoint the parts that the plan chooses. Replaces the
-/// model's part runner. Throws InputError when the plan chooses none of the model's parts (it names some). The
-/// result tells what was offloaded.
+/// Makes the model's forward passes under grad mode checkpoint the parts that the plan selects. Replaces the model's
+/// part runner. Throws InputError if the plan selects none of the model's parts (with some of their names). The result
+/// reports what was offloaded.
 std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(LanguageModel& model,
                                                                            const parallel::CheckpointPlan& plan);
-/// What runs parts so; null: a runner that only calls them.
+/// The part runner of a checkpointing; null: a runner that only calls the parts.
 PartRunner part_runner_of(std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing);
-/// Ends it.
+/// Ends checkpointing.
 void keep_activations(LanguageModel& model);
 
 }  // namespace tessera::models

@@ -12,7 +12,7 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-/// x + dropout(delta + bias); in one pass when nothing is dropped.
+/// x + dropout(delta + bias); in one pass without dropout.
 at::Tensor end_branch(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bias, double dropout,
                       const nn::RandomPlace& place) {
   if (dropout == 0) return nn::add_bias(x, delta, bias);
@@ -77,7 +77,7 @@ Gpt2Block::Gpt2Block(const ModelSpec& c, std::int64_t index) : index(index), dro
 
 at::Tensor Gpt2Block::forward(const at::Tensor& x, const std::shared_ptr<const ForwardContext>& context) {
   const double p = is_training() ? dropout : 0;
-  at::Tensor sum = x, delta, bias;  // the residual stream, and what is to be added to it
+  at::Tensor sum = x, delta, bias;  // the residual stream and its pending addend
   if (context->runs_attention(index)) {
     const auto first = nn::add_layer_norm(x, {}, {}, ln_1->weight, ln_1->bias, ln_1->eps, nn::NormReaders::linear_maps);
     const auto attend = [attn = attn, context](const at::Tensor& h) { return attn->forward(h, *context); };

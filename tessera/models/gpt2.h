@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// GPT-2 (Radford et al. 2019) with a language-model head, as transformers/models/gpt2/modeling_gpt2.py computes it.
+/// GPT-2 (Radford et al. 2019) with a language-model head, following transformers/models/gpt2/modeling_gpt2.py.
 /// B batch, T tokens, C = n_embd, H = n_head, V = vocab_size.
 
 #include <tessera/architectures/spec.h>
@@ -36,12 +36,12 @@ struct Gpt2Mlp : torch::nn::Module {
 
 struct Gpt2Block : torch::nn::Module {
   Gpt2Block(const ModelSpec& spec, std::int64_t index);
-  /// x [B, T, C] -> [B, T, C]; of context.stage perhaps only the attention, or only the MLP, added to x.
+  /// x [B, T, C] -> [B, T, C]; depending on context.stage only the attention or only the MLP is added to x.
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const ForwardContext>& context);
   void drop_attention();
   void drop_mlp();
 
-  std::shared_ptr<LayerNorm> ln_1, ln_2;  ///< null, and so are the rest: that half of the block is in another stage
+  std::shared_ptr<LayerNorm> ln_1, ln_2;  ///< null, like the next members: half of the block is in another stage
   std::shared_ptr<Gpt2Attention> attn;
   std::shared_ptr<Gpt2Mlp> mlp;
   std::int64_t index;
@@ -50,13 +50,13 @@ struct Gpt2Block : torch::nn::Module {
 
 struct Gpt2Model : torch::nn::Module {
   explicit Gpt2Model(const ModelSpec& spec);
-  /// ids int64 [B, T] -> hidden states after ln_f [B, T, C], or of context.stage what it gives.
+  /// ids int64 [B, T] -> hidden states after ln_f [B, T, C], or the output of context.stage.
   at::Tensor forward(const at::Tensor& ids, ForwardContext context = {});
-  /// Lets go of what is in none of `parts`. `tied`: wte stays for the end, too.
+  /// Drops the modules that are in none of `parts`. `tied`: the end also needs wte.
   void drop_all_but(const std::vector<layout::StagePart>& parts, bool tied);
 
   std::shared_ptr<Table> wte, wpe;            ///< [V, C], [n_positions, C]
-  std::vector<std::shared_ptr<Gpt2Block>> h;  ///< null, and so is the rest: in another stage
+  std::vector<std::shared_ptr<Gpt2Block>> h;  ///< null, like ln_f: in another stage
   std::shared_ptr<LayerNorm> ln_f;
   double dropout;
   architectures::Multipliers multipliers;
@@ -67,9 +67,9 @@ struct Gpt2Model : torch::nn::Module {
 
 class Gpt2 : public CausalLm {
  public:
-  /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), the residual
-  /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1), or as architectures/mup.h says; without a seed
-  /// they stay uninitialised.
+  /// Initializes weights from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), the residual
+  /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1), or by architectures/mup.h; without a seed they
+  /// stay uninitialized.
   Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed);
 
   std::vector<ModelPart> parts() const override;

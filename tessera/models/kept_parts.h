@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Letting go of what lies in other stages of a pipeline (LanguageModel::keep_stages). What stays keeps its name.
+/// Drops the modules of other stages of a pipeline (LanguageModel::keep_stages). Modules that stay keep their names.
 
 #include <torch/nn/module.h>
 
@@ -14,7 +14,7 @@
 
 namespace tessera::models {
 
-/// What of a chain lies in some of its parts.
+/// The members of a chain of blocks that some of its parts contain.
 struct KeptParts {
   explicit KeptParts(const std::vector<layout::StagePart>& given) : parts(given) {
     for (const layout::StagePart& part : parts) {
@@ -33,22 +33,22 @@ struct KeptParts {
   bool embeddings = false, end = false;
 };
 
-/// `member`, which `parent` has registered as `name`, becomes null and is registered no more.
+/// Sets `member`, registered in `parent` as `name`, to null and unregisters it.
 template <class Module>
 void drop(torch::nn::Module& parent, const std::string& name, std::shared_ptr<Module>& member) {
   member = nullptr;
   parent.unregister_module(name);
 }
 
-/// Those of the children of `parent` that are among `members` are registered no more. Null ones are none.
+/// Unregisters the children of `parent` that are among `members`, which may contain null.
 inline void unregister(torch::nn::Module& parent, const std::vector<std::shared_ptr<torch::nn::Module>>& members) {
   for (const auto& child : parent.named_children())
     if (std::find(members.begin(), members.end(), child.value()) != members.end())
       parent.unregister_module(child.key());
 }
 
-/// The same for the blocks, registered under their numbers, that are not kept, and for the half that is not kept of
-/// those that can be cut (Block::drop_attention, Block::drop_mlp).
+/// Drops the blocks, registered by number, that are not kept, and the half that is not kept of blocks that can be cut
+/// (Block::drop_attention, Block::drop_mlp).
 template <class Block>
 void drop_blocks(torch::nn::Module& parent, std::vector<std::shared_ptr<Block>>& blocks, const KeptParts& kept) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {

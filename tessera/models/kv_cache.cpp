@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t least_capacity = 256;
 
-/// `old` [B, heads, capacity, D] with room for `capacity` tokens, the first `tokens` kept.
+/// A copy of `old` [B, heads, capacity, D] with room for `capacity` tokens; the first `tokens` are kept.
 at::Tensor grown(const at::Tensor& old, std::int64_t tokens, std::int64_t capacity, const at::Tensor& like) {
   at::Tensor fresh = at::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
   if (tokens > 0) fresh.narrow(2, 0, tokens).copy_(old.narrow(2, 0, tokens));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Keys and values of the tokens that a model has seen, for generation.
+/// Keys and values of the tokens that a model has processed, for generation.
 
 #include <ATen/core/Tensor.h>
 
@@ -10,17 +10,17 @@
 
 namespace tessera::models {
 
-/// Made empty; filled layer by layer in hidden(). Memory doubles when it is full, so appending is O(1) on average.
+/// Empty at first; filled layer by layer in hidden(). The memory doubles when it is full, so appending is O(1) on
+/// average.
 class KvCache {
  public:
-  /// Tokens that every layer holds between two calls of the model, also those that are in other processes (pipelines).
+  /// Tokens in every layer between two calls of the model, including layers in other processes (pipelines).
   std::int64_t tokens() const { return tokens_; }
-  /// A call of the model has ended, which added so many.
+  /// Records that a call of the model has added `count` tokens.
   void add_tokens(std::int64_t count) { tokens_ += count; }
-  /// Forgets all but the first `count` tokens, of which there are at least so many: another text that begins with the
-  /// same ones goes on from there.
+  /// Keeps the first `count` tokens, of at least as many, so that another text with the same beginning can continue.
   void keep(std::int64_t count);
-  /// Adds keys and values [B, heads, T, D] to a layer and returns all of its own as views [B, heads, tokens, D].
+  /// Appends keys and values [B, heads, T, D] to a layer; returns all of the layer's as views [B, heads, tokens, D].
   std::pair<at::Tensor, at::Tensor> append(std::size_t layer, const at::Tensor& keys, const at::Tensor& values);
 
  private:

@@ -71,7 +71,7 @@ double LanguageModel::flops_per_token(std::int64_t block_size) const {
   const layout::DecoderShape sizes = shape();
   const std::int64_t blocks = sizes.blocks, depths = predicts() ? prediction_depths() : 0;
   const auto width = static_cast<double>(sizes.width);
-  // A depth has a pass of the head, and a map of two widths to one.
+  // A depth has a pass of the head and a map from two widths to one.
   double forward = head_flops() + static_cast<double>(depths) * (head_flops() + 4 * width * width);
   for (std::int64_t block = 0; block < blocks + depths; ++block) forward += block_flops(block, block_size).all();
   return 3 * forward;
@@ -103,7 +103,7 @@ void LanguageModel::keep_stages(const std::vector<layout::StagePart>& parts) {
 void LanguageModel::keep_experts(std::int64_t first, std::int64_t count) {
   if (balance_.experts == 0)
     throw InputError(concat("a model of type \"", hf_config().at("model_type").as_string(),
-                            "\" has no experts to be shared out: use --ep_size 1"));
+                            "\" has no experts to distribute: use --ep_size 1"));
   TESSERA_CHECK(first >= 0 && count >= 1 && first + count <= balance_.experts, "experts ", first, " to ",
                 first + count - 1, " of ", balance_.experts);
   drop_layers([&] { drop_experts_but(first, count); });
@@ -127,11 +127,11 @@ void LanguageModel::drop_layers(const std::function<void()>& drop) {
 
 void LanguageModel::drop_all_but(const std::vector<layout::StagePart>&) {
   throw InputError(concat("a model of type \"", hf_config().at("model_type").as_string(),
-                          "\" is not made for pipelines yet: use --pp_size 1"));
+                          "\" does not support pipelines yet: use --pp_size 1"));
 }
 
 void LanguageModel::drop_experts_but(std::int64_t, std::int64_t) {
-  TESSERA_CHECK(false, "a family with experts that does not say how to let go of some");
+  TESSERA_CHECK(false, "a family with experts must implement drop_experts_but()");
 }
 
 std::shared_ptr<RouterLog> LanguageModel::router_log(const layout::StagePart* stage, const data::Batch& batch) const {
@@ -177,7 +177,7 @@ ForwardContext LanguageModel::context_of(const data::Batch& batch) const {
 }
 
 void LanguageModel::set_label_smoothing(double share) {
-  TESSERA_CHECK(share >= 0 && share < 1, "label smoothing of ", share, "; it must lie in [0, 1)");
+  TESSERA_CHECK(share >= 0 && share < 1, "label smoothing of ", share, "; it must be in [0, 1)");
   label_smoothing_ = share;
 }
 
@@ -195,7 +195,7 @@ void LanguageModel::note_prediction(const at::Tensor& scores) {
 bool LanguageModel::is_embedding(const std::string& parameter_name, bool of_words_alone) const {
   const std::vector<std::string> path = split(parameter_name, '.');
   if (path.size() < 2 || path.back() != "weight") return false;
-  // Tables in blocks, whose paths hold a number, are experts and adapters.
+  // Tables in blocks, whose paths contain a number, belong to experts and adapters.
   for (const std::string& step : path)
     if (parse_int(step)) return false;
   const torch::nn::Module* module = this;

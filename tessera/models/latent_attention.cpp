@@ -9,8 +9,8 @@
 namespace tessera::models {
 namespace {
 
-/// x [B, T, H, d] with zeros behind each head up to `size`: they change no product, and attention wants queries, keys
-/// and values of one size.
+/// Pads the heads of x [B, T, H, d] with zeros up to `size`: they change no product, and attention needs queries, keys
+/// and values of the same size.
 at::Tensor padded(const at::Tensor& x, std::int64_t size) {
   return x.size(3) == size ? x : at::constant_pad_nd(x, {0, size - x.size(3)});
 }
@@ -37,7 +37,8 @@ LatentAttention::LatentAttention(const ModelSpec& c, std::int64_t index)
   o_proj = register_module("o_proj", std::make_shared<Linear>(heads * sizes.value, c.hidden, c.output_bias));
 }
 
-/// The checkpoints have the two numbers of a pair side by side; our rotation wants first halves, then second halves.
+/// The checkpoints store the two numbers of a pair next to each other; our rotation needs first halves, then second
+/// halves.
 at::Tensor LatentAttention::rotated(const at::Tensor& x, const LlamaContext& context) const {
   if (!sizes.interleaved) return nn::rotary(x, context.rotary);
   const at::Tensor halves = x.unflatten(3, {sizes.rotated / 2, 2}).transpose(3, 4).flatten(3);
@@ -46,7 +47,7 @@ at::Tensor LatentAttention::rotated(const at::Tensor& x, const LlamaContext& con
 
 at::Tensor LatentAttention::forward(const at::Tensor& x, const LlamaContext& context) {
   const auto by_head = [](const at::Tensor& y, std::int64_t size) {
-    return y.view({y.size(0), y.size(1), -1, size});  // [B, T, H, size]: the tokens that the projections give
+    return y.view({y.size(0), y.size(1), -1, size});  // [B, T, H, size], for the tokens that the projections return
   };
   const auto normed = [](const at::Tensor& y, const std::shared_ptr<RmsNorm>& norm) {
     return norm ? nn::rms_norm(y.contiguous(), norm->weight, norm->eps) : y.contiguous();

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1), as transformers/models/deepseek_v3/
-/// modeling_deepseek_v3.py computes it: queries, and keys with values, pass through a narrow latent each; one rotated
-/// part of the key is shared by all heads.
+/// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1), following
+/// transformers/models/deepseek_v3/modeling_deepseek_v3.py: queries, and keys with values, each pass through a narrow
+/// latent; all heads share one rotated part of the key.
 
 #include <tessera/models/llama.h>
 
@@ -10,7 +10,7 @@
 
 namespace tessera::models {
 
-/// H heads; N, R, V: sizes of a head's part that is not rotated, of the rotated part, and of its value.
+/// H heads; N, R, V: sizes of a head's unrotated part, its rotated part, and its value.
 struct LatentAttention : Attention {
   LatentAttention(const ModelSpec& spec, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
@@ -21,7 +21,7 @@ struct LatentAttention : Attention {
   std::shared_ptr<Linear> kv_a_proj_with_mqa;              ///< [rank of k and v + R, C]
   std::shared_ptr<Linear> kv_b_proj;                       ///< [H (N + V), rank of k and v]
   std::shared_ptr<Linear> o_proj;                          ///< [C, H V]
-  std::shared_ptr<RmsNorm> q_a_layernorm, kv_a_layernorm;  ///< null: latents stay as they are
+  std::shared_ptr<RmsNorm> q_a_layernorm, kv_a_layernorm;  ///< null: no norm of the latents
   architectures::Latent sizes;
   std::int64_t index, heads;
   double dropout;

@@ -43,7 +43,7 @@ void Linear::keep_quantized(std::shared_ptr<const nn::QuantizedWeight> kept) {
 }
 
 void Linear::make_whole() {
-  TESSERA_CHECK(quantized, "the weight is whole");
+  TESSERA_CHECK(quantized, "the weight is not quantized");
   const at::Tensor out_in = nn::dequantize(*quantized);
   quantized.reset();
   weight = register_parameter("weight", layout == nn::WeightLayout::out_in ? out_in : out_in.t().contiguous(),
@@ -70,7 +70,7 @@ at::Tensor Linear::adapted(const at::Tensor& x, const nn::RandomPlace& place) co
 }
 
 void Linear::add_lora(const std::string& name, std::int64_t r, double alpha, double dropout) {
-  TESSERA_CHECK(!lora_A, "the module has a LoRA adapter already");
+  TESSERA_CHECK(!lora_A, "the module already has a LoRA adapter");
   TESSERA_CHECK(r > 0, "LoRA rank ", r);
   lora_A = register_module("lora_A", std::make_shared<Table>(r, in_features()));
   lora_B = register_module("lora_B", std::make_shared<Table>(out_features(), r));
@@ -90,7 +90,7 @@ Table::Table(std::int64_t rows, std::int64_t columns, bool with_bias) {
 }
 
 at::Generator generator_by_name(std::uint64_t seed, const std::string& name) {
-  std::uint64_t key = fnv1a(name);  // then the seed mixed in (splitmix64's finaliser)
+  std::uint64_t key = fnv1a(name);  // then mix in the seed (splitmix64's finalizer)
   key += seed * 0x9e3779b97f4a7c15u;
   key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
   key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;

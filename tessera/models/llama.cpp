@@ -30,28 +30,28 @@ ModelPart neox_part(ModelPart::Kind kind, std::int64_t block) {
   static constexpr std::string_view ends[] = {"", ".attention", ".mlp"};
   return {kind, block, concat("gpt_neox.layers.", block, ends[static_cast<std::size_t>(kind)])};
 }
-/// The MLP of OPT is two modules of the block; it is named by the first.
+/// The MLP of OPT consists of two modules of the block; the part has the first one's name.
 ModelPart opt_part(ModelPart::Kind kind, std::int64_t block) {
   static constexpr std::string_view ends[] = {"", ".self_attn", ".fc1"};
   return {kind, block, concat("model.decoder.layers.", block, ends[static_cast<std::size_t>(kind)])};
 }
-/// What names the parts of a model with these names of modules.
+/// The function that names the parts of a model with these module names.
 ModelPart (*part_of(const DecoderNames& names))(ModelPart::Kind kind, std::int64_t block) {
   if (names.model == std::string_view("gpt_neox")) return neox_part;
   if (names.model == std::string_view("model.decoder")) return opt_part;
   return names.mlp == std::string_view("mlp") ? part : mixtral_part;
 }
 
-/// Norms of q and k over all heads at once, and bounds.
+/// Norms of q and k over all heads at once, and clipping.
 at::Tensor normed_whole(const at::Tensor& x, const std::shared_ptr<Norm>& norm, double clip) {
   const at::Tensor y = norm ? norm->forward(x) : x;
   return clip > 0 ? y.clamp(-clip, clip) : y;
 }
 
-/// The first numbers of each head, as many as the table is for, are turned.
+/// Rotates the first numbers of each head, as many as the table covers.
 at::Tensor rotated(const at::Tensor& x, const nn::RotaryTable& table, bool interleaved) {
   const std::int64_t turned = 2 * table.cos.size(-1);
-  // Our rotation wants first halves, then second halves; scores do not depend on the order of a head's numbers.
+  // Our rotation needs first halves, then second halves; scores do not depend on the order of a head's numbers.
   if (interleaved) return rotated(x.unflatten(3, {turned / 2, 2}).transpose(3, 4).flatten(3), table, false);
   if (turned == x.size(3)) return nn::rotary(x, table);
   return at::cat({nn::rotary(x.slice(3, 0, turned), table), x.slice(3, turned)}, 3);
@@ -101,7 +101,7 @@ LlamaAttention::LlamaAttention(const ModelSpec& c, std::int64_t index)
 }
 
 at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& context) {
-  // [B, T, H, D], [B, T, K, D]: the heads, and the tokens, that the projections give (they may be cut over ranks).
+  // [B, T, H, D], [B, T, K, D]: the heads and tokens that the projections return (they may be cut over ranks).
   const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, heads.size}); };
   const nn::RandomPlace place = context.between_layers();
   const bool whole = q_norm && q_norm->weight.size(0) != heads.size;
@@ -276,7 +276,7 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   at::Tensor x = std::move(made->input);  // [B, T, C]
   if (made->begins()) {
     x = embedded(ids, positions, *made);
-    made->features = at::Tensor();  // parts that are computed again would keep it
+    made->features = at::Tensor();  // otherwise recomputed parts would keep it
     if (is_training() && dropout > 0) {
       made->first_token = nn::first_own_token(embed_tokens->weight, t);
       x = nn::dropout(x, dropout, made->between_layers(ForwardContext::Draw::embedding));
@@ -304,7 +304,7 @@ at::Tensor LlamaModel::embedded(const at::Tensor& ids, const at::Tensor& positio
   const at::Tensor words = embed_tokens->rows();
   at::Tensor x = embed_positions ? nn::embed_at(ids, words, embed_positions->rows(), positions + position_offset)
                                  : nn::embed_tokens(words, ids);
-  if (multipliers.embedding != 1)  // rounded to the weights' type first, as transformers does
+  if (multipliers.embedding != 1)  // rounded to the weights' type first, as in transformers
     x = x * at::scalar_tensor(multipliers.embedding, table.options().device(at::kCPU));
   if (context.features.defined())
     x = x.flatten(0, 1).index_put({context.feature_places}, context.features.to(x.scalar_type())).view(x.sizes());
@@ -312,7 +312,7 @@ at::Tensor LlamaModel::embedded(const at::Tensor& ids, const at::Tensor& positio
 }
 
 void LlamaModel::predict(const at::Tensor& hidden, const LlamaContext& given) const {
-  // A stage's numbers say which of the model's own blocks it runs, and depths are none of them.
+  // A stage contains numbers of the model's own blocks, and depths are not among them.
   const auto made = std::make_shared<LlamaContext>(given);
   made->stage = nullptr;
   const std::shared_ptr<const LlamaContext> context = made;
@@ -320,7 +320,7 @@ void LlamaModel::predict(const at::Tensor& hidden, const LlamaContext& given) co
   for (std::size_t i = 0; i < depths.size(); ++i) {
     Predictions::Depth& depth = made->predictions->depths.at(i);
     const auto& layer = depths[i];
-    const at::Tensor tokens = embedded(depth.ids, {}, *context);  // positions are rotated where there are depths
+    const at::Tensor tokens = embedded(depth.ids, {}, *context);  // positions are rotated in models with depths
     made->first_token = nn::first_own_token(layer->self_attn->first_weight(), depth.ids.size(1));
     const at::Tensor x = layer->ends->begin(h, tokens, context->between_layers());
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
@@ -349,20 +349,20 @@ Llama::Llama(const Value& hf_config, std::optional<std::uint64_t> seed) : Causal
     parent = register_module(path.substr(0, dot), std::make_shared<torch::nn::Module>()).get();
   model = parent->register_module(path.substr(dot + 1), std::make_shared<LlamaModel>(c));
   if (!c.tied) lm_head = register_module(c.names.head, std::make_shared<Table>(c.vocabulary, c.hidden, c.head_bias));
-  if (c.depths > 0)  // the name that Hugging Face's config.json and those that read it have for them
+  if (c.depths > 0)  // the name in Hugging Face's config.json and its readers
     hf_config_.set("num_nextn_predict_layers", Value::of(c.depths));
   if (c.experts)
     set_balance({.experts = c.experts->count, .top_k = c.experts->top_k, .auxiliary = c.experts->auxiliary});
   if (seed) initialise(*seed);
 }
 
-/// The deviation that a matrix begins with.
+/// The standard deviation for initializing a matrix.
 double Llama::initial_std(const std::string& name) const {
   const double range = spec().initializer_range;
   if (!spec().mup || is_embedding(name)) return range;
   const DecoderNames& names = spec().names;
   const auto ends = [&](const char* module) { return name.ends_with(concat(".", module, ".weight")); };
-  // "w2" and "down_proj" are those of experts, too
+  // "w2" and "down_proj" also belong to experts
   const bool residual = ends(names.output) || ends(names.down) || ends("down_proj") || ends("w2");
   return residual ? spec().mup->residual_std(range, spec().layers) : spec().mup->hidden_std(range);
 }
@@ -370,7 +370,7 @@ double Llama::initial_std(const std::string& name) const {
 void Llama::initialise(std::uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (auto& item : named_parameters()) {
-    if (item.key().ends_with(".A_log"))  // as GatedDeltaNet has them
+    if (item.key().ends_with(".A_log"))  // as in GatedDeltaNet
       item.value().uniform_(1, 16, generator_by_name(seed, item.key())).log_();
     else if (item.key().ends_with(".dt_bias"))
       item.value().fill_(1);

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, those of
-/// decoders/, and with a mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3, as transformers computes
-/// them (models/NAME/modeling_NAME.py); the configuration's values say which.
+/// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, the models of
+/// decoders/, and with a mixture of experts Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V3, following transformers
+/// (models/NAME/modeling_NAME.py); the configuration's values select the variant.
 /// B batch, T tokens, C hidden size, H heads, K key heads, D head size, V vocabulary.
 
 #include <tessera/architectures/spec.h>
@@ -19,16 +19,16 @@ namespace tessera::models {
 
 using architectures::ModelSpec;
 
-/// What every layer of one forward pass needs besides the hidden states.
+/// Inputs of every layer in one forward pass, besides the hidden states.
 struct LlamaContext : ForwardContext {
   nn::RotaryTable rotary = {}, local_rotary = {};
 };
 
-/// Heads between their projections: rotation, the cache, scores and what they mix.
+/// Heads between their projections: rotation, cache, scores and mixing of values.
 struct CausalHeads {
   CausalHeads(const ModelSpec& spec, std::int64_t index);
-  /// q [B, T, H, D], k and v [B, T, K, D] (this rank's heads, the first of which is query head `first_head`) ->
-  /// [B, T, H D]. `training`: weights are dropped.
+  /// q [B, T, H, D], k and v [B, T, K, D] (this rank's heads, starting with query head `first_head`) -> [B, T, H D].
+  /// `training`: applies dropout to the weights.
   at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LlamaContext& context,
                    std::int64_t first_head, bool training) const;
 
@@ -40,7 +40,7 @@ struct CausalHeads {
 
 struct Attention : torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const LlamaContext& context) = 0;  ///< [B, T, C] -> [B, T, C]
-  /// A parameter that the layer begins with.
+  /// The first parameter that the layer uses.
   virtual const at::Tensor& first_weight() const = 0;
 };
 
@@ -49,74 +49,74 @@ struct LlamaAttention : Attention {
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
   const at::Tensor& first_weight() const override { return q_proj->weight; }
 
-  /// [H D, C], or with gates [2 H D, C] (of each head its query, then its gate), [K D, C], [K D, C], [C, H D]
+  /// [H D, C], or with gates [2 H D, C] (per head its query, then its gate), [K D, C], [K D, C], [C, H D]
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
   std::shared_ptr<Norm> q_norm, k_norm;  ///< [D] each, or as wide as q and k (OLMoE); null: none
   CausalHeads heads;
   double clip;  ///< bound of the absolute values of q, k and v; 0: none
-  bool gated;   ///< what a head reads is multiplied by the sigmoid of its gate
+  bool gated;   ///< a head's output is multiplied by the sigmoid of its gate
 };
 
 struct LlamaDecoderLayer : torch::nn::Module {
   LlamaDecoderLayer(const ModelSpec& spec, std::int64_t index);
-  /// x [B, T, C] -> [B, T, C]; of context.stage perhaps only the attention, or only the MLP, added to x.
+  /// x [B, T, C] -> [B, T, C]; depending on context.stage only the attention or only the MLP is added to x.
   at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context);
   void drop_attention();
   void drop_mlp();
 
-  /// Null: none there, or that half of the block is in another stage. post_attention_layernorm is Llama's norm before
-  /// the MLP, and others' norm after attention.
+  /// Null: absent, or that half of the block is in another stage. post_attention_layernorm is Llama's norm before the
+  /// MLP, but other models' norm after attention.
   std::shared_ptr<Norm> before_attention, after_attention, before_mlp, after_mlp;
-  std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention, or one of a family's own
+  std::shared_ptr<Attention> self_attn;  ///< a LlamaAttention, or a family's own class
   std::shared_ptr<Mlp> mlp;              ///< a GatedMlp, a PlainMlp, a PackedMlp or a MoeMlp
-  std::shared_ptr<PredictionEnds> ends;  ///< null: it is one of the model's own blocks
+  std::shared_ptr<PredictionEnds> ends;  ///< null: one of the model's own blocks
   std::int64_t index;
   double residual_factor;
   architectures::Drops drops;
   architectures::Residual residual;
-  /// What reads the norms before attention and before the MLP: a router computes in fp32, and linear attention mixes in
-  /// its input's type.
+  /// The consumers of the norms before attention and before the MLP: a router computes in fp32, and linear attention
+  /// mixes in its input's type.
   nn::NormReaders attention_reader, mlp_reader;
   ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< the names of its parts
 
  private:
-  /// What attention or the MLP adds to the residual stream.
+  /// The addend of attention or the MLP to the residual stream.
   at::Tensor branch(const at::Tensor& y, const std::shared_ptr<Norm>& after, const LlamaContext& context,
                     ForwardContext::Draw draw, double dropped) const;
 };
 
 struct LlamaModel : torch::nn::Module {
   explicit LlamaModel(const ModelSpec& spec);
-  /// ids int64 [B, T] -> hidden states after the last norm [B, T, C], or of context.stage what it gives.
+  /// ids int64 [B, T] -> hidden states after the last norm [B, T, C], or the output of context.stage.
   at::Tensor forward(const at::Tensor& ids, ForwardContext context = {});
-  /// Lets go of what is in none of `parts`. Depths are part of the end. `embeddings_at_end`: the end reads the
-  /// embeddings, too.
+  /// Drops the modules that are in none of `parts`. Depths are part of the end. `embeddings_at_end`: the end also reads
+  /// the embeddings.
   void drop_all_but(const std::vector<layout::StagePart>& parts, bool embeddings_at_end);
 
-  /// Hidden states of each of context.predictions, from those of the model's end.
+  /// Computes the hidden states of each of context.predictions from those of the model's end.
   void predict(const at::Tensor& hidden, const LlamaContext& given) const;
 
   std::shared_ptr<Table> embed_tokens;                     ///< [V, C]
   std::shared_ptr<Table> embed_positions;                  ///< [offset + P, C]; null: positions are rotated
-  std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, and so is the rest: in another stage
-  std::vector<std::shared_ptr<LlamaDecoderLayer>> depths;  ///< those that predict further tokens, in order; or null
+  std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, like the rest: in another stage
+  std::vector<std::shared_ptr<LlamaDecoderLayer>> depths;  ///< predict further tokens, in order; may be null
   std::shared_ptr<Norm> norm;
   architectures::Rope rope;
   std::optional<architectures::Rope> local_rope;
   architectures::Multipliers multipliers;
-  double dropout;  ///< embeddings are dropped so
+  double dropout;  ///< of the embeddings
   std::int64_t position_offset;
   architectures::DecoderNames names;
 
  private:
-  /// Rows of the table, multiplied and with their noise, for the tokens that this process goes on with.
+  /// Rows of the table, multiplied and with noise, for the tokens that this process continues with.
   at::Tensor embedded(const at::Tensor& ids, const at::Tensor& positions, const LlamaContext& context) const;
 };
 
 class Llama : public CausalLm {
  public:
-  /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), biases 0,
-  /// norms' factors 1), or as architectures/mup.h says; without a seed they stay uninitialised.
+  /// Initializes weights from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), biases 0, norms'
+  /// factors 1), or by architectures/mup.h; without a seed they stay uninitialized.
   Llama(const Value& hf_config, std::optional<std::uint64_t> seed);
 
   std::vector<ModelPart> parts() const override;

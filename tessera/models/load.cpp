@@ -32,16 +32,16 @@ std::string shape_text(at::IntArrayRef sizes) {
   return out + "]";
 }
 
-/// Whether a parameter's name lies below a module's.
+/// Whether a parameter belongs to a module, by name.
 bool lies_in(const std::string& name, const std::string& module) {
   return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
 }
 
-/// The row that is added to a table [rows, ...] of fewer tokens than there are: the mean of those that it has, as
-/// transformers' resize_token_embeddings() makes it, without the noise of 1e-9 of their covariance that it adds.
+/// The row added to a table [rows, ...] when there are more tokens: the mean of its rows, as in transformers'
+/// resize_token_embeddings(), but without the noise of 1e-9 of their covariance.
 at::Tensor row_to_add(const at::Tensor& rows) { return rows.mean(0, /*keepdim=*/false, at::kDouble).to(at::kFloat); }
 
-/// The weights of a folder. Throws InputError where they are quantized in types that are no weights' here.
+/// The weights of a folder. Throws InputError if they are quantized in types that are not supported for weights.
 format::SafetensorsFolder open_weights(const std::string& folder) {
   try {
     return checkpoint::open_hf_weights(folder);
@@ -54,7 +54,7 @@ format::SafetensorsFolder open_weights(const std::string& folder) {
   }
 }
 
-/// The tensors of a folder matched with the parameters they are for.
+/// Matches the tensors of a folder with the model's parameters.
 class Matching {
  public:
   Matching(const torch::nn::Module& model, const Value& hf_config, const format::SafetensorsFolder& folder,
@@ -79,14 +79,14 @@ class Matching {
     if (!quantization.empty() && !(problems_.empty() && wanted_.empty() && unexpected_.empty()))
       throw InputError(config::why_no_quantized_weights(place, quantization));
     complain(folder);
-    if (!renamed_.empty()) log::info(place, ": names of tensors have other beginnings than the model's: ", renamed_);
+    if (!renamed_.empty()) log::info(place, ": tensor names have a different prefix than the model's: ", renamed_);
     if (!quantization.empty())
-      log::warning(place, ": its weights are whole, although it says that they are quantized (", quantization,
-                   "): what is saved says nothing of the kind");
+      log::warning(place, ": its weights are not quantized, although its config.json says so (", quantization,
+                   "): the saved config.json will not");
     if (left_aside_ > 0)
       log::warning(folder.paths().front(), ": the weights of multi-token prediction (", left_aside_,
                    left_aside_ == 1 ? " depth" : " depths",
-                   ") are left aside, as transformers does: what is saved has none; to train and keep them set "
+                   ") are ignored, as in transformers, and will not be saved; to train and keep them set "
                    "\"mtp_num_layers\": ",
                    left_aside_, " in its config.json");
   }
@@ -95,7 +95,7 @@ class Matching {
   const std::vector<std::string>& names() const { return names_; }
 
  private:
-  /// Rows of the folder's embedding where the model is to have more.
+  /// Rows of the folder's embedding if the model has more.
   std::int64_t rows_in(const std::string& place) const {
     const std::string file = path_join(place, "config.json");
     const std::int64_t rows = rows_now_ > 0 && path_exists(file) ? config::vocabulary_of(read_json(file)) : 0;
@@ -112,8 +112,7 @@ class Matching {
     return wanted_.contains(name) || skipped_.contains(name) || (model_ != nullptr && model_->lies_elsewhere(name));
   }
 
-  /// Architecture::tensor_name, whatever stands before the names: wrappers' names, or the base model's, too often or
-  /// not at all.
+  /// Architecture::tensor_name for names with any prefix: wrappers' names, or the base model's, repeated or missing.
   std::string own_name(const format::SafetensorsFolder::Stored& stored, const Value& hf_config) {
     const auto known_as = [&](const std::string& candidate) {
       if (candidate == "lm_head.weight") head_ = &stored;
@@ -156,13 +155,13 @@ class Matching {
                                  "; weights are floating-point numbers"));
     else if (!fits(stored.info.shape, place->second.sizes()))
       problems_.push_back(concat(stored.info.name, " has shape ", shape_text(stored.info.shape),
-                                 ", the configuration says ", shape_text(place->second.sizes())));
+                                 ", but the configuration requires ", shape_text(place->second.sizes())));
     else
       put(stored, place->first, place->second);
     wanted_.erase(place);
   }
 
-  /// Blocks are looked for by their names.
+  /// Blocks are found by name.
   void check_prefix() const {
     if (choice_ == nullptr || model_ == nullptr) return;
     const std::string first = model_->parts().front().name, prefix = first.substr(0, first.rfind('.'));
@@ -176,7 +175,7 @@ class Matching {
     names_.push_back(name);
   }
 
-  /// A tied tensor stands in the folder under one of its two names.
+  /// A tied tensor is stored in the folder under one of its two names.
   void tied_head() {
     const auto place = wanted_.find(embedding_);
     const auto* head = head_;
@@ -187,7 +186,7 @@ class Matching {
     wanted_.erase(place);
   }
 
-  /// A head that the model was saved without.
+  /// Allows a head to be missing that the folder was saved without.
   void leave_new_ones(const format::SafetensorsFolder& folder) {
     std::vector<std::string> fresh, not_named;
     for (const auto& [name, parameter] : wanted_)
@@ -200,7 +199,7 @@ class Matching {
     if (!fresh.empty())
       log::warning(folder.paths().front(), ": has no ", join(fresh), ": newly initialised, to be trained");
     if (!not_named.empty())
-      log::warning("layer_reduction: other_module_name does not name ", join(not_named),
+      log::warning("layer_reduction: other_module_name does not list ", join(not_named),
                    ": newly initialised, to be trained");
   }
 
@@ -217,7 +216,7 @@ class Matching {
     for (const std::string& name : unexpected_)
       problems_.push_back(concat("unexpected tensor ", name, and_nearest(name, missing)));
     if (problems_.empty()) return;
-    constexpr std::size_t shown = 100;  // an error about a wrong folder stays readable
+    constexpr std::size_t shown = 100;  // keeps the error for a wrong folder readable
     const std::size_t all = problems_.size();
     if (all > shown) {
       problems_.resize(shown);
@@ -230,19 +229,19 @@ class Matching {
   const architectures::Architecture& architecture_;
   const std::string embedding_;  ///< the parameter that a tied head shares
   const LanguageModel* model_;   ///< null: another kind of module
-  const BlockChoice* choice_;    ///< null: all is taken
+  const BlockChoice* choice_;    ///< null: everything is taken
   std::map<std::string, at::Tensor> wanted_;
   std::set<std::string> skipped_;
   std::vector<checkpoint::Placement> placements_;
   std::vector<std::string> names_, unexpected_, problems_;
-  const format::SafetensorsFolder::Stored* head_ = nullptr;  ///< what a tied embedding may be stored as
-  std::string renamed_;                                      ///< a name that was read as another one, for people
+  const format::SafetensorsFolder::Stored* head_ = nullptr;  ///< an alternative name for storing a tied embedding
+  std::string renamed_;                                      ///< a name that was read as another one, for the log
   std::int64_t rows_now_ = 0,
-               rows_before_ = 0;  ///< rows of embeddings: the model's, and the folder's where those are fewer
-  int left_aside_ = 0;            ///< depths of multi-token prediction that the folder has and the model does not
+               rows_before_ = 0;  ///< rows of embeddings: the model's, and the folder's if it has fewer
+  int left_aside_ = 0;            ///< depths of multi-token prediction in the folder but not in the model
 };
 
-/// config.json as the run wants it. Throws InputError where it asks for what the family does not have.
+/// config.json with the run's edits. Throws InputError if it requires something that the family does not have.
 Value edited(Value config, const ConfigEdit& edit, const BlockChoice* choice = nullptr) {
   config = config::of_whole_weights(config);
   architectures::prediction_depths(config);
@@ -250,12 +249,12 @@ Value edited(Value config, const ConfigEdit& edit, const BlockChoice* choice = n
   return edit ? edit(std::move(config)) : config;
 }
 
-/// What --config_name means; of weights that are made here nothing is quantized.
+/// The model of --config_name; newly created weights are never quantized.
 Value from_scratch(const ModelConfig& config) {
   Value json = config::model_from_scratch(config);
   if (const std::string quantization = config::quantization_of(json); !quantization.empty())
     log::warning(config.config_name, ": its quantization_config (", quantization,
-                 ") is left out: the weights that this run makes are whole");
+                 ") is ignored: this run creates whole weights");
   return json;
 }
 
@@ -263,11 +262,11 @@ std::shared_ptr<CausalLm> causal(const std::shared_ptr<LanguageModel>& model) {
   auto result = std::dynamic_pointer_cast<CausalLm>(model);
   if (!result)
     throw InputError(concat("a model of type \"", model->hf_config().at("model_type").as_string(),
-                            "\" does not continue texts: name a causal language model"));
+                            "\" is not a causal language model: choose one that is"));
   return result;
 }
 
-/// How images are to be prepared, where the folder says it.
+/// Reads the preparation of images, if the folder specifies it.
 void read_preprocessor(LanguageModel& model, const std::string& folder) {
   const std::string file = path_join(folder, "preprocessor_config.json");
   if (auto* const llava = dynamic_cast<Llava*>(&model); llava != nullptr && path_exists(file))
@@ -284,12 +283,13 @@ Value BlockChoice::smaller(Value hf_config) const {
   const char* key = nullptr;
   for (const char* name : {"num_hidden_layers", "n_layer", "num_layers"})
     if (const Value* value = hf_config.find(name); key == nullptr && value != nullptr && value->is_number()) key = name;
-  if (key == nullptr) throw InputError("layer_reduction: the model's config.json does not say how many layers it has");
+  if (key == nullptr)
+    throw InputError("layer_reduction: the model's config.json does not specify its number of layers");
   const std::int64_t all = hf_config.at(key).as_int(), most = *std::max_element(blocks.begin(), blocks.end());
   if (most >= all)
     throw InputError(concat("layer_reduction.teacher_layer names layer ", most, ", but the model has ", all,
-                            ", numbered from 0: name layers of the model in --model_name_or_path, or set enabled to "
-                            "false where it has been reduced already"));
+                            ", numbered from 0: list layers of the model in --model_name_or_path, or set enabled to "
+                            "false if it has been reduced already"));
   hf_config.set(key, Value::of(static_cast<std::int64_t>(blocks.size())));
   if (const Value* types = hf_config.find("layer_types");
       types != nullptr && types->is_array() && static_cast<std::int64_t>(types->items().size()) == all) {
@@ -328,10 +328,10 @@ void load_weights(torch::nn::Module& module, const Value& hf_config, const std::
                   const std::shared_ptr<format::ReadSums>& sums, const BlockChoice* choice) {
   const format::SafetensorsFolder weights = open_weights(folder);
   const Matching matching(module, hf_config, weights, {},
-                          choice);  // every complaint comes before the first byte is read
+                          choice);  // all problems are reported before the first byte is read
   const at::NoGradGuard no_grad;
   std::vector<checkpoint::Placement> placements = matching.placements();
-  for (checkpoint::Placement& place : placements)  // a table with more rows than are stored: only those
+  for (checkpoint::Placement& place : placements)  // if a table has more rows than are stored, fill only those
     if (!place.stored->info.shape.empty() && place.target.size(0) > place.stored->info.shape[0])
       place.target = place.target.narrow(0, 0, place.stored->info.shape[0]);
   checkpoint::read_into(weights, placements, sums);
@@ -360,7 +360,7 @@ bool WeightSource::read(const std::string& parameter, std::int64_t begin, at::Te
   const std::int64_t there = c10::multiply_integers(info.shape);
   const std::int64_t from_file = std::clamp<std::int64_t>(there - begin, 0, piece.numel());
   if (from_file > 0) readers_[found->second->file].read(info, begin, piece.narrow(0, 0, from_file));
-  if (from_file < piece.numel()) {  // rows that are added
+  if (from_file < piece.numel()) {  // added rows
     const at::Tensor rows = at::empty(info.shape, at::kFloat);
     readers_[found->second->file].read(info, 0, rows.view({-1}));
     const at::Tensor row = row_to_add(rows).view({-1});

@@ -44,20 +44,20 @@ bool is_head(const std::string& module) {
   return last == "lm_head" || last == "embed_out";
 }
 
-/// Whether modules_to_save has a head that is the embeddings.
+/// Whether modules_to_save contains a head that is tied to the embeddings.
 bool names_tied_head(const LanguageModel& model, const LoraConfig& config) {
   const std::vector<std::string>& whole = config.modules_to_save;
   return std::any_of(whole.begin(), whole.end(),
                      [&](const std::string& target) { return is_tied_copy(model, target + ".weight"); });
 }
 
-/// What a target that matched no linear map may have meant.
+/// Explains a target that matched no linear map.
 [[noreturn]] void throw_no_match(const LanguageModel& model, const std::vector<NamedLinear>& linears,
                                  const std::string& target) {
   for (const auto& item : model.named_modules("", /*include_self=*/false))
     if (is_meant_module(item.key(), target))
       throw InputError(concat("LoRA target '", target, "' names ", item.key(),
-                              ", which is no linear map; adapters are for linear maps only"));
+                              ", which is not a linear map; only linear maps can have adapters"));
   std::set<std::string> ends;
   for (const auto& [name, linear] : linears) ends.insert(last_part(name));
   const std::vector<std::string> known(ends.begin(), ends.end());
@@ -67,10 +67,10 @@ bool names_tied_head(const LanguageModel& model, const LoraConfig& config) {
                           " (for example ", linears.front().first, "), or all of them: ", all_linear));
 }
 
-/// The linear maps that the targets mean, in the order of modules.
+/// The linear maps that the targets select, in module order.
 std::vector<NamedLinear> select(const LanguageModel& model, const std::vector<std::string>& targets) {
   const std::vector<NamedLinear> linears = linears_of(model);
-  TESSERA_CHECK(!linears.empty(), "the model has no linear maps that adapters could be put on");
+  TESSERA_CHECK(!linears.empty(), "the model has no linear maps for adapters");
   const bool all = targets == std::vector<std::string>{all_linear};
   std::vector<NamedLinear> chosen;
   std::set<std::string> matched;
@@ -89,7 +89,7 @@ std::vector<NamedLinear> select(const LanguageModel& model, const std::vector<st
   return chosen;
 }
 
-/// Whether these targets mean others than `chosen` to PEFT, which knows nothing of may_be_adapted().
+/// Whether PEFT, which does not know may_be_adapted(), would select other modules than `chosen` with these targets.
 bool mean_others(const LanguageModel& model, const std::vector<NamedLinear>& chosen,
                  const std::vector<std::string>& targets) {
   std::set<std::string> names;
@@ -100,7 +100,7 @@ bool mean_others(const LanguageModel& model, const std::vector<NamedLinear>& cho
   return false;
 }
 
-/// Targets that select exactly `chosen`: ends of names where no other module has that end, full names otherwise.
+/// Targets that select exactly `chosen`: last parts of names if no other module shares them, otherwise full names.
 std::vector<std::string> spelled_out(const LanguageModel& model, const std::vector<NamedLinear>& chosen) {
   std::set<std::string> names, targets;
   for (const auto& [name, linear] : chosen) names.insert(name);
@@ -111,34 +111,34 @@ std::vector<std::string> spelled_out(const LanguageModel& model, const std::vect
   return {targets.begin(), targets.end()};
 }
 
-/// Adapters of maps without memory have none either.
+/// Whether these maps have no memory; then their adapters have none either.
 bool lack_memory(const std::vector<NamedLinear>& linears) {
   return std::any_of(linears.begin(), linears.end(),
                      [](const NamedLinear& l) { return parallel::is_deferred(l.second->weight); });
 }
 
-/// Throws InputError where config.modules_to_save names the embeddings or the head of a model that has one matrix for
-/// both, but not as one weight.
+/// Throws InputError if config.modules_to_save names the embeddings or the head of a model that shares one matrix for
+/// both, but not both as one weight.
 void check_tied(const LanguageModel& model, const LoraConfig& config) {
   const std::string tied = model.tied_parameter();
   if (tied.empty() || !checkpoint::is_saved_whole(tied, config)) {
     for (const std::string& target : config.modules_to_save)
       if (is_tied_copy(model, target + ".weight"))
         throw InputError(concat("modules_to_save: '", target,
-                                "' is the embeddings' matrix, too (tie_word_embeddings): "
-                                "name both, which are trained as one: --lora_modules_to_save ",
+                                "' shares the embeddings' matrix (tie_word_embeddings): "
+                                "list both, which are trained as one: --lora_modules_to_save ",
                                 last_part(tied.substr(0, tied.rfind('.'))), ",", target));
     return;
   }
   const bool as_one = config.ties_embeddings || names_tied_head(model, config);
   if (!as_one || !is_tied_copy(model, "lm_head.weight"))
     throw InputError(concat("modules_to_save: ", tied,
-                            " is the embeddings' and the head's at once, of which PEFT trains a copy where it is not "
-                            "told ensure_weight_tying, so that the two differ afterwards, which this model's "
-                            "configuration does not allow: adapt other modules (--lora_target_modules all-linear)"));
+                            " belongs to both the embeddings and the head; without ensure_weight_tying PEFT would "
+                            "train a copy, so that the two differ afterwards, which this model's configuration does "
+                            "not allow: adapt other modules (--lora_target_modules all-linear)"));
 }
 
-/// Lets what config.modules_to_save names be trained.
+/// Makes the modules in config.modules_to_save trainable.
 void train_whole(LanguageModel& model, const std::vector<NamedLinear>& adapted, const LoraConfig& config) {
   check_tied(model, config);
   const auto modules = model.named_modules("", /*include_self=*/false);
@@ -156,22 +156,22 @@ void train_whole(LanguageModel& model, const std::vector<NamedLinear>& adapted, 
     if (found) continue;
     const std::vector<std::string> known(ends.begin(), ends.end());
     const auto near = nearest(last_part(target), known);
-    throw InputError(concat("modules_to_save: '", target, "' names no module of the model that has parameters",
+    throw InputError(concat("modules_to_save: '", target, "' matches no module of the model with parameters",
                             near ? concat("; did you mean '", *near, "'?") : ""));
   }
   for (const auto& [name, linear] : adapted)
     if (checkpoint::is_saved_whole(name + ".weight", config))
       throw InputError(concat("modules_to_save: ", name,
-                              " gets adapters, and would be trained whole, too: leave it out of one of "
+                              " gets adapters and would also be trained whole: remove it from one of "
                               "--lora_target_modules and --lora_modules_to_save"));
 }
 
-/// Freezes the model and puts uninitialised adapters on the chosen modules.
+/// Freezes the model and adds uninitialized adapters to the chosen modules.
 void add_adapters(LanguageModel& model, const std::vector<NamedLinear>& chosen, const LoraConfig& config) {
   for (const auto& [name, linear] : linears_of(model))
     if (linear->lora_A)
       throw InputError(
-          "the model has LoRA adapters already, which continue to be trained: leave out --lora_r, or merge "
+          "the model already has LoRA adapters, which continue to be trained: remove --lora_r, or merge "
           "them into the model first (--lora_merge)");
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
   train_whole(model, chosen, config);
@@ -189,8 +189,8 @@ bool is_conv1d(const std::vector<NamedLinear>& chosen) {
                      [](const NamedLinear& l) { return l.second->layout == nn::WeightLayout::in_out; });
 }
 
-/// What stored tensors are in the model: of adapters on a base without its head names lack what those of the whole
-/// model begin with, others have something before it.
+/// Maps stored tensor names to the model's: names of adapters on a base without its head lack the prefix of the whole
+/// model; others have an additional prefix.
 class OwnNames {
  public:
   explicit OwnNames(const LanguageModel& model) : base_(architectures::embedding_parameter(model.spec())) {
@@ -209,8 +209,8 @@ class OwnNames {
   std::set<std::string> known_;
 };
 
-/// Copies `stored` over the model's adapters, what is trained beside them, and embeddings that are saved with them;
-/// whatever does not fit is listed in one error.
+/// Copies `stored` over the model's adapters, the parameters trained whole, and embeddings saved with them; lists all
+/// mismatches in one error.
 void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTensors& stored, const std::string& folder) {
   std::map<std::string, at::Tensor> wanted;
   for (const auto& [name, tensor] : adapter_state(model)) wanted.emplace(name, tensor);
@@ -226,8 +226,8 @@ void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTenso
     for (const auto& [other, table] : stored)
       if (own_name(other) == model.tied_parameter() && !at::equal(table, tensor))
         throw InputError(concat(folder, ": ", in_file, " and ", other,
-                                " differ, but are one matrix of the base model (tie_word_embeddings): it has been "
-                                "trained without PEFT's ensure_weight_tying, and cannot be read"));
+                                " differ, but are one matrix of the base model (tie_word_embeddings): they were "
+                                "trained without PEFT's ensure_weight_tying, and the adapters cannot be read"));
   }
   std::vector<std::string> problems;
   const auto problem = [&](const auto&... parts) {
@@ -244,7 +244,7 @@ void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTenso
       continue;
     }
     if (tensor.sizes() != place->second.sizes())
-      problem(name, " has shape ", c10::str(tensor.sizes()), ", the model needs ", c10::str(place->second.sizes()));
+      problem(name, " has shape ", c10::str(tensor.sizes()), ", but the model needs ", c10::str(place->second.sizes()));
     else
       pairs.emplace_back(place->second, tensor);
     wanted.erase(place);
@@ -259,7 +259,7 @@ void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTenso
   }
 }
 
-/// Names the modules that adapter tensors belong to; ones that the model lacks are an error.
+/// Returns the modules of adapter tensors; throws if the model lacks one.
 std::vector<NamedLinear> modules_of(const LanguageModel& model, const std::vector<std::string>& stored,
                                     const std::string& folder) {
   std::set<std::string> names;
@@ -273,7 +273,7 @@ std::vector<NamedLinear> modules_of(const LanguageModel& model, const std::vecto
   for (const NamedLinear& candidate : linears_of(model))
     if (names.erase(candidate.first) > 0) chosen.push_back(candidate);
   if (!names.empty())
-    throw InputError(concat(folder, ": the adapters are for modules that the base model does not have as linear maps: ",
+    throw InputError(concat(folder, ": the adapters belong to modules that are not linear maps of the base model: ",
                             join(std::vector<std::string>(names.begin(), names.end()))));
   return chosen;
 }
@@ -367,9 +367,9 @@ void load_adapters(LanguageModel& model, const LoraConfig& config, const std::st
     if (linear->lora_A && stored.scale_of(name) != config.scale_of(name))
       throw InputError(concat(folder, ": its adapters are scaled by ", format_real(stored.scale_of(name), 6),
                               " (lora_alpha ", format_real(stored.alpha_of(name), 6), ", r ", stored.rank_of(name),
-                              "), this run's by ", format_real(config.scale_of(name), 6), " (lora_alpha ",
+                              "), but this run's by ", format_real(config.scale_of(name), 6), " (lora_alpha ",
                               format_real(config.alpha_of(name), 6), ", r ", config.rank_of(name),
-                              "): give the same --lora_r and --lora_alpha"));
+                              "): use the same --lora_r and --lora_alpha"));
   const OwnNames own_name(model);
   const auto wanted = [&](const std::string& name) { return !model.lies_elsewhere(own_name(name)); };
   overwrite_adapters(model, checkpoint::read_adapter_weights(folder, wanted), folder);
@@ -377,7 +377,7 @@ void load_adapters(LanguageModel& model, const LoraConfig& config, const std::st
 
 namespace {
 
-/// The base model of an adapter folder, as `load` makes it, with adapters whose values are still to come.
+/// The base model of an adapter folder, made by `load`, with adapters whose values have not been read yet.
 std::shared_ptr<LanguageModel> adapted_model(
     const std::string& folder,
     const std::function<std::shared_ptr<LanguageModel>(const ModelConfig& base, const ConfigEdit& edit)>& load) {
@@ -448,10 +448,10 @@ void merge_lora(LanguageModel& model) {
 }
 
 double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size) {
-  const double frozen = model.flops_per_token(0) / 6;  // without attention's share, 6 N
+  const double frozen = model.flops_per_token(0) / 6;  // without attention's part: 6 N
   auto adapters = static_cast<double>(model.trained_elsewhere()), whole = 0.0;
   for (const auto& [name, tensor] : lora_state(model)) adapters += static_cast<double>(nn::whole_numel(tensor));
-  for (const auto& [name, tensor] : adapter_state(model)) {  // matrices that flops_per_token counts have gradients
+  for (const auto& [name, tensor] : adapter_state(model)) {  // matrices counted by flops_per_token that have gradients
     const std::string module = name.substr(0, name.rfind('.')), kind = last_part(module);
     const bool adapter = kind == "lora_A" || kind == "lora_B";
     const bool multiplies = is_head(module) || !model.is_embedding(name) || name == model.tied_parameter();

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// What stands behind attention in a block of the Llama family: one MLP for all tokens, with a gate or
-/// without, or (moe_mlp.h) experts.
+/// The part of a Llama block after attention: one MLP for all tokens, gated or not, or experts (moe_mlp.h).
 
 #include <tessera/models/activation.h>
 #include <tessera/models/layers.h>
@@ -16,10 +15,10 @@ namespace tessera::models {
 
 struct Mlp : torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const ForwardContext& context) = 0;  ///< [B, T, C] -> [B, T, C]
-  virtual const at::Tensor& first_weight() const = 0;  ///< a parameter that the layer begins with
+  virtual const at::Tensor& first_weight() const = 0;  ///< the first parameter that the layer uses
 };
 
-/// down(a(gate(x)) * up(x)), a the activation that `kind` says.
+/// down(a(gate(x)) * up(x)) with activation a selected by `kind`.
 struct GatedMlp : Mlp {
   GatedMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias, nn::GateKind kind = nn::GateKind::silu);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
@@ -31,7 +30,7 @@ struct GatedMlp : Mlp {
 
 /// down(activation(up(x))).
 struct PlainMlp : Mlp {
-  /// `up_name`, `down_name`: of the two modules.
+  /// `up_name`, `down_name`: names of the two modules.
   PlainMlp(std::int64_t hidden, std::int64_t intermediate, bool with_bias, Activation activation,
            const std::string& up_name, const std::string& down_name);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;

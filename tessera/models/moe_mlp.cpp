@@ -108,7 +108,7 @@ at::Tensor MoeMlp::forward(const at::Tensor& given, const ForwardContext& contex
                                         : nn::experts(rows, routing, weights(), meanwhile))
                            .view(x.sizes());
   if (!shared_expert) return y;
-  if (!shared.defined()) meanwhile();  // whoever computed the experts had no use for it
+  if (!shared.defined()) meanwhile();  // not called yet: the function that computed the experts ignores it
   return y + shared;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A mixture of experts in the place of a block's MLP: of `experts` MLPs each token sees the few that a router
-/// chooses, and beside them, in some families, one that sees every token. They have gates, or (Megatron's) none.
+/// A mixture of experts that replaces a block's MLP: each token is processed by a few of `experts` MLPs, chosen by a
+/// router, and in some families also by a shared one. They are gated or (Megatron's) not.
 
 #include <tessera/models/mlp.h>
 #include <tessera/nn/moe/experts.h>
@@ -11,14 +11,14 @@
 
 namespace tessera::models {
 
-/// The router: weight [E, C], and e_score_correction_bias [E], which counts in choosing only and is not trained.
+/// The router: weight [E, C], and e_score_correction_bias [E], which only affects the choice and is not trained.
 struct Router : torch::nn::Module {
   Router(std::int64_t experts, std::int64_t hidden, bool with_bias);
   at::Tensor weight, e_score_correction_bias;
 };
 
-/// One expert's matrices: [I, C], [I, C], [C, I]; `gate` is null where experts have none. Tables, not linear maps: the
-/// layer computes all experts at once.
+/// One expert's matrices: [I, C], [I, C], [C, I]; `gate` is null for experts without gates. Tables, not linear maps:
+/// the layer computes all experts at once.
 struct Expert : torch::nn::Module {
   explicit Expert(const architectures::ModelSpec& spec);
   std::shared_ptr<Table> gate, up, down;
@@ -28,17 +28,17 @@ struct MoeMlp : Mlp {
   MoeMlp(const architectures::ModelSpec& spec, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override;
   const at::Tensor& first_weight() const override { return gate->weight; }
-  /// Lets go of all experts but those numbered first .. first + count - 1.
+  /// Drops all experts except first .. first + count - 1.
   void keep_experts(std::int64_t first, std::int64_t count);
-  /// What of the experts is here.
+  /// The weights of this process's experts.
   nn::ExpertWeights weights() const;
 
   std::shared_ptr<Router> gate;
-  std::vector<std::shared_ptr<Expert>> experts;  ///< null: another process has it
+  std::vector<std::shared_ptr<Expert>> experts;  ///< null: on another process
   std::shared_ptr<Mlp> shared_expert;            ///< a GatedMlp or a PlainMlp; null: none
   std::shared_ptr<Linear> shared_expert_gate;    ///< [1, C]; null: none
   nn::RouterOptions options;
-  nn::Activation activation;  ///< the experts', where they have no gates
+  nn::Activation activation;  ///< of experts without gates
   std::int64_t index;
   double jitter;
 };

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The normalisations of decoders, whichever a family has. Parameters are made uninitialised.
+/// The normalizations of decoder families. Parameters are created uninitialized.
 
 #include <torch/nn/module.h>
 
@@ -16,12 +16,12 @@ using architectures::NormForm, architectures::NormKind;
 
 struct Norm : torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x) = 0;  ///< [..., C] -> [..., C]
-  /// x + delta (x itself when delta is undefined), and its normalisation.
+  /// x + delta (x if delta is undefined), and its normalization.
   virtual nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta, nn::NormReaders readers) = 0;
   at::Tensor weight;  ///< [C], or undefined
 };
 
-/// Root-mean-square normalisation. With `from_one` the factor is 1 + weight, in fp32 at least.
+/// Root-mean-square normalization. With `from_one` the factor is 1 + weight, in fp32 at least.
 struct RmsNorm : Norm {
   RmsNorm(std::int64_t size, double eps, bool from_one = false);
   at::Tensor forward(const at::Tensor& x) override;
@@ -30,7 +30,7 @@ struct RmsNorm : Norm {
   bool from_one;
 };
 
-/// Layer normalisation, with as many of its parameters as the form has.
+/// Layer normalization with those parameters that the form has.
 struct MeanNorm : Norm {
   MeanNorm(std::int64_t size, const NormForm& form);
   at::Tensor forward(const at::Tensor& x) override;
@@ -38,7 +38,7 @@ struct MeanNorm : Norm {
   at::Tensor bias;  ///< [C], or undefined
 
  private:
-  /// What x is multiplied by and what is added, [C] each.
+  /// Factor and addend of x, [C] each.
   at::Tensor factor(const at::Tensor& x) const, addend(const at::Tensor& x) const;
   std::int64_t size_;
   double eps_;

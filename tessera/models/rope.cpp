@@ -13,7 +13,7 @@ namespace {
 
 using Type = Rope::Type;
 
-/// theta^(-2i/D), i < D/2: in fp32 and in transformers' order, so that angles are theirs to the last bit.
+/// theta^(-2i/D), i < D/2: in fp32 and in transformers' order, so that angles match bit for bit.
 at::Tensor plain_frequencies(double theta, std::int64_t dim) {
   const at::Tensor exponents = at::arange(0, dim, 2, at::kLong).to(at::kFloat) / dim;
   return 1.0 / at::pow(theta, exponents);
@@ -36,7 +36,7 @@ at::Tensor llama3_frequencies(const Rope& c, const at::Tensor& plain) {
 
 at::Tensor yarn_frequencies(const Rope& c) {
   const double dim = static_cast<double>(c.dim);
-  const auto turning = [&](double rotations) {  // the dimension whose wave turns so often in the original context
+  const auto turning = [&](double rotations) {  // dimension whose wave makes this many turns in the old context
     return dim * std::log(static_cast<double>(c.original_max_positions) / (rotations * 2 * std::numbers::pi)) /
            (2 * std::log(c.theta));
   };

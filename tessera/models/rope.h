@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Rotary frequencies, as transformers/modeling_rope_utils.py computes them (architectures/rope.h reads their values).
+/// Rotary frequencies, following transformers/modeling_rope_utils.py (architectures/rope.h reads their parameters).
 
 #include <ATen/core/Tensor.h>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::models {
 
-/// fp32 [D/2]. `sequence`: tokens of the longest sequence at hand; dynamic scaling and longrope look at it.
+/// fp32 [D/2]. `sequence`: tokens of the longest current sequence; used by dynamic scaling and longrope.
 at::Tensor inverse_frequencies(const architectures::Rope& rope, std::int64_t sequence);
 
 }  // namespace tessera::models

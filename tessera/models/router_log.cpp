@@ -43,7 +43,7 @@ nn::Routing RouterLog::within_capacity(const nn::Routing& routing, std::int64_t 
   if (!others.gather) {
     kept = limited(routing).routing;
   } else {
-    // In the order of whole rows, so that the first ones and those of equal weight are the same on every mesh.
+    // In the order of whole rows, so that ties and first-come choices are the same on every mesh.
     const std::int64_t here = routing.ids.size(0), tokens = here / rows;
     const at::Tensor at_row = at::arange(rows, at::kLong).unsqueeze(1), in_row = at::empty({tokens}, at::kLong);
     for (std::int64_t t = 0; t < tokens; ++t) in_row.mutable_data_ptr<std::int64_t>()[t] = place.position(t);
@@ -76,7 +76,7 @@ at::Tensor RouterLog::layer_loss(const Layer& layer) const {
   if (options_.form == BalanceOptions::Form::sequence) {
     const at::Tensor sums = p.view({layer.rows, -1, p.size(1)}).sum(1);  // [B, E]
     const auto rows = static_cast<double>(layer.rows);
-    return product(layer.counts, sums, slots / rows, tokens);  // the mean over rows of equally many tokens
+    return product(layer.counts, sums, slots / rows, tokens);  // the mean over rows of equal length
   }
   at::Tensor counts = totals_->load.at(layer.block);
   if (options_.sum) counts = options_.sum(counts);
@@ -91,8 +91,8 @@ at::Tensor RouterLog::auxiliary_loss() const {
   }
   if (!whole_)
     throw InputError(
-        "the routers' balancing loss is that of all layers together, as transformers has it, and a stage of a "
-        "pipeline sees its own layers only: use --router_aux_loss_form micro_batch (or sequence, or global_batch), or "
+        "the routers' balancing loss covers all layers together, as in transformers, but a stage of a "
+        "pipeline sees only its own layers: use --router_aux_loss_form micro_batch (or sequence, or global_batch), or "
         "--pp_size 1");
   at::Tensor counts;
   for (const Layer& layer : layers_) {

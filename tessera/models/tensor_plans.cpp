@@ -22,7 +22,7 @@ const TensorRule* rule_of(const TensorPlan& plan, const std::string& parameter) 
   return rule == plan.end() ? nullptr : &*rule;
 }
 
-/// Queries meet their keys on the same rank: where one of the three is gathered, all are.
+/// Queries meet their keys on the same rank: if one of the three is gathered, all are.
 void check_attention(const TensorPlan& plan, const std::vector<std::string>& parameters) {
   for (const auto& [query, others] :
        {std::pair<std::string, std::array<std::string, 2>>{"q_proj.weight", {"k_proj.weight", "v_proj.weight"}},
@@ -34,13 +34,13 @@ void check_attention(const TensorPlan& plan, const std::vector<std::string>& par
       for (const std::string& other : others) {
         const TensorRule* const second = rule_of(plan, module + other);
         if ((first ? first->style : TensorStyle::replicated) != (second ? second->style : TensorStyle::replicated))
-          throw InputError(concat("config.json: the tp_plan gives ", parameter, " another style than ", module, other,
-                                  ": queries, keys and values are cut alike, or not at all"));
+          throw InputError(concat("config.json: the tp_plan gives ", parameter, " a different style than ", module,
+                                  other, ": queries, keys and values must be cut alike, or not at all"));
       }
     }
 }
 
-/// The family's plan with what config.json says before it; rules that nothing is left for are left out.
+/// The family's plan preceded by config.json's entries; rules without remaining parameters are dropped.
 TensorPlan with_entries(const LanguageModel& model, const TensorPlan& family, const Value& entries) {
   std::vector<std::string> parameters;
   for (const auto& item : model.named_parameters()) parameters.push_back(item.key());
@@ -51,16 +51,16 @@ TensorPlan with_entries(const LanguageModel& model, const TensorPlan& family, co
         std::ranges::find_if(parameters, [&](const std::string& p) { return layout::matches(pattern, p); });
     if (named == parameters.end() &&
         std::ranges::any_of(model.elsewhere(), [&](const std::string& p) { return layout::matches(pattern, p); }))
-      continue;  // another stage's
+      continue;  // belongs to another stage
     if (named == parameters.end())
-      throw InputError(concat("config.json: the tp_plan names '", pattern, "', and the model has no such parameter"));
+      throw InputError(concat("config.json: the tp_plan names '", pattern, "', but the model has no such parameter"));
     TensorRule rule = said;
     if (const TensorRule* own = rule_of(family, *named)) {
       rule = *own;
       rule.pattern = pattern;
       rule.style = said.style;
       if (said.blocks > 1) rule.blocks = said.blocks;
-      if (said.style == TensorStyle::colwise_gather_output) {  // what is gathered may be cut anywhere
+      if (said.style == TensorStyle::colwise_gather_output) {  // a gathered output may be cut anywhere
         rule.heads = 0;
         rule.block_heads.clear();
       }
@@ -86,7 +86,7 @@ void add_adapters(const LanguageModel& model, TensorPlan& plan) {
     for (std::size_t i = 0; i < own_rules; ++i) {
       if (!layout::matches(plan[i].pattern, name + ".weight")) continue;
       TensorRule rule = plan[i];
-      rule.transposed = false;  // A [r, in] and B [out, r] are
+      rule.transposed = false;  // A [r, in] and B [out, r] are not transposed
       const bool inputs = rule.style == TensorStyle::rowwise || rule.style == TensorStyle::rowwise_split_input;
       rule.pattern = name + (inputs ? ".lora_A" : ".lora_B");
       plan.push_back(rule);
@@ -106,7 +106,7 @@ layout::TensorPlan tensor_plan(const LanguageModel& model) {
   add_adapters(model, plan);
   if (model.elsewhere().empty()) return plan;
   const auto parameters = model.named_parameters();
-  std::erase_if(plan, [&](const TensorRule& rule) {  // those of other stages
+  std::erase_if(plan, [&](const TensorRule& rule) {  // of other stages
     return std::none_of(parameters.begin(), parameters.end(),
                         [&](const auto& item) { return layout::matches(rule.pattern, item.key()); });
   });

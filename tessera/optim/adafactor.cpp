@@ -1,5 +1,5 @@
 // Adafactor: sums of squares of all parameters over all shards, the second moments, the sizes of the updates over all
-// shards, then the updates. CPU float32 by the kernels, anything else by ATen's operators.
+// shards, then the updates. CPU float32 uses the kernels, everything else ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
@@ -37,13 +37,13 @@ std::vector<StateKind> state_kinds(bool with_first_moment) {
   return kinds;
 }
 
-/// What one slot needs during a step.
+/// Working data of one slot during a step.
 struct Work {
   bool updated = false;  ///< some rank has a gradient
   MatrixShape shape;     ///< factored
   FactoredSums sums;
-  at::Tensor row_factor, column_factor;  ///< these have the parameter's dtype and device
-  at::Tensor direction;                  ///< without kernels
+  at::Tensor row_factor, column_factor;  ///< with the parameter's dtype and device
+  at::Tensor direction;                  ///< only without kernels
   ExactSum direction_squares;
   double parameter_rms = 0;
   std::size_t place = 0;
@@ -78,7 +78,7 @@ class Adafactor final : public FusedOptimizer {
       if (gradients[i].defined()) generic_apply(i, work[i].direction, arguments[i]);
   }
 
-  /// Rows and columns of factored parameters, sizes of parameters; one exchange.
+  /// Sums rows and columns of factored parameters, and sizes of parameters; one exchange.
   void sum_squares(const std::vector<at::Tensor>& gradients, const StepFactors& factors, std::vector<Work>& work) {
     ShardSums sums(common().sum_over_shards);
     for (std::size_t i = 0; i < slot_count(); ++i) {
@@ -136,7 +136,7 @@ class Adafactor final : public FusedOptimizer {
     w.column_factor = columns.rsqrt().view({-1}).to(options);
   }
 
-  /// Sums of squares of all directions; without kernels the directions, too.
+  /// Sums of squares of all directions; without kernels also computes the directions.
   void measure_directions(const std::vector<at::Tensor>& gradients, const StepFactors& factors,
                           std::vector<Work>& work) {
     if (flat().has_kernels()) {
@@ -162,7 +162,7 @@ class Adafactor final : public FusedOptimizer {
     }
   }
 
-  /// One exchange; what is left to do with each slot's direction.
+  /// One exchange; returns how to apply each slot's direction.
   std::vector<kernels::AdafactorArgs> sizes(const StepFactors& factors, std::vector<Work>& work) {
     ShardSums sums(common().sum_over_shards);
     for (Work& w : work) w.place = sums.put(w.direction_squares);
@@ -172,7 +172,7 @@ class Adafactor final : public FusedOptimizer {
       const double rate = learning_rate(factors.learning_rate, work[i].parameter_rms) * slot(i).learning_rate_scale;
       const double rms = std::sqrt(sums.exact(work[i].place) / numel(i));
       const double excess = rms / options_.clip_threshold;
-      result.push_back({.rate = rate / (excess <= 1 ? 1 : excess),  // a NaN stays visible
+      result.push_back({.rate = rate / (excess <= 1 ? 1 : excess),  // keeps a NaN visible
                         .decay = slot(i).weight_decay * rate,
                         .beta1 = options_.beta1});
     }
@@ -187,7 +187,7 @@ class Adafactor final : public FusedOptimizer {
   }
 
   static constexpr std::int64_t chunk_numel = 1024;
-  /// Calls f(chunk, room for its direction) for parts of a block that stay in the nearest cache.
+  /// Calls f(chunk, buffer for its direction) for parts of a block that stay in the nearest cache.
   template <class F>
   static void for_each_chunk(const Block& b, const F& f) {
     float u[chunk_numel];
@@ -246,7 +246,7 @@ std::unique_ptr<Optimizer> make_adafactor(std::vector<Slot> slots, const Adafact
                options.clip_threshold, ", decay_rate = ", options.decay_rate, ", beta1 = ", options.beta1,
                "; needed: epsilon1 > 0, epsilon2 >= 0, clip_threshold > 0, decay_rate < 0, beta1 in [0, 1)"));
   if (options.warmup_init && !options.relative_step)
-    throw InputError("Adafactor: warmup_init is a form of relative_step, which is off; set relative_step too");
+    throw InputError("Adafactor: warmup_init requires relative_step, which is off; set relative_step as well");
   refuse_bf16(common, "Adafactor");
   return std::make_unique<Adafactor>(std::move(slots), options, common);
 }

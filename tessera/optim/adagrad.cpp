@@ -1,4 +1,4 @@
-// Adagrad over all parameters in one pass: CPU float32 by the kernel, anything else by ATen's operators.
+// Adagrad over all parameters in one pass: CPU float32 uses the kernel, everything else ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
@@ -21,7 +21,7 @@ class Adagrad final : public ElementwiseOptimizer {
     kernels::adagrad(parameter_data(b), gradient, state_data(0, b), b.numel, arguments(b.slot, factors));
   }
 
-  /// torch/optim/adagrad.py, _single_tensor_adagrad, on any device.
+  /// Like torch/optim/adagrad.py, _single_tensor_adagrad, on any device.
   void update_slot(std::size_t i, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                    const StepFactors& factors) override {
     const kernels::AdagradArgs a = arguments(i, factors);

@@ -1,5 +1,5 @@
-// AdamW and Adam over all parameters in one pass: float32 parameters by the kernels of the CPU or of the CUDA plug-in,
-// anything else by ATen's operators.
+// AdamW and Adam over all parameters in one pass: float32 parameters use the kernels of the CPU or of the CUDA plug-in,
+// everything else ATen's operators.
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
@@ -76,7 +76,7 @@ class AdamW final : public ElementwiseOptimizer {
                           .args = arguments(i, factors)});
     }
     if (ranges.empty() && bf16_ranges.empty()) return true;
-    const c10::DeviceGuard guard(slot(0).parameter.device());  // the kernel takes the current device's stream
+    const c10::DeviceGuard guard(slot(0).parameter.device());  // the kernel runs on the current device's stream
     if (common().bf16_state)
       device_kernels().adamw_bf16(bf16_ranges, factors.scalars);
     else
@@ -100,7 +100,7 @@ class AdamW final : public ElementwiseOptimizer {
             .decay_in_gradient = decay_in_gradient_};
   }
 
-  /// torch/optim/adam.py, _single_tensor_adam, on any device.
+  /// Like torch/optim/adam.py, _single_tensor_adam, on any device.
   static void generic_update(const at::Tensor& p, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
                              const kernels::AdamwArgs& a) {
     at::Tensor g = a.gradient_scale == 1 ? gradient : gradient * a.gradient_scale;
@@ -115,7 +115,7 @@ class AdamW final : public ElementwiseOptimizer {
     p.addcdiv_(m, (v.sqrt() / std::sqrt(correction2)).add_(a.epsilon), -a.learning_rate / correction1);
   }
 
-  /// So late a step that 1 - beta^step is 1.
+  /// A step so late that 1 - beta^step is 1.
   static constexpr std::int64_t kNoCorrection = std::int64_t{1} << 50;
 
   AdamWOptions options_;
@@ -127,7 +127,7 @@ std::unique_ptr<Optimizer> make(const char* name, std::vector<Slot> slots, const
   if (!(options.beta1 >= 0 && options.beta1 < 1) || !(options.beta2 >= 0 && options.beta2 < 1) ||
       !(options.epsilon >= 0))
     throw InputError(concat(name, ": beta1 = ", options.beta1, ", beta2 = ", options.beta2, ", epsilon = ",
-                            options.epsilon, "; each beta must lie in [0, 1) and epsilon must not be negative"));
+                            options.epsilon, "; each beta must be in [0, 1) and epsilon must not be negative"));
   return std::make_unique<AdamW>(std::move(slots), options, common, decay_in_gradient);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// kernels::block_squares for what has no kernel: doubles, and tensors on other devices. The same order of additions.
+/// kernels::block_squares for data without a kernel: doubles, and tensors on other devices. The same order of
+/// additions.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,10 +9,10 @@
 
 namespace tessera::optim {
 
-/// Sums of squares of the blocks of 64 of n doubles (squares are rounded).
+/// Sums of squares of n doubles, per block of 64 (squares are rounded).
 void block_squares(const double* x, std::int64_t n, double* sums);
-/// The same of a contiguous floating-point tensor on any device: [blocks] float64 there. Needs about 32 times less
-/// memory than the tensor, and 64 MiB for squares in passing.
+/// Same for a contiguous floating-point tensor on any device: [blocks] float64 on that device. Needs about 1/32 of the
+/// tensor's memory, plus 64 MiB of temporary squares.
 at::Tensor block_squares_of(const at::Tensor& x);
 
 }  // namespace tessera::optim

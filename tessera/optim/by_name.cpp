@@ -50,7 +50,7 @@ AdamWOptions adam_options(const OptimizerChoice& c, const Arguments& a) {
 Made adamw(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
   return make_adamw(std::move(slots), adam_options(c, a), common);
 }
-/// The same optimizer with states of 8 bits.
+/// Same optimizer with states of 8 bits.
 CommonOptions in_eight_bits(const CommonOptions& common) {
   CommonOptions narrow = common;
   narrow.eight_bit_state = true;
@@ -123,12 +123,12 @@ Made lars(const OptimizerChoice& c, const Arguments& a, Slots slots, const Commo
                    common);
 }
 
-/// The number of a word in the order of the enumeration.
+/// The index of a word in the order of the enumeration.
 std::size_t word(const Arguments& a, const char* name, const std::vector<std::string>& words) {
   const std::string given = a.text(name, words.front());
   const auto found = std::find(words.begin(), words.end(), given);
   if (found == words.end())
-    throw InputError(concat("--optim_args: ", name, " of muon is '", given, "'; it is one of ", join(words)));
+    throw InputError(concat("--optim_args: ", name, " of muon is '", given, "'; it must be one of ", join(words)));
   return static_cast<std::size_t>(found - words.begin());
 }
 Made muon(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
@@ -161,7 +161,7 @@ Maker maker_of(OptimizerKind kind) {
                                          {K::adamw_8bit, adamw_8bit},
                                          {K::lion_8bit, lion_8bit}};
   const auto found = all.find(kind);
-  TESSERA_CHECK(found != all.end(), "no factory of the optimizer ", kind);
+  TESSERA_CHECK(found != all.end(), "no factory for the optimizer ", kind);
   return found->second;
 }
 
@@ -181,7 +181,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::ve
 
 void check_optimizer(const OptimizerChoice& choice, const CommonOptions& common) {
   CommonOptions own = common;
-  own.allocate = {};  // nothing is to be made
+  own.allocate = {};  // nothing is created
   make_optimizer(choice, {}, own);
 }
 

@@ -35,10 +35,10 @@ struct OptimizerChoice {
   std::vector<std::pair<std::string, Value>> parameters = {};
 };
 
-/// Throws InputError for an unknown parameter (with the nearest one), and what the factory throws.
+/// Throws InputError for an unknown parameter (with the nearest one), and the errors of the factory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Slot> slots,
                                           const CommonOptions& common = {});
-/// Throws what make_optimizer() would for the choice itself: before a run begins.
+/// Throws the errors that make_optimizer() would throw for the choice itself, before a run starts.
 void check_optimizer(const OptimizerChoice& choice, const CommonOptions& common = {});
 
 }  // namespace tessera::optim

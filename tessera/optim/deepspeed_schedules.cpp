@@ -5,7 +5,7 @@
 namespace tessera::optim {
 namespace {
 
-/// A rate that "auto" takes from the run, as transformers fills DeepSpeed's file.
+/// A rate that "auto" takes from the run, as transformers fills in DeepSpeed's file.
 double rate(const ScheduleMoment& m, const std::string& name, double otherwise, double for_auto) {
   return m.parameters.is_auto(name) ? for_auto : m.parameters.real(name, otherwise, 0);
 }
@@ -14,7 +14,7 @@ struct Warmup {
   double steps;
   bool logarithmic;
 
-  /// Without warmup_num_steps the run's own warm-up is taken, and without that DeepSpeed's 1000 steps.
+  /// Without warmup_num_steps the run's own warm-up is used, otherwise DeepSpeed's 1000 steps.
   explicit Warmup(const ScheduleMoment& m) {
     const double own = m.warmup > 0 ? m.warmup : 1000;
     steps = std::max(
@@ -31,7 +31,7 @@ double total_steps(const ScheduleMoment& m) {
   return m.parameters.is_auto("total_num_steps") ? m.total : m.parameters.whole("total_num_steps", m.total, 1);
 }
 
-/// From warmup_min_lr to warmup_max_lr, then what `after` makes of the iteration.
+/// From warmup_min_lr to warmup_max_lr, then as `after` maps the iteration.
 template <class After>
 double warmed_up(const ScheduleMoment& m, double default_peak, const After& after) {
   const double least = rate(m, "warmup_min_lr", 0, 0);
@@ -43,7 +43,7 @@ double warmed_up(const ScheduleMoment& m, double default_peak, const After& afte
 }
 
 struct Cycle {
-  double total, rising;  // steps of the cycle; share of them in which the rate rises
+  double total, rising;  // steps of the cycle; share of them with rising rate
   double decay_step_size;
 
   explicit Cycle(const ScheduleMoment& m) {
@@ -53,7 +53,7 @@ struct Cycle {
     rising = first / total;
     decay_step_size = p.real("decay_step_size", 0, 0);
     for (const char* name : {"cycle_first_stair_count", "cycle_second_stair_count"})
-      p.whole(name, 0, 0);  // DeepSpeed reads them and has no stairs
+      p.whole(name, 0, 0);  // DeepSpeed reads them but implements no stairs
   }
   bool lasts(double step) const { return step - 1 < total; }
   /// 0 at the ends, 1 at the peak.
@@ -61,7 +61,7 @@ struct Cycle {
     const double x = 1 + step / total - std::floor(1 + step / total);
     return x <= rising ? x / rising : (x - 1) / (rising - 1);
   }
-  /// Intervals of the decay that are over; 0: it does not decay.
+  /// Completed intervals of the decay; 0: no decay.
   double intervals(double step) const { return decay_step_size == 0 ? 0 : (step - total) / decay_step_size; }
 };
 
@@ -85,7 +85,7 @@ double deepspeed_warmup_cosine_lr(const ScheduleMoment& m) {
   const Warmup warmup(m);
   if (total == warmup.steps)
     throw p.bad("total_num_steps",
-                concat(total, " are all warm-up, so that no step is left for the cosine: lower warmup_num_steps"));
+                concat(total, " are all warm-up, so no steps are left for the cosine: lower warmup_num_steps"));
   if (m.step == 0) return 0;
   const double iteration = m.step - 1;
   const double ratio = warmup.lasts(iteration)
@@ -105,7 +105,7 @@ double deepspeed_lr_range_test(const ScheduleMoment& m) {
     const double most = p.real("lr_range_test_max_lr", 0, 0);
     if (!(least > 0 && most > least))
       throw p.bad("lr_range_test_max_lr", concat(format_real(most), " must be above lr_range_test_min_lr ",
-                                                 format_real(least), ", and that above 0"));
+                                                 format_real(least), ", which must be above 0"));
     return least * std::pow(most / least, interval);
   }
   return least * (1 + growth * (p.flag("lr_range_test_staircase", false) ? std::floor(interval) : interval));
@@ -114,7 +114,7 @@ double deepspeed_lr_range_test(const ScheduleMoment& m) {
 double deepspeed_one_cycle(const ScheduleMoment& m) {
   const ScheduleParameters& p = m.parameters;
   for (const char* name : {"cycle_min_lr", "cycle_max_lr"})
-    if (!p.given(name)) throw p.bad(name, "it must be given");
+    if (!p.given(name)) throw p.bad(name, "it must be set");
   const double least = p.real("cycle_min_lr", 0, 0), most = p.real("cycle_max_lr", 0, 0);
   const double decay = p.real("decay_lr_rate", 0, 0);
   const Cycle cycle(m);

@@ -1,9 +1,8 @@
 #pragma once
 /// \file
-/// DeepSpeed's learning-rate schedules (deepspeed/runtime/lr_schedules.py). They give learning rates, not factors:
-/// where a schedule has bounds of its own, the optimizer's learning rate does not matter. DeepSpeed moves its schedule
-/// after each step, so that what a schedule calls iteration k is used in step k + 1, and step 0 uses what the
-/// constructor sets.
+/// DeepSpeed's learning-rate schedules (deepspeed/runtime/lr_schedules.py). They return learning rates, not factors: if
+/// a schedule has its own bounds, the optimizer's learning rate does not matter. DeepSpeed advances its schedule after
+/// each step, so its iteration k applies to step k + 1, and step 0 uses the values set by the constructor.
 
 #include <tessera/optim/schedule_parameters.h>
 

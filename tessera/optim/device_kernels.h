@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// The optimizers' kernels that a device's plug-in gives (comm/backend_plugin.h):
-/// comm::plugin_table<DeviceKernels>("cuda").
+/// The optimizers' kernels from a device's plug-in (comm/backend_plugin.h): comm::plugin_table<DeviceKernels>("cuda").
 
 #include <tessera/kernels/cuda/adamw.h>
 #include <tessera/kernels/cuda/exact_squares.h>
@@ -13,7 +12,7 @@
 
 namespace tessera::optim {
 
-/// Those of kernels/cuda with the same names, on the current stream.
+/// Wrappers of the functions in kernels/cuda with the same names, on the current stream.
 struct DeviceKernels {
   static constexpr const char* symbol = "tessera_optimizer_kernels";
   static constexpr int current_abi = 4;
@@ -28,7 +27,7 @@ struct DeviceKernels {
   void (*form_step_scalars)(const std::int64_t* words, double max_norm, kernels::cuda::StepScalars* scalars);
 };
 
-/// The plug-in's table. Throws InputError where there is none.
+/// The plug-in's table. Throws InputError if there is no plug-in.
 const DeviceKernels& device_kernels();
 
 }  // namespace tessera::optim

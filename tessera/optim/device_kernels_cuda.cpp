@@ -6,7 +6,7 @@
 namespace tessera::optim {
 namespace {
 
-/// A kernel of kernels/cuda, whose last argument is the stream, on the current one.
+/// Calls a kernel of kernels/cuda, whose last argument is the stream, on the current stream.
 template <auto kernel, class... Arguments>
 void on_current_stream(Arguments... arguments) {
   kernel(arguments..., c10::cuda::getCurrentCUDAStream().stream());

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Optimizers that update every element by itself: one pass over blocks, the same bits wherever a parameter is cut.
+/// Optimizers that update every element independently: one pass over blocks, with the same bits wherever a parameter is
+/// cut.
 
 #include <tessera/optim/fused.h>
 
@@ -14,12 +15,12 @@ class ElementwiseOptimizer : public FusedOptimizer {
 
   /// float32 on the CPU: called in parallel. `gradient` points at the block's first element.
   virtual void update_block(const Block& block, const float* gradient, const StepFactors& factors) = 0;
-  /// Any other dtype or device. `gradient` is contiguous; `states` are the slot's, float32 copies of bfloat16 ones:
-  /// write what they become into them.
+  /// Any other dtype or device. `gradient` is contiguous; `states` are the slot's, as float32 copies if they are
+  /// bfloat16: write the new values into them.
   virtual void update_slot(std::size_t slot, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                            const StepFactors& factors) = 0;
 
-  /// Updates all slots at once; false: it cannot, and update_slot() is called for each.
+  /// Updates all slots at once; false: not possible, so update_slot() is called for each.
   virtual bool update_together(const std::vector<at::Tensor>& gradients, const StepFactors& factors) {
     (void)gradients, (void)factors;
     return false;

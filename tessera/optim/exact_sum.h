@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A sum of doubles without rounding: the order of the additions and how they are shared out over threads and ranks do
-/// not matter. (Kulisch's long accumulator, in 32-bit digits held in 64-bit words.)
+/// A sum of doubles without rounding: the order of additions and their distribution over threads and ranks do not
+/// matter. (Kulisch's long accumulator, with 32-bit digits in 64-bit words.)
 
 #include <tessera/kernels/cpu/exact_words.h>
 
@@ -12,21 +12,21 @@
 
 namespace tessera::optim {
 
-/// Not synchronised: one per thread, then merge().
+/// Not synchronized: use one per thread, then merge().
 class ExactSum {
  public:
   void add(double x) { add(std::span<const double>(&x, 1)); }  ///< one number
   void add(std::span<const double> values);                    ///< each of them, in any order
-  void merge(const ExactSum& other);                           ///< adds what `other` has added up
+  void merge(const ExactSum& other);                           ///< adds the sum in `other`
 
-  /// The sum, rounded once (to nearest, ties to even; infinite when too large). NaN when a NaN or both infinities were
-  /// added, else an infinity that was.
+  /// The sum, rounded once (to nearest, ties to even; infinite if too large). NaN if a NaN or both infinities were
+  /// added, an infinity if only that one was.
   double value() const;
 
-  /// The sum as integers that may be added element by element over up to 2^16 ranks (an all-reduce) without overflow;
-  /// each is below 2^32 in magnitude, so sums over 2^16 ranks are exact as doubles, too.
+  /// The sum as integers that can be added element by element over up to 2^16 ranks (an all-reduce) without overflow;
+  /// each is below 2^32 in magnitude, so sums over 2^16 ranks are also exact as doubles.
   std::vector<std::int64_t> words() const;
-  /// The sum that added words stand for. Throws Error when there are not word_count of them.
+  /// The sum represented by added words. Throws Error unless there are word_count of them.
   static ExactSum of_words(std::span<const std::int64_t> words);
 
   /// 32-bit digits from 2^-1074 to 2^1102; counts of NaN, +infinity, -infinity.

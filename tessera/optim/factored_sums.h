@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Row and column sums of squares of a piece of a gradient, over the last two dimensions of the parameter's true shape:
-/// what Adafactor's factored second moment is made of.
+/// the basis of Adafactor's factored second moment.
 
 #include <ATen/core/Tensor.h>
 
@@ -13,7 +13,7 @@
 
 namespace tessera::optim {
 
-/// A parameter [..., period, columns] as rows: matrix r / period of the batch has row r.
+/// A parameter [..., period, columns] as rows: row r belongs to matrix r / period of the batch.
 struct MatrixShape {
   std::int64_t rows = 0, columns = 0, period = 0;
   std::int64_t matrices() const { return period == 0 ? 0 : rows / period; }
@@ -22,12 +22,12 @@ struct MatrixShape {
 /// The rows, columns and period of a shape with two dimensions or more.
 MatrixShape matrix_shape(const std::vector<std::int64_t>& shape);
 
-/// The sums of a whole parameter; the parts of the ranks travel through ShardSums between put() and get().
+/// The sums of a whole parameter; the ranks' parts are exchanged by ShardSums between put() and get().
 class FactoredSums {
  public:
   FactoredSums() = default;
-  /// `exact`: binned sums, for float32 on the CPU. They take 8 doubles for each row and column; where that would be
-  /// more than twice the parameter's elements (many small matrices, or very narrow ones) plain doubles serve.
+  /// `exact`: binned sums, for float32 on the CPU. They take 8 doubles per row and column; if that would exceed twice
+  /// the parameter's elements (many small matrices, or very narrow ones), plain doubles are used.
   FactoredSums(const MatrixShape& shape, bool exact);
 
   /// Adds the squares of gradient_scale * gradient, elements [begin, begin + numel) of the flattened parameter.
@@ -49,7 +49,7 @@ class FactoredSums {
   std::size_t place_ = 0;
 };
 
-/// For each element of a piece its row, and its column among those of all matrices: int64 [n] on `device`.
+/// For each element of a piece its row, and its column among the columns of all matrices: int64 [n] on `device`.
 std::pair<at::Tensor, at::Tensor> places_of(const MatrixShape& shape, std::int64_t begin, std::int64_t n,
                                             at::Device device);
 

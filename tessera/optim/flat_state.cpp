@@ -12,7 +12,7 @@ namespace tessera::optim {
 namespace {
 
 constexpr std::int64_t block_numel =
-    1 << 16;  // 256 KiB of each operand: large against the cost of a task, small against a core's share
+    1 << 16;  // 256 KiB per operand: large compared with the cost of a task, small compared with a core's share
 
 void check_piece(const Slot& slot) {
   const at::Tensor& p = slot.parameter;
@@ -21,7 +21,7 @@ void check_piece(const Slot& slot) {
   if (p.dim() != 1 || slot.begin < 0 || slot.begin + p.numel() > numel)
     throw InputError(concat("optimizer: the piece of '", slot.name, "' has shape ", p.sizes(), " from element ",
                             slot.begin, ", but the parameter has ", numel,
-                            " elements; a piece is 1-D and lies inside its parameter"));
+                            " elements; a piece must be 1-D and inside its parameter"));
   if (p.numel() > 0 && slot.begin % layout::flat_alignment != 0)
     throw InputError(concat("optimizer: the piece of '", slot.name, "' begins at element ", slot.begin,
                             "; shards must be cut at multiples of ", layout::flat_alignment));
@@ -31,13 +31,13 @@ kernels::EightBitMap map_of(const StateKind& kind) {
   return kind.negative ? kernels::EightBitMap::with_sign : kernels::EightBitMap::without_sign;
 }
 
-/// By the whole parameter, of which this may be a piece.
+/// Decided by the whole parameter, of which this may be a piece.
 bool has_eight_bits(const Slot& slot, const CommonOptions& common) {
   return common.eight_bit_state && !slot.wide_states &&
          layout::Parameter{slot.name, whole_shape(slot)}.numel() >= min_8bit_size;
 }
 
-/// A flat buffer for tensors of one type, and the view of it that each has.
+/// A flat buffer for tensors of one type, and a view of it for each.
 struct FlatBuffer {
   at::Tensor flat;
   std::vector<at::Tensor> views;
@@ -52,9 +52,9 @@ FlatBuffer make_buffer(const std::vector<layout::Parameter>& tensors, at::Tensor
   buffer.flat = allocate && flat.padded > 0 ? allocate({flat.padded}, options) : at::zeros({flat.padded}, options);
   TESSERA_CHECK(buffer.flat.defined() && buffer.flat.numel() == flat.padded && buffer.flat.dtype() == options.dtype() &&
                     buffer.flat.is_contiguous() && buffer.flat.device().type() == options.device().type(),
-                "optimizer: the state allocator returned another tensor than ", flat.padded, " contiguous elements of ",
+                "optimizer: the state allocator did not return ", flat.padded, " contiguous elements of ",
                 options.dtype(), " on ", options.device().str(),
-                "; states of the host for parameters on a device need make_offloaded()");
+                "; host states for parameters on a device need make_offloaded()");
   buffer.views.resize(tensors.size());
   for (const layout::Segment& segment : flat.segments)
     buffer.views[segment.parameter] =
@@ -65,8 +65,8 @@ FlatBuffer make_buffer(const std::vector<layout::Parameter>& tensors, at::Tensor
 void check(const std::vector<Slot>& slots, const CommonOptions& common) {
   if (common.eight_bit_state && common.bf16_state)
     throw InputError(
-        "optimizer: states are to be kept in bfloat16 (--bf16_optimizer_states) and in 8 bits (--optim); leave one of "
-        "them out");
+        "optimizer: states cannot be stored both in bfloat16 (--bf16_optimizer_states) and in 8 bits (--optim); remove "
+        "one of them");
   for (const Slot& slot : slots) {
     const at::Tensor& p = slot.parameter;
     if (!p.defined()) throw InputError(concat("optimizer: parameter '", slot.name, "' is undefined"));
@@ -80,7 +80,7 @@ void check(const std::vector<Slot>& slots, const CommonOptions& common) {
     if (common.eight_bit_state && (p.scalar_type() != at::kFloat || !p.device().is_cpu()))
       throw InputError(concat("optimizer: parameter '", slot.name, "' is ", c10::toString(p.scalar_type()), " on ",
                               p.device().str(),
-                              "; states of 8 bits are for float32 parameters on the CPU: take adamw or lion with "
+                              "; states of 8 bits are for float32 parameters on the CPU: use adamw or lion with "
                               "--bf16_optimizer_states, or --device cpu"));
     if (!p.is_contiguous())
       throw InputError(
@@ -149,7 +149,7 @@ void FlatState::make_eight_bits(const CommonOptions& common) {
     const auto [k, i] = places[t];
     codes_[k][i] = code_buffer.views[t];
     scales_[k][i] = scale_buffer.views[t];
-    const float zero = 0;  // all codes are those that zeros are encoded as
+    const float zero = 0;  // all codes start as the encoding of zero
     std::uint8_t code = 0;
     float scale = 0;
     kernels::encode_eight_bits(&zero, 1, map_of(kinds_[k]), {&code, &scale});
@@ -216,7 +216,7 @@ std::vector<at::Tensor> FlatState::gradients() const {
                         g.layout() != at::kStrided))
       throw Error(concat("optimizer: the gradient of '", slot.name, "' is ", c10::toString(g.scalar_type()), g.sizes(),
                          " on ", g.device().str(), " but the parameter is ", c10::toString(p.scalar_type()), p.sizes(),
-                         " on ", p.device().str(), "; they must agree (dense)"));
+                         " on ", p.device().str(), "; both must be dense and agree"));
     result.push_back(g.defined() ? g.detach().contiguous() : at::Tensor());
   }
   return result;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The checked slots of an optimizer, their places in one flat state buffer, and the one parallel pass over blocks of
-/// all of them.
+/// The validated slots of an optimizer, their positions in one flat state buffer, and the single parallel pass over
+/// blocks of all of them.
 
 #include <tessera/kernels/cpu/eight_bit.h>
 #include <tessera/optim/optimizer.h>
@@ -14,7 +14,7 @@
 
 namespace tessera::optim {
 
-/// Part of one slot: elements [offset, offset + numel) of its piece, of its gradient and of its segments of the state.
+/// Part of one slot: elements [offset, offset + numel) of its piece, its gradient and its segments of the state.
 struct Block {
   std::size_t slot;
   std::int64_t offset, numel;
@@ -23,41 +23,42 @@ struct Block {
 /// One kind of state.
 struct StateKind {
   std::string name;  ///< "exp_avg"
-  /// Its shape for a slot, nullopt: the slot has none. Empty function: one element for each of the slot's.
+  /// Its shape for a slot; nullopt: the slot has no such state. Empty function: one element per element of the slot.
   std::function<std::optional<std::vector<std::int64_t>>(const Slot&)> shape = {};
   bool replicated = false;  ///< see Optimizer::is_replicated()
-  bool negative = true;     ///< it may be below 0: which numbers of eight bits it is kept in
+  bool negative = true;     ///< may be negative: selects the eight-bit code
 };
 
-/// The shape of the whole parameter. Of a zero-dimensional parameter's empty piece: {0}.
+/// The shape of the whole parameter. For a zero-dimensional parameter's empty piece: {0}.
 std::vector<std::int64_t> whole_shape(const Slot& slot);
 
 class FlatState {
  public:
-  /// States are zero, of the parameters' dtype, bfloat16 or eight bits. Throws InputError when a parameter is not
-  /// contiguous float32 or float64 (with bf16_state: float32; with eight_bit_state: float32 on the CPU), not of one
-  /// dtype and device with the others, or not the piece it says.
+  /// States are zero, in the parameters' dtype, bfloat16 or eight bits. Throws InputError if a parameter is not
+  /// contiguous float32 or float64 (with bf16_state: float32; with eight_bit_state: float32 on the CPU), differs from
+  /// the others in dtype or device, or is not the specified piece.
   FlatState(std::vector<Slot> slots, std::vector<StateKind> kinds, const CommonOptions& common);
 
   const std::vector<Slot>& slots() const { return slots_; }
-  void set_learning_rate_scales(const std::vector<double>& scales);  ///< one for each slot
+  void set_learning_rate_scales(const std::vector<double>& scales);  ///< one per slot
   std::size_t kind_count() const { return kinds_.size(); }
-  /// Slot i's part of state kind k; aliases the flat buffer. Undefined: it has none, or it is kept in eight bits.
+  /// Slot i's part of state kind k; aliases the flat buffer. Undefined: the slot has no such state, or stores it in
+  /// eight bits.
   const at::Tensor& view(std::size_t k, std::size_t i) const { return views_[k][i]; }
   /// ("exp_avg.NAME", view) of every state tensor and slot.
   std::vector<std::pair<std::string, at::Tensor>> named() const;
   bool is_replicated(const std::string& state_name) const;
-  /// Whether the states of slot i are kept in eight bits.
+  /// Whether the states of slot i are stored in eight bits.
   bool is_eight_bit(std::size_t i) const { return eight_bit_.at(i); }
-  /// Their codes and scales from element `offset` on, a multiple of 64.
+  /// Their codes and scales from element `offset`, a multiple of 64.
   kernels::EightBits eight_bits(std::size_t k, std::size_t i, std::int64_t offset = 0) const;
-  /// Those of all such slots; they refer to this object.
+  /// The states of all such slots; they refer to this object.
   std::vector<EncodedState> encoded() const;
 
-  /// The gradients of this step, one per slot, contiguous; undefined ones stay undefined. Throws Error when a
-  /// gradient's dtype, device or shape is not its parameter's.
+  /// The gradients of this step, one per slot, contiguous; undefined ones stay undefined. Throws Error if a gradient's
+  /// dtype, device or shape differs from its parameter's.
   std::vector<at::Tensor> gradients() const;
-  /// True when the CPU kernels apply (float32 on the CPU).
+  /// True if the CPU kernels apply (float32 on the CPU).
   bool has_kernels() const { return has_kernels_; }
   /// Calls update(block) for blocks that together cover every slot with a gradient, in parallel. Blocks begin at
   /// multiples of 64 elements.

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What all optimizers share: one step is gradients, count, update, and the versions of what was written.
+/// Common base of all optimizers: one step gathers gradients, counts, updates, and bumps the versions of what was
+/// written.
 
 #include <tessera/kernels/cpu/bf16_rounding.h>
 #include <tessera/kernels/cuda/step_scalars.h>
@@ -13,10 +14,10 @@
 
 namespace tessera::optim {
 
-/// The numbers of one step, besides the slot's own.
+/// The numbers of one step, in addition to the slot's own.
 struct StepFactors {
   double learning_rate, gradient_scale;
-  const kernels::cuda::StepScalars* scalars = nullptr;  ///< on the device; null: there are none
+  const kernels::cuda::StepScalars* scalars = nullptr;  ///< on the device; null: none
 };
 
 class FusedOptimizer : public Optimizer {
@@ -34,7 +35,7 @@ class FusedOptimizer : public Optimizer {
   FusedOptimizer(std::vector<Slot> slots, std::vector<StateKind> kinds, const CommonOptions& common)
       : common_(common), state_(std::move(slots), std::move(kinds), common) {}
 
-  /// One update of all slots; steps() counts it already. `gradients`: FlatState::gradients().
+  /// One update of all slots; steps() already counts it. `gradients`: FlatState::gradients().
   virtual void update(const std::vector<at::Tensor>& gradients, const StepFactors& factors) = 0;
 
   const FlatState& flat() const { return state_; }
@@ -57,7 +58,7 @@ class FusedOptimizer : public Optimizer {
   std::int64_t steps_ = 0;
 };
 
-/// Throws InputError when bf16 states, or those of 8 bits, are asked of an optimizer that has none.
+/// Throws InputError if bf16 states, or those of 8 bits, are requested from an optimizer without them.
 void refuse_bf16(const CommonOptions& common, const char* optimizer);
 void refuse_eight_bits(const CommonOptions& common, const char* optimizer);
 

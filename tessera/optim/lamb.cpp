@@ -1,5 +1,5 @@
-// LAMB: moments and directions of all parameters, their norms over all shards, then the updates. CPU float32 by the
-// kernels, anything else by ATen's operators.
+// LAMB: moments and directions of all parameters, their norms over all shards, then the updates. CPU float32 uses the
+// kernels, everything else ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
@@ -130,8 +130,8 @@ std::unique_ptr<Optimizer> make_lamb(std::vector<Slot> slots, const LambOptions&
     throw InputError(concat("LAMB: beta1 = ", options.beta1, ", beta2 = ", options.beta2,
                             ", epsilon = ", options.epsilon, ", min_trust_ratio = ", options.min_trust_ratio,
                             ", max_trust_ratio = ", options.max_trust_ratio,
-                            "; each beta must lie in [0, 1), the others must not be negative, and the least ratio not "
-                            "above the largest"));
+                            "; each beta must be in [0, 1), the others must not be negative, and the minimum ratio not "
+                            "above the maximum"));
   refuse_bf16(common, "LAMB");
   return std::make_unique<Lamb>(std::move(slots), options, common);
 }

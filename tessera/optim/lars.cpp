@@ -1,5 +1,5 @@
-// LARS: SGD with a learning rate per parameter, from norms over all shards. CPU float32 by the kernel of SGD, anything
-// else by ATen's operators.
+// LARS: SGD with a learning rate per parameter, from norms over all shards. CPU float32 uses the kernel of SGD,
+// everything else ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
@@ -45,7 +45,7 @@ class Lars final : public FusedOptimizer {
     }
   }
 
-  /// What gradient and decay of each slot are multiplied by.
+  /// Factors for gradient and decay of each slot.
   std::vector<double> trust_factors(const std::vector<at::Tensor>& gradients, double gradient_scale) {
     ShardSums sums(common().sum_over_shards);
     std::vector<std::size_t> places;

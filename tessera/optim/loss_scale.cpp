@@ -37,7 +37,7 @@ void LossScale::count_good_step() {
   const std::int64_t counted = state_.good_steps - (options_.first_good_step_counts ? 0 : 1);
   if (counted == 0 || counted % options_.growth_interval != 0) return;
   const double grown = state_.scale * options_.growth_factor;
-  if (grown <= 0x1p127) state_.scale = grown;  // it must be a float, too
+  if (grown <= 0x1p127) state_.scale = grown;  // it must also fit a float
   state_.hysteresis = options_.hysteresis;
   if (options_.first_good_step_counts) state_.good_steps = 0;
 }

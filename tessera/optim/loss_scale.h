@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Loss scaling for fp16: the loss is multiplied by a number so that small gradients do not vanish in half precision,
+/// Loss scaling for fp16: the loss is multiplied by a factor so that small gradients do not vanish in half precision,
 /// and the gradients are divided by it in the optimizer's pass. Semantics of torch.amp.GradScaler, or of DeepSpeed's
 /// DynamicLossScaler (deepspeed/runtime/fp16/loss_scaler.py).
 ///
@@ -15,38 +15,38 @@
 
 namespace tessera::optim {
 
-/// How the scale of an fp16 loss begins, grows and falls.
+/// How the scale of an fp16 loss starts, grows and falls.
 struct LossScaleOptions {
-  bool dynamic = true;                  ///< false: the scale stays; steps with bad gradients are still skipped
+  bool dynamic = true;                  ///< false: the scale is constant; steps with bad gradients are still skipped
   double initial = 65536;               ///< GradScaler's init_scale
   double growth_factor = 2;             ///< at least 1
   double backoff_factor = 0.5;          ///< in (0, 1)
-  std::int64_t growth_interval = 2000;  ///< good steps in a row before the scale grows
-  double minimum = 1.0 / 65536;         ///< a dynamic scale does not fall below; update() throws when it would have to
-  std::int64_t hysteresis = 1;          ///< the bad step of this number lowers the scale; those before only use it up
-  /// What restores a used-up hysteresis: true: every good step; false: the growing of the scale.
+  std::int64_t growth_interval = 2000;  ///< consecutive good steps before the scale grows
+  double minimum = 1.0 / 65536;         ///< lower bound of a dynamic scale; update() throws below it
+  std::int64_t hysteresis = 1;          ///< number of the bad step that lowers the scale
+  /// When a used-up hysteresis is restored: true: at every good step; false: when the scale grows.
   bool consecutive_hysteresis = false;
-  /// DynamicLossScaler counts good steps since the last bad one and leaves the first of them out; GradScaler counts all
+  /// DynamicLossScaler counts good steps since the last bad one and skips the first of them; GradScaler counts all
   /// since the scale changed.
   bool first_good_step_counts = true;
 };
 
-/// What a checkpoint keeps of it.
+/// State of the loss scale for a checkpoint.
 using LossScaleState = checkpoint::LossScaleState;
 
 /// The factor of an fp16 loss, so that small gradients do not become zero.
 class LossScale {
  public:
-  /// Throws InputError for numbers that make no sense.
+  /// Throws InputError for meaningless numbers.
   explicit LossScale(const LossScaleOptions& options = {});
 
   /// Multiply the loss (of every micro-batch) by this.
   double scale() const { return state_.scale; }
   /// Multiply every gradient by this.
   double gradient_factor() const { return 1 / state_.scale; }
-  /// Once per step, after the gradients: true when `gradient_norm` (the global norm of the scaled gradients, the same
-  /// number on every rank) is finite and the step is to be taken; false when it is to be skipped. Adapts the scale for
-  /// the next step. Throws Error when the scale would fall below the minimum: the loss itself is not finite then, or
+  /// Call once per step, after the gradients: returns true if `gradient_norm` (the global norm of the scaled gradients,
+  /// the same number on every rank) is finite and the step must be taken; false if it must be skipped. Adapts the scale
+  /// for the next step. Throws Error if the scale would fall below the minimum: then the loss itself is not finite, or
   /// the model does not fit fp16.
   bool update(double gradient_norm);
 

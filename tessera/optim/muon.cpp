@@ -1,5 +1,5 @@
-// Muon: matrices whose updates are made orthogonal, and AdamW for all else, by ATen's operators. Newton and Schulz's
-// iteration is nearly all of the time, and it is matrix products.
+// Muon: matrices whose updates are orthogonalized, and AdamW for everything else, with ATen's operators. The
+// Newton-Schulz iteration takes nearly all of the time, and it consists of matrix products.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
@@ -25,9 +25,9 @@ std::span<const Triple> triples(MuonCoefficients coefficients) {
   return coefficients == MuonCoefficients::simple ? std::span<const Triple>(simple) : std::span<const Triple>(quintic);
 }
 
-/// Near U V' of the matrix U S V': singular values come near 1.
+/// An approximation of U V' for the matrix U S V': singular values close to 1.
 at::Tensor orthogonalized(const at::Tensor& matrix, const MuonOptions& options) {
-  const bool tall = matrix.size(0) > matrix.size(1);  // the small product is x x'
+  const bool tall = matrix.size(0) > matrix.size(1);  // the smaller product is x x'
   at::Tensor x = tall ? matrix.t() : matrix;
   x = x / x.norm().clamp_min(options.epsilon);
   const std::span<const Triple> all = triples(options.coefficients);
@@ -62,7 +62,7 @@ class Muon final : public FusedOptimizer {
     for (std::size_t i = 0; i < slot_count(); ++i)
       if (slot(i).orthogonal && whole_shape(slot(i)).size() != 2)
         throw InputError(concat("Muon: parameter '", slot(i).name, "' has ", whole_shape(slot(i)).size(),
-                                " dimensions; only matrices can be made orthogonal"));
+                                " dimensions; only matrices can be orthogonalized"));
   }
 
  private:
@@ -76,7 +76,7 @@ class Muon final : public FusedOptimizer {
     }
   }
 
-  /// Collective where the matrix lies in pieces: a rank that has none of it gathers with the others.
+  /// Collective if the matrix is in pieces: a rank without a piece takes part in the gather.
   void update_matrix(std::size_t i, const at::Tensor& gradient, double rate, double gradient_scale) {
     const at::Tensor& p = slot(i).parameter;
     const at::Tensor& average = state_of(0, i);
@@ -95,8 +95,8 @@ class Muon final : public FusedOptimizer {
         .add_(update.reshape(-1).narrow(0, slot(i).begin, p.numel()).view(p.sizes()), -rate * scale);
   }
 
-  /// The whole matrix on every rank, of its pieces. Sums of one number and zeros are exact. A parameter that every rank
-  /// has whole is counted as often as there are ranks, which the number of elements tells.
+  /// The whole matrix on every rank, from its pieces. Sums of one number and zeros are exact. A parameter that every
+  /// rank has whole is counted once per rank, which the number of elements reveals.
   at::Tensor gathered(std::size_t i, const at::Tensor& piece, const std::vector<std::int64_t>& shape) const {
     if (!common().sum_over_shards) return piece.defined() ? piece.view(shape) : piece;
     const auto numel = static_cast<std::size_t>(shape[0] * shape[1]);
@@ -112,7 +112,7 @@ class Muon final : public FusedOptimizer {
     return (copies > 1 ? sum / copies : sum).view(shape).to(slot(i).parameter.options().requires_grad(false));
   }
 
-  /// As AdamW.
+  /// Same as AdamW.
   void update_other(std::size_t i, const at::Tensor& g, double rate) {
     const AdamWOptions& o = options_.others;
     const at::Tensor& p = slot(i).parameter;
@@ -135,11 +135,11 @@ std::unique_ptr<Optimizer> make_muon(std::vector<Slot> slots, const MuonOptions&
   check_betas("Muon (AdamW of vectors and embeddings)", options.others.beta1, options.others.beta2);
   if (!(options.momentum >= 0 && options.momentum < 1) || options.steps < 1 || options.steps > 100 ||
       !(options.epsilon > 0) || !(options.others.epsilon >= 0) || !(options.extra_scale > 0))
-    throw InputError(
-        concat("Muon: momentum = ", options.momentum, ", ns_steps = ", options.steps, ", ns_eps = ", options.epsilon,
-               ", adam_epsilon = ", options.others.epsilon, ", extra_scale_factor = ", options.extra_scale,
-               "; momentum must lie in [0, 1), ns_steps from 1 to 100, ns_eps and extra_scale_factor above "
-               "0, and adam_epsilon not below 0"));
+    throw InputError(concat("Muon: momentum = ", options.momentum, ", ns_steps = ", options.steps,
+                            ", ns_eps = ", options.epsilon, ", adam_epsilon = ", options.others.epsilon,
+                            ", extra_scale_factor = ", options.extra_scale,
+                            "; momentum must be in [0, 1), ns_steps from 1 to 100, ns_eps and extra_scale_factor above "
+                            "0, and adam_epsilon not below 0"));
   refuse_bf16(common, "Muon");
   return std::make_unique<Muon>(std::move(slots), options, common);
 }

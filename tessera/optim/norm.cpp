@@ -21,13 +21,13 @@ namespace {
 
 using kernels::square_block;
 
-constexpr std::int64_t chunk_numel = 1 << 15;  // 512 sums: small in the cache, large against the cost of a task
+constexpr std::int64_t chunk_numel = 1 << 15;  // 512 sums: small in the cache, large compared with the cost of a task
 
 void check(const GradientPiece& piece) {
   const at::Tensor& g = piece.gradient;
   if (g.layout() != at::kStrided || !at::isFloatingType(g.scalar_type()))
     throw InputError(concat("gradient_norm: a gradient is ", c10::toString(g.scalar_type()), " in layout ", g.layout(),
-                            "; only dense floating-point gradients have a norm here"));
+                            "; only dense floating-point gradients are supported"));
   TESSERA_CHECK(g.numel() == 0 || (piece.begin >= 0 && piece.begin % square_block == 0),
                 "gradient_norm: a piece begins at element ", piece.begin, "; shards must be cut at multiples of ",
                 square_block);
@@ -39,7 +39,7 @@ bool has_kernel(const at::Tensor& gradient) {
   return gradient.is_cuda() && (gradient.scalar_type() == at::kFloat || gradient.scalar_type() == at::kBFloat16);
 }
 
-/// Adds the squares of gradients for which has_kernel() to words [exact_words] on their device.
+/// Adds the squares of gradients for which has_kernel() is true to words [exact_words] on their device.
 void add_squares(const OnDevice& gradients, const at::Tensor& words) {
   const c10::DeviceGuard guard(words.device());
   for (const auto& [type, real] :
@@ -55,7 +55,7 @@ at::Tensor zero_words(c10::Device device) {
   return at::zeros({kernels::exact_words}, at::TensorOptions(at::kLong).device(device));
 }
 
-/// The sum over gradients of one device. The host waits once for what the kernel reads, and once for the others.
+/// The sum over gradients on one device. The host waits once for the kernel's result, and once for the others.
 ExactSum sum_on_device(const OnDevice& gradients) {
   ExactSum total;
   OnDevice read, block_sums;
@@ -142,7 +142,7 @@ double gradient_norm(const std::vector<at::Tensor>& gradients) {
 double clip_coefficient(double norm, double max_norm) {
   if (max_norm <= 0) return 1;
   const double coefficient = max_norm / (norm + 1e-6);
-  return coefficient >= 1 ? 1 : coefficient;  // a NaN norm stays visible
+  return coefficient >= 1 ? 1 : coefficient;  // keeps a NaN norm visible
 }
 
 at::Tensor squares_on_device(const std::vector<GradientPiece>& pieces, c10::Device device) {

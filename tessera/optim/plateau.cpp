@@ -10,7 +10,7 @@
 namespace tessera::optim {
 
 Plateau::Plateau(const Schedule& schedule, const std::vector<double>& bases) {
-  check_schedule(schedule);  // names of the parameters
+  check_schedule(schedule);  // checks the names of the parameters
   const ScheduleParameters p(schedule);
   smaller_is_better_ = p.word("mode", "min", {"min", "max"}) == "min";
   relative_ = p.word("threshold_mode", "rel", {"rel", "abs"}) == "rel";
@@ -66,7 +66,7 @@ void Plateau::set_state(const Value& state) {
   const std::vector<Value> groups = state.is_array() ? state.items() : std::vector<Value>{state};
   if (groups.size() != rates_.size())
     throw InputError(concat("the checkpoint's reduce_lr_on_plateau has ", groups.size(),
-                            " different learning rates, this optimizer's groups have ", rates_.size(),
+                            " different learning rates, but this optimizer's groups have ", rates_.size(),
                             ": resume with the same optimizer"));
   auto group = groups.begin();
   for (auto& [base, rate] : rates_) rate = (group++)->at("learning_rate").as_real();

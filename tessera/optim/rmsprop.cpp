@@ -1,4 +1,4 @@
-// RMSprop over all parameters in one pass: CPU float32 by the kernel, anything else by ATen's operators.
+// RMSprop over all parameters in one pass: CPU float32 uses the kernel, everything else ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
@@ -28,7 +28,7 @@ class Rmsprop final : public ElementwiseOptimizer {
                      arguments(b.slot, factors));
   }
 
-  /// torch/optim/rmsprop.py, _single_tensor_rmsprop, on any device.
+  /// Like torch/optim/rmsprop.py, _single_tensor_rmsprop, on any device.
   void update_slot(std::size_t i, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                    const StepFactors& factors) override {
     const kernels::RmspropArgs a = arguments(i, factors);
@@ -67,7 +67,7 @@ class Rmsprop final : public ElementwiseOptimizer {
 std::unique_ptr<Optimizer> make_rmsprop(std::vector<Slot> slots, const RmspropOptions& options,
                                         const CommonOptions& common) {
   if (!(options.alpha >= 0 && options.alpha < 1))
-    throw InputError(concat("RMSprop: alpha = ", options.alpha, "; it must lie in [0, 1)"));
+    throw InputError(concat("RMSprop: alpha = ", options.alpha, "; it must be in [0, 1)"));
   if (!(options.epsilon >= 0) || !(options.momentum >= 0))
     throw InputError(
         concat("RMSprop: epsilon = ", options.epsilon, ", momentum = ", options.momentum, "; none may be negative"));

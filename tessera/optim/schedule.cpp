@@ -31,7 +31,7 @@ double cosine_with_restarts(const Moment& m) {
 double least_share(const Moment& m) {
   const ScheduleParameters& p = m.parameters;
   if (!p.given("min_lr") == !p.given("min_lr_rate"))
-    throw p.bad("min_lr, min_lr_rate", "exactly one of the two must be given");
+    throw p.bad("min_lr, min_lr_rate", "exactly one of the two must be set");
   if (p.given("min_lr") && !(m.schedule.learning_rate > 0)) throw p.bad("min_lr", "it needs a --learning_rate above 0");
   return p.given("min_lr") ? p.real("min_lr", 0, 0) / m.schedule.learning_rate : p.real("min_lr_rate", 0, 0);
 }
@@ -86,11 +86,11 @@ double warmup_stable_decay(const Moment& m) {
   static const std::vector<std::string> falls = {"linear", "cosine", "1-sqrt", "exponential"};
   const std::string rise = p.word("warmup_type", "linear", rises), fall = p.word("decay_type", "cosine", falls);
   const double least = p.real("min_lr_ratio", 0, 0), cycles = p.real("num_cycles", 0.5, 0);
-  if (!p.given("num_decay_steps")) throw p.bad("num_decay_steps", "it must be given");
+  if (!p.given("num_decay_steps")) throw p.bad("num_decay_steps", "it must be set");
   const double decay = p.whole("num_decay_steps", 0);
   const double stable = p.given("num_stable_steps") ? p.whole("num_stable_steps", 0) : m.total - m.warmup - decay;
   if (stable < 0)
-    throw p.bad("num_decay_steps", concat(decay, " and ", m.warmup, " steps of warm-up are more than all ", m.total));
+    throw p.bad("num_decay_steps", concat(decay, " and ", m.warmup, " steps of warm-up exceed the total of ", m.total));
   const auto above_least = [&](double factor) { return std::max(0.0, factor * (1 - least) + least); };
   if (m.step < m.warmup) {
     if (p.given("warmup_init_lr")) return warming_up(m);
@@ -110,7 +110,7 @@ struct Kind {
   ScheduleType type;
   double (*value)(const Moment&);
   enum { no_warmup, linear_warmup, own_warmup } warmup = linear_warmup;
-  bool is_rate = false;  // value is the learning rate itself, not its factor
+  bool is_rate = false;  // value is the learning rate itself, not a factor
 };
 
 const std::vector<Kind>& kinds() {
@@ -139,7 +139,7 @@ const std::vector<Kind>& kinds() {
 const Kind& kind_of(const Schedule& schedule) {
   const auto kind =
       std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return k.type == schedule.type; });
-  TESSERA_CHECK(kind != kinds().end(), "no formula of the schedule ", schedule.type);
+  TESSERA_CHECK(kind != kinds().end(), "no formula for the schedule ", schedule.type);
   config::check_parameters(schedule.type, schedule.parameters);
   return *kind;
 }
@@ -157,7 +157,7 @@ double value_of(const Schedule& schedule, const Kind& kind, std::int64_t step) {
 
 double schedule_factor(const Schedule& schedule, std::int64_t step) {
   const Kind& kind = kind_of(schedule);
-  TESSERA_CHECK(!kind.is_rate, "the schedule ", schedule.type, " has learning rates of its own, no factors");
+  TESSERA_CHECK(!kind.is_rate, "the schedule ", schedule.type, " has its own learning rates, not factors");
   return value_of(schedule, kind, step);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Learning-rate schedules, by the names, parameters and formulas of transformers/optimization.py and of DeepSpeed.
+/// Learning-rate schedules, with the names, parameters and formulas of transformers/optimization.py and of DeepSpeed.
 
 #include <tessera/base/value.h>
 #include <tessera/config/sections/words.h>
@@ -15,11 +15,11 @@ namespace tessera::optim {
 
 /// type                  parameters (lr_scheduler_kwargs) and their defaults
 /// linear, constant, constant_with_warmup
-/// linear, polynomial, cosine, cosine_with_min_lr, warmup_stable_decay, besides: num_training_steps = all steps: the
-///                       rate falls over so many and stays there (Megatron's lr_decay_iters; transformers' argument of
-///                       that name)
-/// these, constant_with_warmup and inverse_sqrt, besides: warmup_init_lr = 0: the rate that the warm-up begins with
-///                       (Megatron's lr_warmup_init; of warmup_stable_decay in place of warmup_type)
+/// linear, polynomial, cosine, cosine_with_min_lr, warmup_stable_decay, in addition: num_training_steps = all steps:
+///                       the rate falls over this many and is constant afterwards (Megatron's lr_decay_iters;
+///                       transformers' argument of that name)
+/// these, constant_with_warmup and inverse_sqrt, in addition: warmup_init_lr = 0: the initial rate of the warm-up
+///                       (Megatron's lr_warmup_init; for warmup_stable_decay it replaces warmup_type)
 /// cosine                num_cycles = 0.5
 /// cosine_with_restarts  num_cycles = 1
 /// cosine_with_min_lr    num_cycles = 0.5; min_lr or min_lr_rate (a share of the learning rate), one of them
@@ -31,8 +31,8 @@ namespace tessera::optim {
 ///                       min_lr_ratio = 0; num_cycles = 0.5
 /// reduce_lr_on_plateau  torch's ReduceLROnPlateau: see plateau.h, which gives the factor; 1 here
 ///
-/// DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest. "auto" as a value
-/// means what transformers puts there: the run's learning rate, warm-up and number of steps.
+/// DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest. The value "auto" means what transformers
+/// fills in: the run's learning rate, warm-up and number of steps.
 /// warmup_lr             warmup_min_lr = 0, warmup_max_lr = the learning rate, warmup_num_steps = warmup_steps, or 1000
 ///                       without warm-up; warmup_type = log (log | linear)
 /// warmup_decay_lr       the same, but warmup_max_lr = 0.001; total_num_steps = all steps
@@ -44,28 +44,28 @@ namespace tessera::optim {
 ///                       lr_range_test_staircase = false; with lr_range_test_max_lr the rate grows exponentially, to
 ///                       that after step_size steps (ours; `tessera lr-find`)
 struct Schedule {
-  ScheduleType type = ScheduleType::linear;  ///< which row above
+  ScheduleType type = ScheduleType::linear;  ///< the row of the table above
   std::int64_t warmup_steps = 0;             ///< 0: none
   std::int64_t total_steps = 0;              ///< steps of the run; DeepSpeed's may have their own
-  double learning_rate = 0;  ///< the peak; of factors only min_lr and lr_end, which are absolute, look at it
-  std::vector<std::pair<std::string, Value>> parameters = {};  ///< by name, as the table has them
+  double learning_rate = 0;  ///< the peak; factors use it only for min_lr and lr_end, which are absolute
+  std::vector<std::pair<std::string, Value>> parameters = {};  ///< by name, as in the table
 };
 
-/// The decays of an optimizer's averages, where a schedule moves them, too.
+/// The decays of an optimizer's averages, if a schedule moves them as well.
 struct Betas {
   double beta1 = 0, beta2 = 0;  ///< decays of the averages, and of the averages of squares
 };
 
-/// Learning-rate factor of step `step` (from 0). Throws InputError for an unknown parameter (naming the known
-/// ones), a parameter that is missing or out of range, or a negative number of steps; for DeepSpeed's schedules, which
-/// have no factors, Error.
+/// Learning-rate factor of step `step` (from 0). Throws InputError for an unknown parameter (listing the known ones), a
+/// parameter that is missing or out of range, or a negative number of steps; Error for DeepSpeed's schedules, which
+/// have no factors.
 double schedule_factor(const Schedule& schedule, std::int64_t step);
-/// Learning rate of step `step`: the factor times `schedule.learning_rate`, or what DeepSpeed's schedule says. Throws
+/// Learning rate of step `step`: the factor times `schedule.learning_rate`, or the rate of DeepSpeed's schedule. Throws
 /// InputError as above.
 double schedule_rate(const Schedule& schedule, std::int64_t step);
 /// The betas of one_cycle at a step, for optimizers that have betas; nullopt for all other schedules.
 std::optional<Betas> schedule_betas(const Schedule& schedule, std::int64_t step);
-/// Throws what schedule_rate() would: before a run begins.
+/// Throws the errors of schedule_rate(), before a run starts.
 void check_schedule(const Schedule& schedule);
 
 }  // namespace tessera::optim

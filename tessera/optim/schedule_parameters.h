@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the formulas of learning-rate schedules share: their parameters, read with ranges, and the moment they are
-/// asked about.
+/// Common code of the formulas of learning-rate schedules: their parameters, read with range checks, and the evaluated
+/// step.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -15,20 +15,19 @@
 
 namespace tessera::optim {
 
-/// The parameters of a schedule. Everything that is out of range throws InputError with the parameter, its schedule and
-/// the rule.
+/// The parameters of a schedule. Values out of range throw InputError with the parameter, its schedule and the rule.
 class ScheduleParameters {
  public:
   explicit ScheduleParameters(const Schedule& schedule) : schedule_(schedule) {}
 
-  /// nullptr: not given, or null.
+  /// nullptr: not set, or null.
   const Value* given(const std::string& name) const { return config::find_parameter(schedule_.parameters, name); }
-  /// DeepSpeed's "auto": the value comes from the other settings of the run.
+  /// Whether it is DeepSpeed's "auto": the value comes from the other settings of the run.
   bool is_auto(const std::string& name) const {
     const Value* value = given(name);
     return value != nullptr && value->is_string() && to_lower(value->as_string()) == "auto";
   }
-  /// At least `least`.
+  /// Throws below `least`.
   double real(const std::string& name, double otherwise, double least) const {
     const Value* value = given(name);
     if (!value) return otherwise;
@@ -36,11 +35,11 @@ class ScheduleParameters {
     if (!(x >= least) || !std::isfinite(x)) throw bad(name, concat(format_real(x), " must be at least ", least));
     return x;
   }
-  /// 1e3 is a whole number, too.
+  /// Accepts 1e3 as a whole number.
   double whole(const std::string& name, double least) const {
     const Value& value = *given(name);
     if (value.is_number() && std::floor(value.as_real()) == value.as_real()) return real(name, 0, least);
-    return real(name, static_cast<double>(value.as_int()), least);  // throws: it is not
+    return real(name, static_cast<double>(value.as_int()), least);  // throws, because it is not a whole number
   }
   double whole(const std::string& name, double otherwise, double least) const {
     return given(name) ? whole(name, least) : otherwise;
@@ -64,7 +63,7 @@ class ScheduleParameters {
   const Schedule& schedule_;
 };
 
-/// What every formula starts from.
+/// The inputs of every formula.
 struct ScheduleMoment {
   const Schedule& schedule;
   ScheduleParameters parameters;
@@ -79,7 +78,7 @@ struct ScheduleMoment {
     if (parameters.given("num_training_steps")) step = std::min(step, total);
   }
 
-  /// Share of the steps after the warm-up that are done.
+  /// Completed share of the steps after the warm-up.
   double progress() const { return (step - warmup) / std::max(1.0, total - warmup); }
 };
 

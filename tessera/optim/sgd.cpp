@@ -1,4 +1,4 @@
-// SGD over all parameters in one pass: CPU float32 by the kernel, anything else by ATen's operators.
+// SGD over all parameters in one pass: CPU float32 uses the kernel, everything else ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
@@ -28,7 +28,7 @@ class Sgd final : public ElementwiseOptimizer {
       kernels::sgd(parameter_data(b), gradient, state_data(0, b), b.numel, a);
   }
 
-  /// torch/optim/sgd.py, _single_tensor_sgd, on any device.
+  /// Like torch/optim/sgd.py, _single_tensor_sgd, on any device.
   void update_slot(std::size_t i, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
                    const StepFactors& factors) override {
     const kernels::SgdArgs a = arguments(i, factors);

@@ -19,7 +19,7 @@ void round_to_bf16(const at::Tensor& from, const at::Tensor& to, const kernels::
   if (from.is_cuda()) {
     TESSERA_CHECK(from.is_contiguous() && to.is_contiguous() && from.numel() == to.numel(), "rounding to bfloat16 of ",
                   from.sizes(), " into ", to.sizes());
-    const c10::DeviceGuard guard(from.device());  // the kernel takes the current device's stream
+    const c10::DeviceGuard guard(from.device());  // the kernel runs on the current device's stream
     return device_kernels().round_to_bf16(from.const_data_ptr<float>(), static_cast<std::uint16_t*>(to.data_ptr()),
                                           from.numel(), rounding, which);
   }
@@ -34,7 +34,7 @@ void round_to_bf16(const at::Tensor& from, const at::Tensor& to, const kernels::
     const std::int64_t count = std::min(source.numel() - done, period - low);
     const std::uint64_t key = kernels::mix_bits(rounding.key + static_cast<std::uint64_t>(first / period));
     const at::Tensor value = source.narrow(0, done, count);
-    // state_loops.h, RandomBf16States::random(), in the lower halves of 64-bit integers.
+    // As in state_loops.h, RandomBf16States::random(), in the lower halves of 64-bit integers.
     at::Tensor x = at::arange(low, low + count, value.options().dtype(at::kLong));
     x = x.bitwise_xor(static_cast<std::int64_t>(key & mask));
     x = x.bitwise_xor(x.bitwise_right_shift(16)).mul(0x7feb352d).bitwise_and(mask);

@@ -109,7 +109,7 @@ TEST_F(BestCheckpointTest, OfTheModelOnlyCannotBeResumed) {
     verify_checkpoint(folder);
     ADD_FAILURE() << "verified";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("it holds the model only (--save_only_model)"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("it contains only the model (--save_only_model)"), std::string::npos)
         << error.what();
   }
   EXPECT_EQ(choose_newest(step_folders(folder_.path()), {}), path_join(folder_.path(), "checkpoint-1"));

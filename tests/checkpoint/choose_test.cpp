@@ -98,8 +98,8 @@ TEST_F(Choose, TheDamagedTensorIsNamed) {
   flip(path, read_file(path).size() - 9);
   for (const int ranks : {1, 3}) {
     const std::string text = named(ranks, at_step(1));
-    for (const char* part :
-         {"error: ", "checkpoint-1", "optimizer.safetensors", "exp_avg.h.0.weight", "there is no whole one beside it"})
+    for (const char* part : {"error: ", "checkpoint-1", "optimizer.safetensors", "exp_avg.h.0.weight",
+                             "the same folder has no whole checkpoint"})
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }
   EXPECT_TRUE(path_exists(at_step(1))) << "what the user has named is not renamed";
@@ -112,7 +112,7 @@ TEST_F(Choose, ForANamedDamagedOneTheNewestWholeOneIsToldOf) {
   for (const int ranks : {1, 2}) {
     const std::string text = named(ranks, at_step(3));
     EXPECT_NE(text.find("checkpoint-3: config.json"), std::string::npos) << text;
-    EXPECT_NE(text.find("the newest whole one beside it is " + at_step(2)), std::string::npos) << text;
+    EXPECT_NE(text.find("the newest whole checkpoint in the same folder is " + at_step(2)), std::string::npos) << text;
   }
   EXPECT_EQ(named(2, at_step(1)), "whole");
   EXPECT_EQ(list_folder(out()).size(), 4u);

@@ -74,7 +74,7 @@ TEST_F(FileReaderTest, AFileThatEndsEarlyIsToldAndNotNoted) {
     read(file, 2000, 0);
     FAIL() << "nothing was thrown";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("data: the file ends at byte 1000, its header says otherwise"),
+    EXPECT_NE(std::string(error.what()).find("data: the file ends at byte 1000, but its header specifies more data"),
               std::string::npos)
         << error.what();
   }

@@ -131,7 +131,7 @@ TEST_F(PeftFolder, FeaturesThatAreNotSupportedAreNamedWithTheirPlace) {
       {"\"use_dora\": true", "use_dora: weight-decomposed adapters (DoRA) is not supported"},
       {"\"modules_to_save\": \"lm_head\"", "modules_to_save must be a list"},
       {"\"modules_to_save\": [\"\"]", "modules_to_save has an empty name"},
-      {"\"rank_pattern\": {\"q\": 0}", "r is 0, must be from 1"},
+      {"\"rank_pattern\": {\"q\": 0}", "r is 0; it must be from 1"},
       {"\"rank_pattern\": [8]", "rank_pattern must be an object"},
       {"\"rank_pattern\": {\"q(\": 8}", "is not a regular expression"},
       {"\"alpha_pattern\": {\"q\": -8}", "lora_alpha is -8"},
@@ -141,7 +141,7 @@ TEST_F(PeftFolder, FeaturesThatAreNotSupportedAreNamedWithTheirPlace) {
       {"\"task_type\": \"SEQ_CLS\"", "task_type \"SEQ_CLS\" is not supported"},
       {"\"trainable_token_indices\": [3]", "trainable_token_indices: trained token embeddings"},
       {"\"brand_new_feature\": 5", "brand_new_feature is not a setting of LoRA adapters that this program knows"},
-      {"\"lora_dropout\": 1", "lora_dropout is 1, must be at least 0 and below 1"},
+      {"\"lora_dropout\": 1", "lora_dropout is 1; it must be at least 0 and below 1"},
       {"\"use_rslora\": 1", "expected true or false"},
   };
   for (const auto& [member, text] : cases) {
@@ -194,10 +194,9 @@ TEST_F(PeftFolder, AdaptersThatTheConfigurationDoesNotMeanAreNamed) {
   const std::string q = "model.layers.3.self_attn.q_proj";
   EXPECT_EQ(error(R"("layers_to_transform": [0, 3])", q), "");
   EXPECT_EQ(error(R"("layers_to_transform": 3)", q), "");
-  EXPECT_NE(error(R"("layers_to_transform": [0, 2])", q).find("layers_to_transform leaves out " + q),
-            std::string::npos);
+  EXPECT_NE(error(R"("layers_to_transform": [0, 2])", q).find("layers_to_transform excludes " + q), std::string::npos);
   EXPECT_EQ(error(R"("target_modules": ".*layers\\.[0-3]\\..*q_proj")", q), "");
-  EXPECT_NE(error(R"("target_modules": ".*layers\\.[0-2]\\..*q_proj")", q).find("target_modules does not fit " + q),
+  EXPECT_NE(error(R"("target_modules": ".*layers\\.[0-2]\\..*q_proj")", q).find("target_modules does not match " + q),
             std::string::npos);
 }
 
@@ -210,9 +209,9 @@ TEST_F(PeftFolder, TensorsThatAreNoAdapters) {
                                            {"q.lora_A.weight", at::zeros({2})}});
   EXPECT_NE(error.find("unexpected tensor base_model.model.wte.lora_embedding_A"), std::string::npos) << error;
   EXPECT_NE(error.find("unexpected tensor q.lora_A.weight"), std::string::npos) << error;
-  EXPECT_NE(weights_error({{a, at::zeros({2, 2}, at::kLong)}}).find("is I64, no floating-point type"),
+  EXPECT_NE(weights_error({{a, at::zeros({2, 2}, at::kLong)}}).find("is I64, which is not a floating-point type"),
             std::string::npos);
-  EXPECT_NE(weights_error({}).find("holds no adapters"), std::string::npos);
+  EXPECT_NE(weights_error({}).find("contains no adapters"), std::string::npos);
   remove_tree(at("adapter_model.safetensors"));
   write_file_atomically(at("adapter_model.bin"), "x");
   try {

@@ -110,12 +110,12 @@ TEST_F(TrainFp8, AResumedRunIsTheUninterruptedOne) {
   train("resumed", ddp, fp8 + Words{"--resume_from_checkpoint", saved});
   expect_same_model("resumed", "whole", "resumed", "", /*exactly=*/true);
   refuses("fewer", fp8 + Words{"--num_layers_at_end_in_bf16", "1", "--resume_from_checkpoint", saved},
-          "largest values of 14 linear maps in fp8, this run has 7");
+          "maximum values of 14 linear maps in fp8, but this run has 7");
 }
 
 TEST_F(TrainFp8, NoBlockLeftIsRefused) {
   refuses("none", {"--fp8_format", "hybrid", "--num_layers_at_start_in_bf16", "2"},
-          "the model has 2 blocks, of which the first 2 and the last 0 have no eight bits");
+          "the model has 2 blocks, of which the first 2 and the last 0 stay in bf16");
 }
 
 }  // namespace

@@ -247,9 +247,9 @@ TEST(Accelerator, uneven_batches_in_training_are_an_error_and_no_hang) {
             optimizer.zero_grad();
           }
       });
-      EXPECT_NE(outcomes[0].error.find("this is batch 3 of rank 0, but there are ranks that have 2"), std::string::npos)
+      EXPECT_NE(outcomes[0].error.find("this is batch 3 of rank 0, but other ranks have only 2"), std::string::npos)
           << outcomes[0].error;
-      for (const char* remedy : {"join_uneven_inputs()", "even_batches true", "counts times zero"})
+      for (const char* remedy : {"join_uneven_inputs()", "even_batches true", "loss is multiplied by zero"})
         EXPECT_NE(outcomes[0].error.find(remedy), std::string::npos) << outcomes[0].error;
       EXPECT_FALSE(outcomes[1].ok);
     }

@@ -135,9 +135,10 @@ TEST(TrainerCounts, each_ranks_own_mean_where_tokens_are_not_averaged_across_dev
   run_ranks(2, [&](comm::World&) {
     EXPECT_NEAR(train(options(By::count, 1, 2, false, {"--average_tokens_across_devices=false"})).loss, want, 1e-6);
     EXPECT_NEAR(train(options(By::count, 1, 2, false, {"--average_tokens_across_devices=true"})).loss, all, 1e-6);
-    EXPECT_EQ(error_of([&] { Trainer{options(By::nothing, 1, 2, false, {"--average_tokens_across_devices=true"})}; }),
-              "Trainer: --average_tokens_across_devices needs TrainerOptions::loss_count, how many items the loss of a "
-              "batch is the mean of, or TrainerOptions::labels: without them every micro-batch counts alike");
+    EXPECT_EQ(
+        error_of([&] { Trainer{options(By::nothing, 1, 2, false, {"--average_tokens_across_devices=true"})}; }),
+        "Trainer: --average_tokens_across_devices needs TrainerOptions::loss_count, the number of items over which the "
+        "loss of a batch is a mean, or TrainerOptions::labels: without them every micro-batch has the same weight");
   });
 }
 

@@ -105,7 +105,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_for_a_while) {
       EXPECT_EQ(got.saved, (std::vector<std::string>{path_join(out, "checkpoint-2"), path_join(out, "checkpoint-6")}))
           << kind.name;
       const bool told =
-          contains(got.said, "step 4 is not saved, and training goes on; earlier checkpoints are unharmed: ") &&
+          contains(got.said, "step 4 is not saved, and training continues; earlier checkpoints are unharmed: ") &&
           contains(got.said, "No space left on device");
       EXPECT_EQ(told, world.rank() == 0) << kind.name << ": " << got.said;
     });
@@ -143,7 +143,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_while_the_training_goes_on) {
       EXPECT_GT(saves->told_at[0], 2) << kind.name << ": steps were done while it was written";
       EXPECT_EQ(saves->of_step[0], 2) << kind.name;
       for (const char* step : {"step 4 ", "step 6 "})
-        EXPECT_EQ(contains(got.said, concat(step, "is not saved, and training goes on")), world.rank() == 0)
+        EXPECT_EQ(contains(got.said, concat(step, "is not saved, and training continues")), world.rank() == 0)
             << kind.name << ": " << got.said;
     });
     EXPECT_EQ(list_folder(out), std::vector<std::string>{"checkpoint-2"}) << kind.name;
@@ -200,7 +200,7 @@ TEST_P(TrainerFailedSaves, nothing_can_be_saved_at_all) {
       EXPECT_GT(got.state.best_global_step, 0) << kind.name;
       if (world.rank() != 0) return;
       for (const char* step : {"step 2 ", "step 4 ", "step 6 "})
-        EXPECT_TRUE(contains(got.said, concat(step, "is not saved, and training goes on")))
+        EXPECT_TRUE(contains(got.said, concat(step, "is not saved, and training continues")))
             << kind.name << ": " << got.said;
       EXPECT_TRUE(contains(got.said, "Not a directory")) << kind.name << ": " << got.said;
       EXPECT_TRUE(contains(got.said, "no checkpoint of a best evaluation was saved")) << kind.name << ": " << got.said;

@@ -112,7 +112,7 @@ TEST(TrainerFeaturesOnce, checkpoints_of_the_model_alone_hold_no_optimizer_and_a
     Words again = flags;
     again.push_back("--resume_from_checkpoint=" + path_join(folder.path(), "checkpoint-3"));
     const std::string says = error_of<Error>([&] { train(again); });
-    EXPECT_NE(says.find("it holds the model only (--save_only_model)"), std::string::npos) << says;
+    EXPECT_NE(says.find("it contains only the model (--save_only_model)"), std::string::npos) << says;
   });
 }
 

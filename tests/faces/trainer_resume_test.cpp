@@ -100,7 +100,9 @@ TEST_P(TrainerResume, a_named_folder_is_taken_or_refused) {
       error = thrown.what();
     }
     if (world.rank() == 0) {
-      EXPECT_TRUE(contains(error, "the checkpoint is damaged; the newest whole one beside it is " + older)) << error;
+      EXPECT_TRUE(
+          contains(error, "the checkpoint is damaged; the newest whole checkpoint in the same folder is " + older))
+          << error;
       EXPECT_TRUE(path_exists(newest)) << "nothing is renamed";
     }
   });
@@ -117,9 +119,8 @@ TEST_P(TrainerResume, nothing_to_go_on_from) {
       error = thrown.what();
     }
     if (world.rank() == 0) {
-      EXPECT_EQ(error,
-                concat("--resume_from_checkpoint last: ", folder.path(),
-                       " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
+      EXPECT_EQ(error, concat("--resume_from_checkpoint last: ", folder.path(),
+                              " has no complete checkpoint-N folder; remove the flag to start from the beginning"));
     }
     EXPECT_EQ(train(folder.path(), world.size(), 2, "false").weights.empty(), false);
   });

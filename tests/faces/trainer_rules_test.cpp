@@ -70,17 +70,17 @@ TEST(TrainerRules, what_only_the_program_can_give) {
   run_ranks(1, [&](comm::World&) {
     const Words best = {"--load_best_model_at_end", "--eval_strategy=steps"}, out = {"--output_dir=" + folder.path()};
     const std::string nothing =
-        " follows the evaluations, and there is nothing to evaluate on: give TrainerOptions::eval_dataset";
+        " follows the evaluations, but there is no data to evaluate on: set TrainerOptions::eval_dataset";
     EXPECT_EQ(trainer_says(best + out, false), "Trainer: --load_best_model_at_end" + nothing);
     EXPECT_EQ(trainer_says({"--save_strategy=best", "--eval_strategy=epoch", out[0]}, false),
               "Trainer: --save_strategy best" + nothing);
     EXPECT_EQ(trainer_says({"--lr_scheduler_type=reduce_lr_on_plateau", "--eval_strategy=epoch"}, false),
               "Trainer: --lr_scheduler_type reduce_lr_on_plateau" + nothing);
     EXPECT_EQ(trainer_says(best),
-              "Trainer: --load_best_model_at_end needs a folder for its checkpoints: give --output_dir");
+              "Trainer: --load_best_model_at_end needs a folder for its checkpoints: set --output_dir");
     EXPECT_EQ(trainer_says(best, false),
               "2 problems in the configuration:\n  Trainer: --load_best_model_at_end" + nothing +
-                  "\n  Trainer: --load_best_model_at_end needs a folder for its checkpoints: give --output_dir");
+                  "\n  Trainer: --load_best_model_at_end needs a folder for its checkpoints: set --output_dir");
     EXPECT_EQ(trainer_says({"--lr_scheduler_type=reduce_lr_on_plateau", "--eval_strategy=epoch"}), "")
         << "needs no folder";
   });

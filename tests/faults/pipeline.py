@@ -138,10 +138,10 @@ for schedule in schedules:
         seen = len(work.lines)
         if rank in pids:
             os.kill(pids[rank], signal.SIGKILL)
-        work.wait_for(rf"restart {rank + 1}: going on from", timeout=60, start=seen)
+        work.wait_for(rf"restart {rank + 1}: resuming from", timeout=60, start=seen)
         seen = len(work.lines)
     code, _ = work.finish(120)
-    restarts = len(re.findall(r"restart \d+: going on from", work.text()))
+    restarts = len(re.findall(r"restart \d+: resuming from", work.text()))
     if code == 0 and restarts >= 1 and losses(output) == losses(undisturbed):
         same += 1
     else:

@@ -59,12 +59,12 @@ for trial in range(options.trials):
     before = len(work.lines)
     killed = time.monotonic()
     os.kill(pids[victim], signal.SIGKILL)
-    restart = work.wait_for(rf"restart {trial + 1}: going on from .*checkpoint-(\d+)", timeout=60, start=before)
+    restart = work.wait_for(rf"restart {trial + 1}: resuming from .*checkpoint-(\d+)", timeout=60, start=before)
     if not restart:
         wrong.append(f"restart {trial + 1} did not resume:\n" + "\n".join(line for _, line in work.lines[before:]))
         break
     at = next(i for i, (when, line) in enumerate(work.lines) if i >= before
-              and re.search(r"restart \d+: going on", line))
+              and re.search(r"restart \d+: resuming from", line))
     first = work.wait_for(step_line, timeout=60, start=at + 1)
     if not first:
         wrong.append("no step after the restart:\n" + work.text()[-3000:])

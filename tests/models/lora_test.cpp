@@ -300,9 +300,9 @@ TEST(ApplyLora, WholeModulesThatCannotBe) {
     return error_of([&] { models::apply_lora(*model, config, 0); });
   };
   EXPECT_NE(refused("/llama/llama", {"q_proj"}, {"lm_heads"}).find("did you mean 'lm_head'"), std::string::npos);
-  EXPECT_NE(refused("/llama/llama", {"q_proj"}, {"self_attn"}).find("gets adapters, and would be trained whole"),
+  EXPECT_NE(refused("/llama/llama", {"q_proj"}, {"self_attn"}).find("gets adapters and would also be trained whole"),
             std::string::npos);
-  EXPECT_NE(refused("/gpt2_tiny", {}, {"lm_head"}).find("name both, which are trained as one"), std::string::npos)
+  EXPECT_NE(refused("/gpt2_tiny", {}, {"lm_head"}).find("list both, which are trained as one"), std::string::npos)
       << refused("/gpt2_tiny", {}, {"lm_head"});
 }
 
@@ -318,11 +318,11 @@ TEST(ApplyLora, TargetsThatMatchNothing) {
   EXPECT_EQ(error({"c_attn", "ttn"}).rfind("LoRA target 'ttn' matches no module of the model", 0), 0u)
       << "an end of a name begins after a dot";
   EXPECT_EQ(error({"wte"}),
-            "LoRA target 'wte' names transformer.wte, which is no linear map; adapters are for linear maps only");
+            "LoRA target 'wte' names transformer.wte, which is not a linear map; only linear maps can have adapters");
   EXPECT_TRUE(models::lora_state(*model).empty()) << "nothing has changed";
   for (const auto& p : model->parameters()) EXPECT_TRUE(p.requires_grad());
   models::apply_lora(*model, targets({"c_attn"}), 0);
-  EXPECT_NE(error({"c_proj"}).find("has LoRA adapters already"), std::string::npos);
+  EXPECT_NE(error({"c_proj"}).find("already has LoRA adapters"), std::string::npos);
 }
 
 TEST(ApplyLora, DropoutActsOnTheAdaptersOfATrainingModelOnly) {
@@ -406,7 +406,7 @@ TEST_F(DamagedAdapters, MissingUnexpectedAndMisshapenTensorsAreAllListed) {
     tensors[2].first = "transformer.h.7.attn.c_proj.lora_A.weight";
   });
   const std::string error = load_error();
-  for (const char* part : {"lora_A.weight has shape [4, 31], the model needs [4, 32]", "has shape [3]",
+  for (const char* part : {"lora_A.weight has shape [4, 31], but the model needs [4, 32]", "has shape [3]",
                            "unexpected tensor transformer.h.7.attn.c_proj.lora_A.weight", "missing tensor"})
     EXPECT_NE(error.find(part), std::string::npos) << part << " in " << error;
 }
@@ -422,7 +422,7 @@ TEST_F(DamagedAdapters, AnotherRankInTheConfiguration) {
   config.base_model = base;
   checkpoint::write_adapter_folder(folder_.path(), checkpoint::read_adapter_weights(fixtures + "/lora/gpt2"), config,
                                    nullptr);
-  EXPECT_NE(load_error().find("has shape [4, 32], the model needs [8, 32]"), std::string::npos) << load_error();
+  EXPECT_NE(load_error().find("has shape [4, 32], but the model needs [8, 32]"), std::string::npos) << load_error();
 }
 
 TEST_F(DamagedAdapters, AnotherScaleWhenARunContinues) {
@@ -439,12 +439,12 @@ TEST_F(DamagedAdapters, NoBaseModel) {
   const auto tensors = checkpoint::read_adapter_weights(fixtures + "/lora/gpt2");
   config.base_model = "no/such/model";
   checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
-  EXPECT_NE(load_error().find("base_model_name_or_path is \"no/such/model\", but there is no such folder"),
+  EXPECT_NE(load_error().find("base_model_name_or_path is \"no/such/model\", but that folder does not exist"),
             std::string::npos)
       << load_error();
   config.base_model = folder_.path();
   checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
-  EXPECT_NE(load_error().find("holds adapters itself"), std::string::npos) << load_error();
+  EXPECT_NE(load_error().find("contains adapters itself"), std::string::npos) << load_error();
 }
 
 TEST_F(DamagedAdapters, RanksAndAlphasByPatternAreReadComputedAndWritten) {
@@ -477,7 +477,7 @@ TEST_F(DamagedAdapters, RanksAndAlphasByPatternAreReadComputedAndWritten) {
   auto changed = models::loaded_lora_config(*model, folder_.path());
   models::load_adapters(*model, changed, folder_.path());
   changed.alphas.clear();
-  EXPECT_NE(error_of([&] { models::load_adapters(*model, changed, folder_.path()); }).find("r 4), this run's by"),
+  EXPECT_NE(error_of([&] { models::load_adapters(*model, changed, folder_.path()); }).find("r 4), but this run's by"),
             std::string::npos);
 }
 

@@ -192,7 +192,7 @@ TEST(QuantizedErrors, SayWhichWeightIsDamagedAndWhatIsTrained) {
   }
   EXPECT_NE(error_of([&] {
               models::quantize(*model, {}, nullptr);
-            }).find("--load_in_4bit: model.layers.0.mlp.up_proj.weight holds numbers that are not finite"),
+            }).find("--load_in_4bit: model.layers.0.mlp.up_proj.weight contains numbers that are not finite"),
             std::string::npos);
   const auto trained = models::load_model(from("llama/llama"), 0);
   EXPECT_THROW(models::quantize(*trained, {}, nullptr), Error);

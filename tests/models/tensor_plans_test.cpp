@@ -56,7 +56,7 @@ TEST(TensorPlans, config_json_takes_the_place_of_what_it_names) {
             std::string::npos);
   EXPECT_NE(error_of<InputError>([&] {
               (void)tensor_plan(*llama(R"(, "tp_plan": {"k_proj": "colwise_rep"})"));
-            }).find("another style than"),
+            }).find("a different style than"),
             std::string::npos);
   EXPECT_NE(
       error_of<InputError>([&] { (void)tensor_plan(*llama(R"(, "tp_plan": {"q_proj": "colwize"})")); }).find("colwise"),

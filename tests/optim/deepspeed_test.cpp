@@ -78,7 +78,7 @@ TEST(DeepspeedSchedule, wrong_parameters_are_named) {
   const struct {
     const char *type, *parameters, *message;
   } cases[] = {
-      {"OneCycle", "cycle_min_lr=1e-4", "cycle_max_lr of one_cycle: it must be given"},
+      {"OneCycle", "cycle_min_lr=1e-4", "cycle_max_lr of one_cycle: it must be set"},
       {"WarmupLR", "warmup_type=cosine", "warmup_type of warmup_lr: 'cosine' is unknown (known: log, linear)"},
       {"warmup_lr", "warmup_max_rl=1", "'warmup_max_rl' is unknown; did you mean 'warmup_max_lr'?"},
       {"lr_range_test", "lr_range_test_step_size=0", "lr_range_test_step_size of lr_range_test: 0 must be at least 1"},

@@ -162,15 +162,16 @@ std::string refusal(const std::function<void()>& make) {
 TEST(EightBitState, IsRefusedWhereItIsNotBuilt) {
   const CommonOptions eight{.eight_bit_state = true};
   EXPECT_EQ(refusal([&] { make_sgd({}, {.momentum = 0.9}, eight); }),
-            "SGD: states of 8 bits are for AdamW, Adam and Lion; leave them off");
+            "SGD: states of 8 bits are available only for AdamW, Adam and Lion; turn them off");
   EXPECT_EQ(refusal([&] { make_lamb({}, {}, eight); }),
-            "LAMB: states of 8 bits are for AdamW, Adam and Lion; leave them off");
+            "LAMB: states of 8 bits are available only for AdamW, Adam and Lion; turn them off");
   EXPECT_EQ(refusal([&] { make_adamw({{"p", at::ones({9}, at::kDouble)}}, {}, eight); }),
-            "optimizer: parameter 'p' is Double on cpu; states of 8 bits are for float32 parameters on the CPU: take "
+            "optimizer: parameter 'p' is Double on cpu; states of 8 bits are for float32 parameters on the CPU: use "
             "adamw or lion with --bf16_optimizer_states, or --device cpu");
-  EXPECT_EQ(refusal([&] { make_adamw({}, {}, {.bf16_state = true, .eight_bit_state = true}); }),
-            "optimizer: states are to be kept in bfloat16 (--bf16_optimizer_states) and in 8 bits (--optim); leave one "
-            "of them out");
+  EXPECT_EQ(
+      refusal([&] { make_adamw({}, {}, {.bf16_state = true, .eight_bit_state = true}); }),
+      "optimizer: states cannot be stored both in bfloat16 (--bf16_optimizer_states) and in 8 bits (--optim); remove "
+      "one of them");
   EXPECT_EQ(refusal([&] { make_adam({{"p", at::ones({9})}}, {}, eight); }), "");
 }
 

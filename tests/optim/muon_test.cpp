@@ -195,15 +195,15 @@ TEST(Muon, says_what_is_wrong) {
     return error_of([&] { make_muon(slots_of(at::zeros({4, 6}), at::zeros({9})), options); });
   };
   EXPECT_EQ(made({}), "");
-  EXPECT_NE(made({.momentum = 1}).find("momentum must lie in [0, 1)"), std::string::npos);
+  EXPECT_NE(made({.momentum = 1}).find("momentum must be in [0, 1)"), std::string::npos);
   EXPECT_NE(made({.steps = 0}).find("ns_steps = 0"), std::string::npos);
   EXPECT_NE(made({.others = {.beta1 = 1}}).find("beta1 = 1"), std::string::npos);
   EXPECT_EQ(error_of([] { make_muon(slots_of(at::zeros({2, 3, 4}), at::zeros({9})), {}); }),
-            "Muon: parameter 'matrix' has 3 dimensions; only matrices can be made orthogonal");
+            "Muon: parameter 'matrix' has 3 dimensions; only matrices can be orthogonalized");
   OptimizerChoice choice{.kind = OptimizerKind::muon};
   choice.parameters = config::parse_overrides("scale_mode=other", "--optim_args");
   EXPECT_EQ(error_of([&] { check_optimizer(choice); }),
-            "--optim_args: scale_mode of muon is 'other'; it is one of shape_scaling, spectral, unit_rms_norm");
+            "--optim_args: scale_mode of muon is 'other'; it must be one of shape_scaling, spectral, unit_rms_norm");
 }
 
 TEST(LearningRateScales, hold_from_the_next_step_on) {

@@ -174,7 +174,7 @@ TEST(Saver, what_one_rank_cannot_write_is_dropped_everywhere_and_the_next_save_w
       saver.save(job.sharded, *job.optimizer, contents(2));
       const auto failed = saver.finish();
       ASSERT_TRUE(failed.has_value());
-      EXPECT_NE(failed->error.find(concat("rank ", broken, ": ", held->first, " holds values that are not finite")),
+      EXPECT_NE(failed->error.find(concat("rank ", broken, ": ", held->first, " contains values that are not finite")),
                 std::string::npos)
           << failed->error;
       EXPECT_FALSE(saver.busy());

@@ -336,7 +336,7 @@ TEST_F(StagesSave, a_folder_of_another_model_is_refused_on_every_rank) {
     const auto has = [](const std::string& text, const std::string& part) {
       EXPECT_NE(text.find(part), std::string::npos) << text;
     };
-    has(weights(path("4 layers")), "holds 11 tensors, this model has 9");
+    has(weights(path("4 layers")), "has 11 tensors, but this model has 9");
     has(weights(path("2 layers")), "holds no layers.0.weight");
     has(weights(path("no end")), "holds no norm.weight");
     has(weights(path("nothing")), "nothing");

@@ -160,7 +160,7 @@ TEST_F(LoraTest, AnAdapterFolderContinues) {
 
   Strings more = again + Strings{"--lora_r", "4"};
   *std::find(more.begin(), more.end(), at("second")) = at("third");
-  expect_refused(more, "holds adapters already");
+  expect_refused(more, "already contains adapters");
 }
 
 TEST_F(LoraTest, OverwritingReplacesTheOtherKindOfModel) {
@@ -178,7 +178,7 @@ TEST_F(LoraTest, BadInputIsRefusedBeforeAnythingIsWritten) {
   expect_refused(adapters("out", batch(6, 1, 2) + Strings{"--lora_target_modules", "wte"}), "no linear map");
   expect_refused(adapters("out", batch(6, 1, 2) + Strings{"--lora_target_modules", "c_attn,"}), "empty name");
   expect_refused(training("out", batch(6, 1, 2) + Strings{"--lora_r", "4"}), "--lora_r needs --model_name_or_path");
-  expect_refused(adapters("base", batch(6, 1, 2) + Strings{"--overwrite_output_dir"}), "holds the base model");
+  expect_refused(adapters("base", batch(6, 1, 2) + Strings{"--overwrite_output_dir"}), "contains the base model");
 }
 
 TEST_F(LoraTest, ARankThatIsNotLowIsWarnedOf) {
@@ -193,10 +193,10 @@ TEST_F(LoraTest, DamagedAdaptersAndOtherRunsCheckpoints) {
                                                           "--lora_target_modules", "c_proj"}),
                  "unexpected tensor transformer.h.0.attn.c_attn.lora_A.weight");
   expect_refused(finetuning("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", at("good/checkpoint-2")}),
-                 "it holds LoRA adapters, but this run trains all weights");
+                 "it contains LoRA adapters, but this run trains all weights");
   expect_refused(finetuning("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", at("good/checkpoint-2"),
                                                             "--lora_r", "4", "--lora_alpha", "8"}),
-                 "give the same --lora_r and --lora_alpha");
+                 "use the same --lora_r and --lora_alpha");
   const std::string weights = bytes("good/adapter_model.safetensors");
   write_file_atomically(at("good/adapter_model.safetensors"), weights.substr(0, weights.size() - 100));
   const Strings generate = {"generate", "--model_name_or_path", at("good"), "--prompt", "the"};

@@ -62,7 +62,7 @@ TEST_F(MemoryCheckpointTest, ADeadRankCostsAtMostTheStepsSinceTheLastCopy) {
     killer.join();
     ASSERT_TRUE(killed) << "the run ended before it could be disturbed: " << run.err;
     ASSERT_EQ(run.exit_code, 0) << run.err;
-    const std::size_t told = run.err.find("going on from /dev/shm/tessera-memory-");
+    const std::size_t told = run.err.find("resuming from /dev/shm/tessera-memory-");
     ASSERT_NE(told, std::string::npos) << run.err;
     const std::string line = run.err.substr(told, run.err.find('\n', told) - told);
     const std::size_t mark = line.find("/checkpoint-");

@@ -95,17 +95,17 @@ TEST_F(ResumeTest, OtherRowsPerStepAndOtherDataAreToldWithBothValues) {
   EXPECT_TRUE(contains(rows, "rows per step 6 of 2 processes (was 3 of 1)")) << rows;
   EXPECT_FALSE(contains(rows, "training data ")) << rows;
   const std::string same = go_on(4);
-  EXPECT_FALSE(contains(same, "what the run works on")) << same;
+  EXPECT_FALSE(contains(same, "this run's inputs differ")) << same;
 
   const std::string text = read_file(at("text.txt"));
   write_file_atomically(at("text.txt"), text + text.substr(0, 1000));
   const std::string appended = go_on(5);
-  EXPECT_TRUE(contains(appended, "warning: what the run works on")) << appended;
+  EXPECT_TRUE(contains(appended, "warning: this run's inputs differ")) << appended;
   EXPECT_TRUE(contains(appended, "training data ")) << appended;
   EXPECT_FALSE(contains(appended, "rows per step")) << appended;
   const std::string again = go_on(6, {"--ignore_data_skip", "true"});
   EXPECT_TRUE(contains(again, "ignore_data_skip true (was false)")) << again;
-  EXPECT_FALSE(contains(again, "what the run works on")) << again;
+  EXPECT_FALSE(contains(again, "this run's inputs differ")) << again;
 }
 
 TEST_F(ResumeTest, AnotherNumberOfProcessesContinuesToo) {
@@ -261,9 +261,11 @@ TEST_F(ResumeTest, ANamedDamagedCheckpointIsAnErrorThatNamesAWholeOne) {
                                                                path_join(at(out), "checkpoint-4")}));
     EXPECT_EQ(run.exit_code, 2) << run.err;
     EXPECT_TRUE(contains(run.err, "trainer_state.json")) << run.err;
-    EXPECT_TRUE(contains(run.err, "the newest whole one beside it is " + path_join(at(out), "checkpoint-2")))
+    EXPECT_TRUE(
+        contains(run.err, "the newest whole checkpoint in the same folder is " + path_join(at(out), "checkpoint-2")))
         << run.err;
-    EXPECT_EQ(run.err.find("newest whole one"), run.err.rfind("newest whole one")) << "told once: " << run.err;
+    EXPECT_EQ(run.err.find("newest whole checkpoint"), run.err.rfind("newest whole checkpoint"))
+        << "told once: " << run.err;
     EXPECT_FALSE(path_exists(at(concat("other", processes))));
   }
 }

@@ -36,7 +36,7 @@ TEST_F(StrangeFolder, WhatIsBesideTheWeightsIsCarriedAndWhatIsSaidOfThemIsTrue) 
   const Strings saves = {"--save_steps", "1", "--disable_dropout"};
   const auto whole = tessera(finetuning("whole", batch(2, 1, 1) + saves));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  EXPECT_TRUE(contains(whole.err, "its weights are whole, although it says that they are quantized (gptq)"))
+  EXPECT_TRUE(contains(whole.err, "its weights are not quantized, although its config.json says so (gptq)"))
       << whole.err;
   const auto adapters = tessera(finetuning("adapters", batch(2, 1, 1) + Strings{"--lora_r", "2", "--lora_merge"}));
   ASSERT_EQ(adapters.exit_code, 0) << adapters.err;
@@ -60,7 +60,8 @@ TEST_F(StrangeFolder, ATokenizerWithMoreTokensGetsRowsOnAnyMesh) {
   const Strings more = {"--tokenizer_name", tokenizer, "--save_strategy", "no", "--learning_rate", "1e-2"};
   const auto one = tessera(finetuning("one", batch(4, 1, 2) + more));
   ASSERT_EQ(one.exit_code, 0) << one.err;
-  EXPECT_TRUE(contains(one.err, "has 438 tokens, the model's embedding 257 rows: 181 rows are added")) << one.err;
+  EXPECT_TRUE(contains(one.err, "has 438 tokens, but the model's embedding has 257 rows: 181 rows are added"))
+      << one.err;
   EXPECT_EQ(config("one").at("vocab_size").as_int(), 438);
   const struct {
     const char* name;
@@ -83,7 +84,7 @@ TEST_F(StrangeFolder, AMetricThatNothingFollowsIsAWarning) {
   const Strings metric = {"--metric_for_best_model", "accuracy"};
   const auto run = tessera(training("out", batch(4, 1, 1) + metric));
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(contains(run.err, "nothing follows it, so that it has no effect")) << run.err;
+  EXPECT_TRUE(contains(run.err, "nothing depends on it, so it has no effect")) << run.err;
   const auto best = tessera(
       training("best", batch(4, 1, 1) + metric + Strings{"--save_strategy", "best", "--eval_strategy", "epoch"}));
   EXPECT_EQ(best.exit_code, 2) << best.err;
@@ -93,7 +94,7 @@ TEST_F(StrangeFolder, ARunThatIsOverSaysThatNoStepWasLeft) {
   ASSERT_EQ(tessera(training("out", batch(4, 1, 4))).exit_code, 0);
   const auto again = tessera(training("out", batch(4, 1, 2) + Strings{"--resume_from_checkpoint", "last"}));
   ASSERT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_TRUE(contains(again.err + again.out, "done after step 4, where it began: no step was left to do"))
+  EXPECT_TRUE(contains(again.err + again.out, "done after step 4, where it started: no steps were left to do"))
       << again.err;
 }
 

@@ -60,7 +60,7 @@ TEST_F(TrackersTest, TheCardOfTheModel) {
   write_file_atomically(at("lora/README.md"), "# Mine\n");
   const auto again = tessera(further + Strings{"--overwrite_output_dir"});
   ASSERT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_TRUE(contains(again.err, "is a person's, and stays as it is")) << again.err;
+  EXPECT_TRUE(contains(again.err, "was not written by a run, so it is kept")) << again.err;
   EXPECT_EQ(read_file(at("lora/README.md")), "# Mine\n");
   const auto none = tessera(training("none", batch(12, 1, 1) + Strings{"--model_card", "false"}));
   ASSERT_EQ(none.exit_code, 0) << none.err;

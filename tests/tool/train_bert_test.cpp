@@ -181,13 +181,13 @@ TEST_F(TrainBertTest, RefusesWhatDoesNotFit) {
   refused(run("no", "verses.txt",
               {"--max_steps", "1", "--eval_strategy", "epoch", "--save_strategy", "best", "--metric_for_best_model",
                "accuracy"}),
-          "predicts tokens, has loss and perplexity");
+          "is a language model, has loss and perplexity");
   refused(run("no", "labelled.jsonl",
               {"--max_steps", "1", "--eval_strategy", "epoch", "--save_strategy", "best", "--metric_for_best_model",
                "eval_perplexity"}),
-          "tells classes apart, has loss, accuracy and f1");
+          "is a classifier, has loss, accuracy and f1");
   refused(run("no", "verses.txt", {"--max_steps", "1", "--mlm_probability", "1.5"}), "mlm_probability");
-  refused({"generate", "--model_name_or_path", model, "--prompt", "a"}, "does not continue texts");
+  refused({"generate", "--model_name_or_path", model, "--prompt", "a"}, "is not a causal language model");
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ TEST_F(TrainCompressionTest, BeginsWithSomeLayersOfAModel) {
         Strings(std::begin(fixed_order), std::end(fixed_order)) + more);
     EXPECT_EQ(done.exit_code, 0) << done.err;
     if (output != "resumed") {
-      EXPECT_TRUE(contains(done.err, "does not name transformer.ln_f.bias, transformer.ln_f.weight")) << done.err;
+      EXPECT_TRUE(contains(done.err, "does not list transformer.ln_f.bias, transformer.ln_f.weight")) << done.err;
     }
   };
   reduced("alone", {"--per_device_train_batch_size", "3", "--gradient_accumulation_steps", "4", "--save_steps", "2"});
@@ -228,7 +228,7 @@ TEST_F(TrainCompressionTest, RefusesWhatItCannotRound) {
     EXPECT_TRUE(contains(result.err, part)) << result.err;
     EXPECT_FALSE(path_exists(at("no")));
   };
-  refused(compressed(weights(in_forward, 8, 8, 0, R"("attention.self")")), "'attention.self' fits no module");
+  refused(compressed(weights(in_forward, 8, 8, 0, R"("attention.self")")), "'attention.self' matches no module");
   refused(compressed(weights(R"("quantize_groups": 7)", 8, 8, 0, gpt2_maps)), "quantize_groups is 7");
   refused(compressed(R"("head_pruning": {"shared_parameters": {"enabled": true}})"), "pruning heads of attention");
 }

@@ -150,7 +150,7 @@ TEST_F(TrainSettingsTest, CheckpointsOfTheModelOnly) {
   const auto resumed =
       tessera(with("out", batch(4, 1, 4) + Strings{"--resume_from_checkpoint", at("out/checkpoint-2")}));
   EXPECT_EQ(resumed.exit_code, 2);
-  EXPECT_TRUE(contains(resumed.err, "it holds the model only (--save_only_model)")) << resumed.err;
+  EXPECT_TRUE(contains(resumed.err, "it contains only the model (--save_only_model)")) << resumed.err;
 }
 
 TEST_F(TrainSettingsTest, WhenItLogsAndEvaluates) {

@@ -208,7 +208,7 @@ TEST_F(TrainTest, StepsThatAreNotFiniteAreSkippedAlikeAndNotForEver) {
     const auto limited = tessera(arguments + more + Strings{"--nan_skip_limit", "2"});
     EXPECT_EQ(limited.exit_code, 1) << limited.err;
     EXPECT_TRUE(contains(limited.err, "step 4: the gradient norm is ")) << limited.err;
-    EXPECT_TRUE(contains(limited.err, " after 2 steps in a row that were skipped for the same")) << limited.err;
+    EXPECT_TRUE(contains(limited.err, " after 2 consecutive skipped steps")) << limited.err;
   }
 }
 

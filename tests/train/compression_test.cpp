@@ -83,23 +83,26 @@ TEST(Compression, WhatCannotBeRoundedIsRefused) {
   };
   const std::string at = "--compression_training: weight_quantization.different_groups.wq1.modules: ";
   EXPECT_EQ(refusal("gpt2_tiny", weights({"attention.self"})),
-            at + "'attention.self' fits no module of the model: names are those in transformers, such as "
+            at + "'attention.self' matches no module of the model: names are as in transformers, such as "
                  "transformer.h.0.attn.c_attn");
   EXPECT_EQ(refusal("gpt2_tiny", weights({"c_attn", "attn"})),
-            at +
-                "'attn' fits transformer.h.0.attn.c_attn, which 'c_attn' of wq1 fits, too; let one expression fit each "
-                "module");
+            at + "'attn' matches transformer.h.0.attn.c_attn, which 'c_attn' of wq1 also matches; each module must "
+                 "match only one "
+                 "module");
   EXPECT_EQ(refusal("gpt2_tiny", weights({"lm_head"})),
-            at + "'lm_head' fits lm_head, but the head over the vocabulary is not rounded; name modules without it");
-  EXPECT_EQ(refusal("llama/mixtral", weights({"experts.0.w1"})),
-            at + "'experts.0.w1' fits model.layers.0.block_sparse_moe.experts.0.w1, but experts are not rounded; name "
-                 "modules without it");
+            at + "'lm_head' matches lm_head, but the head over the vocabulary cannot be rounded; use a pattern that "
+                 "excludes it");
+  EXPECT_EQ(
+      refusal("llama/mixtral", weights({"experts.0.w1"})),
+      at + "'experts.0.w1' matches model.layers.0.block_sparse_moe.experts.0.w1, but experts cannot be rounded; use "
+           "a pattern that excludes it");
   config::Compression settings = weights({"c_attn"});
   settings.inputs = settings.weights;
   settings.inputs->groups[0].modules = {"wte"};
-  EXPECT_EQ(refusal("gpt2_tiny", settings),
-            "--compression_training: activation_quantization.different_groups.wq1.modules: 'wte' fits transformer.wte, "
-            "but an embedding has no inputs that could be rounded; name modules without it");
+  EXPECT_EQ(
+      refusal("gpt2_tiny", settings),
+      "--compression_training: activation_quantization.different_groups.wq1.modules: 'wte' matches transformer.wte, "
+      "but an embedding has no inputs to round; use a pattern that excludes it");
   settings = weights({"c_attn"});
   settings.weights->quantize_groups = 7;
   EXPECT_NE(refusal("gpt2_tiny", settings).find("quantize_groups is 7, but the weight of transformer.h.0.attn.c_attn "),
@@ -246,7 +249,7 @@ TEST(Compression, RangesOfInputsRunOn) {
   EXPECT_EQ(dump_json(resumed.ranges()), dump_json(saved));
   settings.inputs->groups[0].modules = {"c_fc"};
   CompressionSchedule more(*other, settings, 0);
-  EXPECT_NE(error_of([&] { more.set_ranges(saved); }).find("the inputs of 1 linear maps, this run has 2"),
+  EXPECT_NE(error_of([&] { more.set_ranges(saved); }).find("the inputs of 1 linear maps, but this run has 2"),
             std::string::npos);
 }
 

@@ -61,7 +61,7 @@ TEST(FixedOrder, ContradictionsAreToldTogetherWithTheirNumbers) {
   EXPECT_EQ(problem(config, 3), "");
   config = fixed(12);
   config.parallel.deterministic_reduce = false;
-  mentions(problem(config, 2), {"--logical_shards 12", "--deterministic_reduce was not given"});
+  mentions(problem(config, 2), {"--logical_shards 12", "--deterministic_reduce is not set"});
 }
 
 TEST(FixedOrder, AGivenDefaultCountsAsGiven) {

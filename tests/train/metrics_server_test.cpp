@@ -97,7 +97,7 @@ TEST(MetricsServer, APortInUseIsNamed) {
   const launch::BoundSocket taken = launch::listen_on("127.0.0.1", 0);
   const std::string error = error_of([&] { const MetricsServer server(taken.port); });
   EXPECT_NE(error.find("--metrics_port"), std::string::npos) << error;
-  EXPECT_NE(error.find("every run of a host needs a port of its own"), std::string::npos) << error;
+  EXPECT_NE(error.find("every run on a host needs its own port"), std::string::npos) << error;
 }
 
 }  // namespace

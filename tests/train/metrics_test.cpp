@@ -68,7 +68,7 @@ TEST(Metrics, SkippedStepsAreSaidWhereThereCanBeSome) {
   EXPECT_EQ(describe_skipped(metrics), "");
   metrics.skipped_steps = 3;
   EXPECT_EQ(describe_skipped(metrics),
-            "step 20: 3 steps since the previous log were skipped, whose fp16 gradients were not finite (loss scale "
+            "step 20: 3 steps since the previous log were skipped because fp16 gradients were not finite (loss scale "
             "1024 now)");
   RunTotals totals;
   totals.steps_here = 100;
@@ -77,7 +77,7 @@ TEST(Metrics, SkippedStepsAreSaidWhereThereCanBeSome) {
   totals.loss_scale = 512;
   EXPECT_EQ(to_json(totals).at("skipped_steps").as_int(), 4);
   EXPECT_EQ(describe_skipped(totals),
-            "skipped: 4 of 100 steps, whose gradients were not finite; weights and optimizer stayed as they were "
+            "skipped: 4 of 100 steps, because gradients were not finite; weights and optimizer were left unchanged "
             "(--fp16: loss scale 512)");
 }
 

@@ -202,7 +202,7 @@ TEST(Mup, RatesFollowTheWidthAndTheOptimizer) {
   moved = moves(o, 1);
   for (const char* name : {bias, norm, words, head}) EXPECT_NEAR(moved.at(name), 2, 1e-4) << name;
   o.optim = OptimizerKind::lamb;
-  EXPECT_NE(error_of([&] { moves(o, 1); }).find("--optim lamb beside use_mup"), std::string::npos);
+  EXPECT_NE(error_of([&] { moves(o, 1); }).find("--optim lamb contradicts use_mup"), std::string::npos);
 }
 
 /// Mean absolute logits after some steps on one batch, less those before.

@@ -43,7 +43,7 @@ TEST(Precision, a_processor_without_instructions_is_told) {
     const char* says;
   };
   const Row rows[] = {
-      {"fp16", [](RunConfig& c) { c.optimization.fp16 = true; }, true, "the loss scale stays"},
+      {"fp16", [](RunConfig& c) { c.optimization.fp16 = true; }, true, "the loss scale still applies"},
       {"fp16_full_eval", [](RunConfig& c) { c.optimization.fp16_full_eval = true; }, true, "multiply in fp32"},
       {"bf16", [](RunConfig& c) { c.optimization.bf16 = true; }, false, "multiply in fp32"},
       {"bf16_full_eval", [](RunConfig& c) { c.optimization.bf16_full_eval = true; }, false, "multiply in fp32"},

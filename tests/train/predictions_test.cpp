@@ -45,7 +45,7 @@ TEST(Predictions, SettingsReachTheModelOrAreRefused) {
   EXPECT_NE(error_of([&] { set_up_predictions(*plain, config, groups); }).find("--config_overrides mtp_num_layers=1"),
             std::string::npos);
   config.preference_loss = PreferenceLoss::sigmoid;
-  EXPECT_NE(error_of([&] { set_up_predictions(*model, config, groups); }).find("leave --preference_loss out"),
+  EXPECT_NE(error_of([&] { set_up_predictions(*model, config, groups); }).find("remove --preference_loss"),
             std::string::npos);
   config.mtp_loss_scaling_factor = 0;
   EXPECT_EQ(error_of([&] { set_up_predictions(*model, config, groups); }), "");

@@ -23,9 +23,9 @@ TEST(Task, FillInMiddleIsForModelsThatContinueTexts) {
   const auto model = models::load_language_model(config.model, 1);
   const std::string error = error_of(
       [&] { open_task_datasets(config, *model, text::load_tokenizer("byte"), 16, /*want_validation=*/false, {}); });
-  EXPECT_EQ(error,
-            "--fim_data rearranges texts for models that continue them; this model reads both sides already: leave it "
-            "out");
+  EXPECT_EQ(
+      error,
+      "--fim_data rearranges texts for models that continue them; this model already reads both sides: remove it");
 }
 
 TEST(Task, FillInMiddleNeedsTheTokensOfIt) {

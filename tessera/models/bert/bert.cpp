@@ -64,7 +64,7 @@ at::Tensor BertSelfAttention::forward(const at::Tensor& x, const BertContext& co
   const nn::AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(d)),
                                      .dropout = is_training() ? dropout : 0,
                                      .random = context.of_weights(index, nn::first_own(query->weight, 0) / d)};
-  // [B, T, H, D]: the heads, and the tokens, that the projections give (they may be cut over ranks).
+  // [B, T, H, D]: the heads and tokens that the projections return (they may be cut over ranks).
   const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, d}); };
   const at::Tensor q = split(query->forward(x, place)), k = split(key->forward(x, place)),
                    v = split(value->forward(x, place));
@@ -150,7 +150,7 @@ at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, co
             .masked_fill_(seen.logical_not().unsqueeze(1).unsqueeze(1), -std::numeric_limits<float>::infinity());
   at::Tensor x = std::move(given.input);  // [B, T, C]
   if (given.begins()) x = embeddings->forward(ids, types, given);
-  at::Tensor cut = embeddings ? embeddings->word_embeddings->weight : at::Tensor();  // says how tokens are divided
+  at::Tensor cut = embeddings ? embeddings->word_embeddings->weight : at::Tensor();  // shows how tokens are divided
   for (const auto& block : layer)
     if (block) cut = block->attention->self->query->weight;
   TESSERA_CHECK(cut.defined(), "a stage of BERT without a block or a table");
@@ -170,7 +170,7 @@ void BertModel::drop_all_but(const std::vector<layout::StagePart>& parts, bool t
   drop_blocks(*named_children()["encoder"]->named_children()["layer"], layer, kept);
   const bool any = std::any_of(layer.begin(), layer.end(), [](const auto& block) { return block != nullptr; });
   if (!any && !kept.embeddings && !(tied && kept.end))
-    throw InputError("a pipeline's rank that holds nothing of BERT but its head: give it a block (--pipeline_layout)");
+    throw InputError("a rank of the pipeline has only BERT's head: give it a block (--pipeline_layout)");
   if (!kept.embeddings && tied && kept.end) {
     embeddings->keep_words_only();
   } else if (!kept.embeddings) {

@@ -2,8 +2,8 @@
 /// \file
 /// models/bert/: the encoder family: pretraining, classification, sentence embeddings.
 ///
-/// BERT (Devlin et al. 2019), as transformers/models/bert/modeling_bert.py computes it: the encoder and its heads for
-/// masked language modelling and for classification. (Sentence embeddings: sentence_encoder.h.) B batch, T tokens, C =
+/// BERT (Devlin et al. 2019), following transformers/models/bert/modeling_bert.py: the encoder and its heads for masked
+/// language modelling and for classification. (Sentence embeddings: sentence_encoder.h.) B batch, T tokens, C =
 /// hidden_size, H = num_attention_heads, V = vocab_size.
 
 #include <tessera/architectures/spec.h>
@@ -20,25 +20,26 @@ namespace tessera::models {
 
 using architectures::ModelSpec;
 
-/// What every layer of one forward pass needs besides the hidden states.
+/// Inputs of every layer in one forward pass, besides the hidden states.
 struct BertContext : ForwardContext {
-  at::Tensor mask = {};  ///< [B, 1, 1, T]: 0 where a key is seen, else -infinity; undefined: all are, or rows are parts
-  /// Tokens of each row that are seen, its first ones; empty: all, or what the mask says. Where rows are parts, those
-  /// of whole rows.
+  at::Tensor mask = {};  ///< [B, 1, 1, T]: 0 for visible keys, -infinity for others; undefined: all are visible, or
+                         ///< rows are parts
+  /// Number of visible tokens at the start of each row; empty: all, or as in the mask. If rows are parts, those of
+  /// whole rows.
   std::vector<std::int64_t> lengths = {};
 };
 
 struct BertEmbeddings : torch::nn::Module {
   explicit BertEmbeddings(const ModelSpec& spec);
   /// ids, types int64 [B, T] (types undefined: all 0) -> [B, T, C].
-  /// Sets what the context must know of the layers after it.
+  /// Sets the context's values for the following layers.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, ForwardContext& context);
-  /// Lets go of everything but the table of words.
+  /// Drops everything except the table of words.
   void keep_words_only();
 
   std::shared_ptr<Table> word_embeddings, position_embeddings, token_type_embeddings;
   std::shared_ptr<LayerNorm> norm;  ///< "LayerNorm"
-  std::int64_t pad_token_id;        ///< its row gets no gradient from here, as with padding_idx
+  std::int64_t pad_token_id;        ///< its row gets no gradient from here, like padding_idx
   double dropout;
 };
 
@@ -52,9 +53,9 @@ struct BertSelfAttention : torch::nn::Module {
   double dropout;
 };
 
-/// dense, dropout and the norm of the sum with what went in: the end of both halves of a layer.
+/// dense, dropout and the norm of the sum with the residual: the end of both halves of a layer.
 struct BertOutput : torch::nn::Module {
-  /// `draw`: attention or mlp, whose output it is.
+  /// `draw`: attention or mlp, of which it is the output.
   BertOutput(const ModelSpec& spec, std::int64_t in, std::int64_t index, ForwardContext::Draw draw);
   at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, const ForwardContext& context);
 
@@ -97,21 +98,21 @@ struct BertModel : torch::nn::Module {
   /// with_pooler: registers pooler.dense, which only classification uses.
   explicit BertModel(const ModelSpec& spec, bool with_pooler = false);
   /// ids int64 [B, T]; types int64 [B, T] or undefined (all 0); seen bool [B, T], false at padding, or undefined (no
-  /// padding). Returns hidden states [B, T, C]; those at padding mean nothing.
+  /// padding). Returns hidden states [B, T, C]; those at padding are meaningless.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {},
                      BertContext context = {});
-  /// Lets go of what is in none of `parts`. `tied`: the word embeddings stay for the end, too.
+  /// Drops the modules that are in none of `parts`. `tied`: the end also needs the word embeddings.
   void drop_all_but(const std::vector<layout::StagePart>& parts, bool tied);
   /// tanh(dense(first token)): hidden [B, T, C] -> [B, C].
   at::Tensor pooled(const at::Tensor& hidden, const nn::RandomPlace& place = {});
 
   std::shared_ptr<BertEmbeddings> embeddings;
-  std::vector<std::shared_ptr<BertLayer>> layer;  ///< "encoder.layer"; null, and so is the rest: in another stage
+  std::vector<std::shared_ptr<BertLayer>> layer;  ///< "encoder.layer"; null, like the rest: in another stage
   std::int64_t positions;
-  std::shared_ptr<Linear> pooler;  ///< "pooler.dense"; null without
+  std::shared_ptr<Linear> pooler;  ///< "pooler.dense"; may be null
 };
 
-/// What both heads share.
+/// Common base of both heads.
 class BertWithHead : public LanguageModel {
  public:
   std::vector<ModelPart> parts() const override;
@@ -124,8 +125,8 @@ class BertWithHead : public LanguageModel {
   std::shared_ptr<BertModel> bert;
 
  protected:
-  /// The head: hidden states [B, T, C], or [N, C] of a head for each token -> fp32 logits. `place`: of the rows, for
-  /// what the head drops (of N tokens: the first row's, so that depends on how rows are divided).
+  /// The head: hidden states [B, T, C], or [N, C] for a head per token -> fp32 logits. `place`: of the rows, for the
+  /// head's dropout (for N tokens: of the first row, so it depends on how rows are divided).
   virtual at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) = 0;
   /// loss() of a batch with these hidden states.
   virtual at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, const ForwardContext& context,
@@ -133,7 +134,7 @@ class BertWithHead : public LanguageModel {
   BertWithHead(const Value& hf_config, const char* architecture, bool with_pooler);
   /// N(0, initializer_range), biases 0, norms 1, the padding token's embedding 0 (_init_weights).
   void initialise(std::uint64_t seed);
-  /// The hidden states of a batch, whose padding is not seen.
+  /// The hidden states of a batch; padding is not visible.
   at::Tensor hidden(const data::Batch& batch, const ForwardContext& context);
 };
 
@@ -141,7 +142,7 @@ struct BertLMPredictionHead;
 
 class BertForMaskedLM : public BertWithHead {
  public:
-  /// Weights are initialised from `seed`; without a seed they stay uninitialised.
+  /// Weights are initialized from `seed`; without a seed they stay uninitialized.
   BertForMaskedLM(const Value& hf_config, std::optional<std::uint64_t> seed);
   data::Objective::Kind objective() const override { return data::Objective::Kind::masked_token; }
 
@@ -150,7 +151,7 @@ class BertForMaskedLM : public BertWithHead {
  protected:
   void drop_all_but(const std::vector<layout::StagePart>& parts) override;
   at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) override;
-  /// Positions whose label is not -100 are scored; only their logits are computed.
+  /// Only positions whose label is not -100 are scored, and only their logits are computed.
   at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, const ForwardContext& context,
                      double scale) override;
 };
@@ -170,7 +171,7 @@ class BertForSequenceClassification : public BertWithHead {
                      double scale) override;
 };
 
-/// BERT's head for masked language modelling: transform, then the word embeddings (or a matrix of its own) with a bias.
+/// BERT's head for masked language modelling: transform, then the word embeddings (or a separate matrix) with a bias.
 struct BertLMPredictionHead : torch::nn::Module {
   explicit BertLMPredictionHead(const ModelSpec& spec);
   /// h [..., C] -> [..., C], before the product with the embeddings.
@@ -183,7 +184,7 @@ struct BertLMPredictionHead : torch::nn::Module {
   Activation activation;
 };
 
-/// True where a row has tokens: bool [B, T] for rows of so many tokens; undefined when none is padded.
+/// True for tokens: bool [B, T] for rows with these lengths; undefined without padding.
 at::Tensor seen_tokens(const std::vector<std::int64_t>& lengths, std::int64_t length, c10::Device device);
 
 }  // namespace tessera::models

@@ -112,7 +112,7 @@ void BertForMaskedLM::drop_all_but(const std::vector<layout::StagePart>& parts) 
 at::Tensor BertForMaskedLM::loss_of(const at::Tensor& h, const data::Batch& batch, const ForwardContext& context,
                                     double scale) {
   const at::Tensor labels = batch.labels.reshape({-1});  // [B T]
-  if (nn::capturing())                                   // how many places are scored depends on data
+  if (nn::capturing())                                   // the number of scored positions depends on data
     return summed_loss(scores(h.reshape({-1, h.size(2)}), context.random), labels, scale, label_smoothing());
   at::Tensor places = labels.ne(nn::ignored_label).nonzero().squeeze(1);  // [N]
   if (places.numel() == 0) places = at::zeros({1}, places.options());     // the head takes part, with a loss of 0

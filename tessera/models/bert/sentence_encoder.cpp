@@ -15,7 +15,7 @@
 namespace tessera::models {
 namespace {
 
-/// Reads 1_Pooling/config.json: one true member per way that is used; newer files name it.
+/// Reads 1_Pooling/config.json: one true member per kind of pooling in use; newer files specify it by name.
 Pooling read_pooling(const Value& json) {
   static constexpr std::pair<const char*, Pooling> known[] = {
       {"mean", Pooling::mean}, {"cls", Pooling::cls}, {"max", Pooling::max}};
@@ -29,13 +29,13 @@ Pooling read_pooling(const Value& json) {
     if (!key.starts_with("pooling_mode_") || !value.as_bool()) continue;
     if (chosen)
       throw InputError(
-          concat(value.where().str(), ": several ways of pooling at once are not supported; choose one (--pooling)"));
+          concat(value.where().str(), ": several kinds of pooling at once are not supported; choose one (--pooling)"));
     chosen = &value;
     name = key.substr(13);
     if (name.ends_with("_tokens")) name.resize(name.size() - 7);
     if (name.ends_with("_token")) name.resize(name.size() - 6);
   }
-  if (!chosen) throw InputError(concat(json.where().str(), ": no way of pooling is chosen; choose one (--pooling)"));
+  if (!chosen) throw InputError(concat(json.where().str(), ": no kind of pooling is selected; choose one (--pooling)"));
   for (const auto& [word, pooling] : known)
     if (name == word) return pooling;
   throw InputError(concat(chosen->where().str(), ": pooling \"", name,

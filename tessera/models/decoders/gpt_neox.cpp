@@ -13,7 +13,7 @@ NeoxAttention::NeoxAttention(const ModelSpec& c, std::int64_t index) : heads(c, 
 }
 
 at::Tensor NeoxAttention::forward(const at::Tensor& x, const LlamaContext& context) {
-  const at::Tensor all = query_key_value->forward(x, context.between_layers());        // the heads that this rank has
+  const at::Tensor all = query_key_value->forward(x, context.between_layers());        // this rank's heads
   const at::Tensor by_head = all.view({all.size(0), all.size(1), -1, 3, heads.size});  // [B, T, H, 3, D]
   const std::int64_t first_head = nn::first_own(query_key_value->weight, 0) / (3 * heads.size);
   return dense->forward(

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// models/decoders/: blocks that are no Llama's.
+/// models/decoders/: blocks that differ from Llama's.
 ///
-/// GPT-NeoX (Black et al. 2022) and Pythia, as transformers/models/gpt_neox/modeling_gpt_neox.py computes them: layer
-/// norms, attention and MLP beside one another, a part of each head rotated, one matrix for queries, keys and values.
+/// GPT-NeoX (Black et al. 2022) and Pythia, following transformers/models/gpt_neox/modeling_gpt_neox.py: layer norms,
+/// attention and MLP in parallel, a part of each head rotated, one matrix for queries, keys and values.
 
 #include <tessera/models/llama.h>
 
@@ -16,7 +16,7 @@ struct NeoxAttention : Attention {
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
   const at::Tensor& first_weight() const override { return query_key_value->weight; }
 
-  std::shared_ptr<Linear> query_key_value, dense;  ///< [H 3 D, C]: of each head q, k, v; [C, H D]
+  std::shared_ptr<Linear> query_key_value, dense;  ///< [H 3 D, C]: per head q, k, v; [C, H D]
   CausalHeads heads;
 };
 

@@ -8,7 +8,7 @@
 namespace tessera::models {
 namespace {
 
-/// silu of a sum over the last tokens of each channel: x [B, T, C], weight [C, n].
+/// silu of a weighted sum over the last tokens of each channel: x [B, T, C], weight [C, n].
 at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight) {
   const std::int64_t tokens = x.size(1), seen = weight.size(1);
   const at::Tensor before = at::constant_pad_nd(x, {0, 0, seen - 1, 0}), w = weight.to(x.scalar_type());
@@ -17,7 +17,7 @@ at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight) {
   return at::silu(sum);
 }
 
-/// Each head's vector with length 1.
+/// Scales each head's vector to length 1.
 at::Tensor of_unit_length(const at::Tensor& x) { return x * (x.square().sum(-1, /*keepdim=*/true) + 1e-6).rsqrt(); }
 
 }  // namespace
@@ -34,14 +34,14 @@ LinearAttention::LinearAttention(const ModelSpec& c, std::int64_t index) : sizes
 at::Tensor LinearAttention::forward(const at::Tensor& x, const LlamaContext& context) {
   if (!context.documents.empty())
     throw InputError(
-        "linear attention has one memory for a row, which is not emptied where a document begins: leave "
-        "out --reset_position_ids and --packing");
-  if (context.part) throw InputError("linear attention reads a row from its first token on: --cp_size 1 is needed");
+        "linear attention has one memory per row, which is not reset where a document begins: remove "
+        "--reset_position_ids and --packing");
+  if (context.part) throw InputError("linear attention reads a row from its first token: use --cp_size 1");
   const at::Tensor all = in_proj->forward(x, context.between_layers());  // [B, T, in]
   const std::int64_t tokens = all.size(1);
   const std::int64_t convolved_end = sizes.convolved(), gate_end = convolved_end + sizes.values();
   at::Tensor inputs = all.slice(2, 0, convolved_end), gates = all.slice(2, gate_end);
-  if (context.cache) {  // what came before is read again: memories are not kept
+  if (context.cache) {  // earlier tokens are read again: the memory itself is not cached
     const auto [earlier, earlier_gates] =
         context.cache->append(static_cast<std::size_t>(index), inputs.unsqueeze(1), gates.unsqueeze(1));
     inputs = earlier.squeeze(1);

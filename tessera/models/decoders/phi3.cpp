@@ -14,7 +14,7 @@ PackedAttention::PackedAttention(const ModelSpec& c, std::int64_t index)
 }
 
 at::Tensor PackedAttention::forward(const at::Tensor& x, const LlamaContext& context) {
-  const at::Tensor qkv = qkv_proj->forward(x, context.between_layers());  // the heads that this rank has
+  const at::Tensor qkv = qkv_proj->forward(x, context.between_layers());  // this rank's heads
   const std::int64_t all = query_heads + 2 * key_heads, own = qkv.size(2) / heads.size;
   const at::Tensor by_head = qkv.view({qkv.size(0), qkv.size(1), own, heads.size});
   const std::int64_t queries = query_heads * own / all, keys = key_heads * own / all;

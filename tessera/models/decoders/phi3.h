@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Phi-3 and Phi-4-mini (Abdin et al. 2024), as transformers/models/phi3/modeling_phi3.py computes them: queries, keys
-/// and values come from one matrix, gate and up from another; a part of each head may be rotated; dropout of what
-/// attention and the MLP add.
+/// Phi-3 and Phi-4-mini (Abdin et al. 2024), following transformers/models/phi3/modeling_phi3.py: queries, keys and
+/// values come from one matrix, gate and up from another; a part of each head may be rotated; dropout is applied to the
+/// outputs of attention and the MLP.
 
 #include <tessera/models/llama.h>
 
@@ -15,7 +15,7 @@ struct PackedAttention : Attention {
   at::Tensor forward(const at::Tensor& x, const LlamaContext& context) override;
   const at::Tensor& first_weight() const override { return qkv_proj->weight; }
 
-  std::shared_ptr<Linear> qkv_proj, o_proj;  ///< [(H + 2 K) D, C]: q, k, v one after the other; [C, H D]
+  std::shared_ptr<Linear> qkv_proj, o_proj;  ///< [(H + 2 K) D, C]: q, k, v consecutively; [C, H D]
   CausalHeads heads;
   std::int64_t query_heads, key_heads;
 };

@@ -10,7 +10,7 @@
 namespace tessera::models {
 namespace {
 
-/// x[:, t + by] at t, and `beyond` where there is none.
+/// x[:, t + by] at t, or `beyond` past the end.
 at::Tensor ahead(const at::Tensor& x, std::int64_t by, std::int64_t beyond) {
   at::Tensor moved = at::full_like(x, beyond);
   const std::int64_t left = x.size(1) - by;
@@ -18,7 +18,7 @@ at::Tensor ahead(const at::Tensor& x, std::int64_t by, std::int64_t beyond) {
   return moved;
 }
 
-/// The number of the document that each token lies in, [B, T].
+/// The index of each token's document, [B, T].
 at::Tensor documents_of(const data::Batch& batch) {
   at::Tensor starts = at::zeros({batch.ids.numel()}, at::kLong);
   for (const std::int64_t start : batch.document_starts) starts.mutable_data_ptr<std::int64_t>()[start] = 1;
@@ -28,7 +28,7 @@ at::Tensor documents_of(const data::Batch& batch) {
 }  // namespace
 
 Predictions further_tokens(const data::Batch& batch, std::int64_t depths) {
-  TESSERA_CHECK(!batch.part, "further tokens of rows that are cut");
+  TESSERA_CHECK(!batch.part, "multi-token prediction needs whole rows");
   const at::Tensor documents = batch.document_starts.empty() ? at::Tensor() : documents_of(batch);
   Predictions predictions;
   for (std::int64_t k = 1; k <= depths; ++k) {

@@ -32,7 +32,7 @@ bool lies_in_a_block(const std::string& module) {
   return false;
 }
 
-/// A gate of one output weighs an expert, as routers do.
+/// A gate with one output weighs an expert, like a router.
 bool stays_whole(const std::string& module, const Linear& map) {
   return !lies_in_a_block(module) || map.out_features() == 1;
 }
@@ -81,19 +81,19 @@ void quantize(LanguageModel& model, const nn::QuantizedForm& form, const WeightS
     ++quantized;
     if (map->quantized) continue;
     fill_parameter(name + ".weight", map->weight, weights);
-    // Neighbours in memory are the inputs of one output, whichever way the weight is stored.
+    // Consecutive elements are the inputs of one output, whichever way the weight is stored.
     const at::Tensor out_in = map->layout == nn::WeightLayout::out_in ? map->weight : map->weight.t();
     auto kept = std::make_shared<const nn::QuantizedWeight>(nn::quantize(out_in, form));
     if (!nn::is_finite(*kept))
       throw InputError(concat("--load_in_", form.bits, "bit: ", name,
-                              ".weight holds numbers that are not finite, which no scale fits: the model's weights are "
-                              "damaged, take another copy"));
+                              ".weight contains numbers that are not finite, so no scale fits: the model's weights are "
+                              "damaged; use another copy"));
     map->keep_quantized(std::move(kept));
   }
   if (quantized == 0 && model.elsewhere().empty())
     throw InputError(concat("--load_in_", form.bits, "bit: a model of type \"",
                             model.hf_config().at("model_type").as_string(),
-                            "\" has no linear maps in blocks that could be quantized: leave it out"));
+                            "\" has no linear maps in its blocks to quantize: remove it"));
 }
 
 QuantizedSizes quantized_sizes(const torch::nn::Module& model) {

@@ -70,8 +70,8 @@ ClipVisionModel::ClipVisionModel(const Tower& c) : sizes(c) {
 at::Tensor ClipVisionModel::forward(const at::Tensor& pixels, std::int64_t blocks) {
   const std::int64_t side = sizes.side;
   if (pixels.dim() != 4 || pixels.size(1) != 3 || pixels.size(2) != side || pixels.size(3) != side)
-    throw InputError(concat("a batch's images are ", c10::str(pixels.sizes()), "; the vision tower wants [N, 3, ", side,
-                            ", ", side, "]: resize and cut them so"));
+    throw InputError(concat("a batch's images are ", c10::str(pixels.sizes()), "; the vision tower needs [N, 3, ", side,
+                            ", ", side, "]: resize and crop them accordingly"));
   TESSERA_CHECK(blocks >= 0 && blocks <= sizes.layers, blocks, " blocks of a vision tower of ", sizes.layers);
   at::Tensor x = nn::layer_norm(embeddings->forward(pixels), pre_norm->weight, pre_norm->bias, pre_norm->eps);
   for (std::int64_t i = 0; i < blocks; ++i) x = layers[static_cast<std::size_t>(i)]->forward(x);

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// models/vision/: what models that see images are made of.
+/// models/vision/: components of models with image input.
 ///
-/// The vision tower of CLIP (Radford et al. 2021), as transformers/models/clip/modeling_clip.py (CLIPVisionModel)
-/// computes it. N images, C hidden_size, S image_size, P patch_size, L = (S / P)^2 patches.
+/// The vision tower of CLIP (Radford et al. 2021), following transformers/models/clip/modeling_clip.py
+/// (CLIPVisionModel). N images, C hidden_size, S image_size, P patch_size, L = (S / P)^2 patches.
 
 #include <tessera/architectures/spec.h>
 #include <tessera/models/layers.h>
@@ -18,7 +18,7 @@ using architectures::Tower;
 
 struct ClipVisionEmbeddings : torch::nn::Module {
   explicit ClipVisionEmbeddings(const Tower& tower);
-  /// pixels [N, 3, S, S] -> [N, 1 + L, C], the class's row first.
+  /// pixels [N, 3, S, S] -> [N, 1 + L, C], the class token's row first.
   at::Tensor forward(const at::Tensor& pixels);
 
   at::Tensor class_embedding;                 ///< [C]
@@ -38,15 +38,15 @@ struct ClipEncoderLayer : torch::nn::Module {
   bool quick_gelu;
 };
 
-/// Its parameters are called as CLIPVisionModel's ("vision_model.encoder.layers.0.self_attn.q_proj.weight").
+/// Its parameters have CLIPVisionModel's names ("vision_model.encoder.layers.0.self_attn.q_proj.weight").
 struct ClipVisionModel : torch::nn::Module {
   explicit ClipVisionModel(const Tower& tower);
-  /// The hidden states [N, 1 + L, C] after so many blocks (transformers' hidden_states[blocks], without
-  /// post_layernorm); later blocks are not computed. pixels fp32 [N, 3, S, S]; other sizes throw InputError.
+  /// The hidden states [N, 1 + L, C] after `blocks` blocks (transformers' hidden_states[blocks], without
+  /// post_layernorm); later blocks are not computed. pixels fp32 [N, 3, S, S]; throws InputError for other sizes.
   at::Tensor forward(const at::Tensor& pixels, std::int64_t blocks);
 
   std::shared_ptr<ClipVisionEmbeddings> embeddings;
-  std::shared_ptr<LayerNorm> pre_norm, post_norm;  ///< "pre_layrnorm" (so spelled), "post_layernorm" (kept, not used)
+  std::shared_ptr<LayerNorm> pre_norm, post_norm;  ///< "pre_layrnorm" (sic), "post_layernorm" (kept but unused)
   std::vector<std::shared_ptr<ClipEncoderLayer>> layers;
   Tower sizes;
 };

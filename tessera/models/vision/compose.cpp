@@ -37,7 +37,7 @@ at::Tensor tensor_of(const format::TensorSource& source) {
   return tensor;
 }
 
-/// The tensors of a folder or a file, safetensors or torch.save's, whose names `wanted` says yes to.
+/// The tensors of a folder or a file, in safetensors or torch.save's format, whose names satisfy `wanted`.
 NamedTensors tensors_of(const std::string& path, bool (*wanted)(const std::string& name)) {
   NamedTensors tensors;
   if (path.ends_with(".safetensors")) {
@@ -61,7 +61,7 @@ NamedTensors tensors_of(const std::string& path, bool (*wanted)(const std::strin
   return tensors;
 }
 
-/// Overwrites the parameters of `module`; `renamed` says whose a tensor is ("": nobody's).
+/// Overwrites the parameters of `module`; `renamed` returns the parameter of a tensor ("": none).
 void overwrite(torch::nn::Module& module, const NamedTensors& tensors, std::string (*renamed)(const std::string& name),
                const std::string& path) {
   std::map<std::string, at::Tensor> missing;
@@ -77,7 +77,7 @@ void overwrite(torch::nn::Module& module, const NamedTensors& tensors, std::stri
     }
     if (tensor.sizes() != place->second.sizes() || !tensor.is_floating_point())
       problems.push_back(concat(name, " is ", c10::str(tensor.sizes()), " of ", c10::toString(tensor.scalar_type()),
-                                ", the configuration says ", c10::str(place->second.sizes())));
+                                ", but the configuration requires ", c10::str(place->second.sizes())));
     else
       place->second.copy_(tensor);
     missing.erase(place);
@@ -103,7 +103,7 @@ constexpr const char *tower_key = "mm_vision_tower", *type_key = "mm_projector_t
 bool is_projector_tensor(const std::string& name) {
   return name.find(theirs) != std::string::npos || name.find(huggings) != std::string::npos;
 }
-/// As torch.nn.Linear is made, and LLaVA's projectors so: U(-1/sqrt(in), 1/sqrt(in)), weights and biases.
+/// Initialized like torch.nn.Linear, and so LLaVA's projectors: U(-1/sqrt(in), 1/sqrt(in)), weights and biases.
 void initialise(LlavaProjector& projector, std::uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (const auto& map : projector.named_children()) {
@@ -129,10 +129,10 @@ void load_projector(LlavaProjector& projector, const std::string& given) {
   std::string path = given;
   const auto slash = path.rfind('/');
   if (!path_exists(path) && slash != std::string::npos && is_directory(path.substr(0, slash)))
-    path = path.substr(0, slash);  // where LLaVA writes the projector alone, we write the whole model
+    path = path.substr(0, slash);  // LLaVA writes the projector alone there; we write the whole model
   if (!path_exists(path)) throw InputError(concat("--pretrain_mm_mlp_adapter ", given, ": no such file"));
   const NamedTensors tensors = tensors_of(path, is_projector_tensor);
-  if (tensors.empty()) throw InputError(concat("--pretrain_mm_mlp_adapter ", path, ": it holds no projector"));
+  if (tensors.empty()) throw InputError(concat("--pretrain_mm_mlp_adapter ", path, ": it contains no projector"));
   overwrite(projector, tensors, projector_name, path);
 }
 
@@ -144,9 +144,9 @@ std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t se
                             "`hf download openai/clip-vit-large-patch14-336 --local-dir FOLDER`"));
   if (!folder.empty() && checkpoint::is_adapter_folder(folder)) {
     const bool composed = !checkpoint::read_adapter_config(folder).composition.is_null();
-    throw InputError(concat("--vision_tower: ", folder, " holds adapters",
-                            composed ? ", whose config.json says which tower their base has: leave --vision_tower out"
-                                     : " of a model that sees no images: merge them first (--lora_merge)"));
+    throw InputError(concat("--vision_tower: ", folder, " contains adapters",
+                            composed ? ", whose config.json specifies their base's tower: remove --vision_tower"
+                                     : " of a model without image input: merge them first (--lora_merge)"));
   }
   Value language = config::of_whole_weights(folder.empty() ? config::model_from_scratch(config)
                                                            : read_json(path_join(folder, "config.json")));
@@ -160,7 +160,7 @@ std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t se
   else if (!folder.empty())
     load_weights(*model->language_model, model->language_model->hf_config(), folder);
   overwrite(*model->vision_tower, tensors_of(tower, is_tower_tensor), same_name, tower);
-  // A model that sees images already was trained on what its own folder says, whichever tower it gets.
+  // A model that already has image input was trained with its own folder's preprocessing, whichever tower it gets.
   const std::string own = path_join(folder, checkpoint::kPreprocessorFile);
   const bool keeps_own = whole && !folder.empty() && path_exists(own);
   if (const std::string file = keeps_own ? own : path_join(tower, checkpoint::kPreprocessorFile); path_exists(file))
@@ -176,7 +176,7 @@ Value describe_composition(const Value& hf_config, const ModelConfig& config) {
   if (config.vision_tower.empty()) return {};
   Value json = hf_config;
   json.set(tower_key, Value::of(absolute_path(config.vision_tower)));
-  // As the model has them: where its folder sees images already, flags do not act. Defaults are transformers'.
+  // As in the model: if its folder already has image input, flags have no effect. Defaults are transformers'.
   const Value *const type = architectures::given(hf_config, type_key),
                      *const layer = architectures::given(hf_config, "vision_feature_layer"),
                      *const strategy = architectures::given(hf_config, "vision_feature_select_strategy");
@@ -218,7 +218,7 @@ void choose_trained_parts(LanguageModel& model, const ModelConfig& config) {
                             : config.freeze_backbone   ? "freeze_backbone"
                                                        : "freeze_mm_mlp_adapter",
                             ": a model of type \"", model.hf_config().at("model_type").as_string(),
-                            "\" sees no images: name a tower with --vision_tower, or leave it out"));
+                            "\" has no image input: set a tower with --vision_tower, or remove it"));
   const auto freeze = [](const torch::nn::Module& part) {
     for (at::Tensor& parameter : part.parameters()) parameter.set_requires_grad(false);
   };

@@ -50,7 +50,7 @@ Llava::Llava(const Value& hf_config, std::optional<std::uint64_t> seed) : Causal
   register_module("language_model", language_model);
   if (seed) initialise(*seed);
   for (at::Tensor& parameter : vision_tower->parameters()) parameter.set_requires_grad(false);
-  // OpenAI's, which CLIPImageProcessor has, too
+  // OpenAI's values, also CLIPImageProcessor's defaults
   input_ = {.token = vision().image_token,
             .tokens = vision().tokens(),
             .side = vision().side,
@@ -78,19 +78,19 @@ at::Tensor Llava::features(const at::Tensor& pixels) {
 
 at::Tensor Llava::hidden(const at::Tensor& ids, ForwardContext context) {
   if (context.part)
-    throw InputError("context parallelism is not supported for models that see images: use --cp_size 1");
+    throw InputError("context parallelism is not supported for models with image input: use --cp_size 1");
   const at::Tensor is_image = ids.eq(vision().image_token);
   const at::Tensor words = ids.masked_fill(is_image, 0);
   const at::Tensor places = is_image.flatten().nonzero().squeeze(1);
   const std::int64_t images = context.images.defined() ? context.images.size(0) : 0;
   if (context.cache && places.size(0) > 0)
     throw InputError(concat("the text to be continued has ", places.size(0), " image tokens (id ", vision().image_token,
-                            "): texts with images cannot be continued; leave them out"));
+                            "): texts with images cannot be continued; remove them"));
   if (places.size(0) != images * vision().tokens())
     throw InputError(concat("a batch has ", places.size(0), " image tokens (id ", vision().image_token, ") and ",
                             images, " images, which take ", vision().tokens(),
                             " tokens each: ", images * vision().tokens(),
-                            " are needed; rows may have been cut off inside of an image (--max_seq_length)"));
+                            " are needed; rows may have been truncated inside an image (--max_seq_length)"));
   if (!context.cache) {
     const std::int64_t side = vision().side;
     const at::Tensor pixels = images > 0 ? context.images.to(ids.device())
@@ -100,7 +100,7 @@ at::Tensor Llava::hidden(const at::Tensor& ids, ForwardContext context) {
     context.feature_places = places;
   }
   context.images = at::Tensor();
-  if (context.runner)  // the decoder's blocks by the names that they have here
+  if (context.runner)  // gives the decoder's blocks the names that they have in this model
     context.runner = std::make_shared<const PartRunner>(
         [runner = context.runner](const ModelPart& part, const PartFunction& function, const at::Tensor& x) {
           return (*runner)({part.kind, part.block, concat(decoder, part.name)}, function, x);
@@ -130,8 +130,8 @@ void Llava::read_preprocessor(const Value& json) {
   for (const char* key : {"height", "width"}) {
     const Value* const side = crop && crop->is_object() ? given(*crop, key) : crop;
     if (side && side->as_int() != read.side)
-      throw InputError(concat(side->where().str(), ": crop_size ", side->as_int(), ", but the vision tower sees ",
-                              read.side, " pixels of a side: set it to ", read.side));
+      throw InputError(concat(side->where().str(), ": crop_size ", side->as_int(), ", but the vision tower expects ",
+                              read.side, " pixels per side: set it to ", read.side));
   }
   input_ = read;
 }
@@ -139,7 +139,7 @@ void Llava::read_preprocessor(const Value& json) {
 Value Llava::preprocessor() const {
   const auto numbers = [](const std::array<float, 3>& values) {
     std::vector<Value> all;
-    // as many digits as tell a float from its neighbours
+    // enough digits to distinguish a float from its neighbours
     for (const float value : values) all.push_back(Value::of(parse_real(format_real(value, 9)).value_or(value)));
     return Value::make_array(std::move(all));
   };

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// LLaVA (Liu et al. 2023), as transformers/models/llava/modeling_llava.py (LlavaForConditionalGeneration) computes
-/// it: a vision tower, a projector of two linear maps, and a decoder, in which what the projector gives stands in the
-/// place of the embeddings of image tokens. B batch, T tokens, N images, K tokens of an image.
+/// LLaVA (Liu et al. 2023), following transformers/models/llava/modeling_llava.py (LlavaForConditionalGeneration): a
+/// vision tower, a projector of two linear maps, and a decoder, in which the projector's output replaces the embeddings
+/// of image tokens. B batch, T tokens, N images, K tokens of an image.
 
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/llama.h>
@@ -16,7 +16,7 @@
 
 namespace tessera::models {
 
-/// Maps linear_1, linear_2, ... with activations between them; two are transformers' LlavaMultiModalProjector.
+/// Maps linear_1, linear_2, ... with activations in between; two of them are transformers' LlavaMultiModalProjector.
 struct LlavaProjector : torch::nn::Module {
   explicit LlavaProjector(const ModelSpec& spec);
   at::Tensor forward(const at::Tensor& x);  ///< [N, K, vision width] -> [N, K, decoder width]
@@ -25,28 +25,28 @@ struct LlavaProjector : torch::nn::Module {
   Activation activation;
 };
 
-/// The tower is frozen, as in LLaVA; projector and decoder are trained. Every pass of rows runs tower and projector,
-/// with one black image of which nothing is used where the batch has none: so all processes of a sharded model run the
-/// same operations, and the projector's gradient is then 0. A batch whose image tokens are not K for each of its images
-/// throws InputError. Parts of rows (context parallelism) throw InputError, and so do image tokens while text is
-/// continued with a cache, and tensor_plan(). Parameters: vision_tower.*, multi_modal_projector.*, language_model.*,
-/// the names that llava-hf's folders have and transformers reads in all versions.
+/// The tower is frozen, as in LLaVA; projector and decoder are trained. Every pass runs tower and projector, with one
+/// black, unused image if the batch has none, so that all processes of a sharded model run the same operations; the
+/// projector's gradient is then 0. Throws InputError for a batch whose image tokens are not K for each of its images,
+/// for parts of rows (context parallelism), for image tokens while text is continued with a cache, and in
+/// tensor_plan(). Parameters: vision_tower.*, multi_modal_projector.*, language_model.*, the names in llava-hf's
+/// folders, which all versions of transformers read.
 class Llava : public CausalLm {
  public:
-  /// Weights are initialised from `seed`: N(0, initializer_range), biases 0, norms 1; without one they stay
-  /// uninitialised.
+  /// Weights are initialized from `seed`: N(0, initializer_range), biases 0, norms 1; without one they stay
+  /// uninitialized.
   Llava(const Value& hf_config, std::optional<std::uint64_t> seed);
 
   std::optional<data::ImageInput> image_input() const override { return input_; }
-  /// The decoder's alone, as LLaVA's find_all_linear_names has it.
+  /// Only the decoder's, as in LLaVA's find_all_linear_names.
   bool may_be_adapted(const std::string& module) const override { return module.starts_with("language_model."); }
-  std::vector<ModelPart> parts() const override;  ///< the decoder's
+  std::vector<ModelPart> parts() const override;  ///< of the decoder
 
-  /// What preprocessor_config.json (CLIPImageProcessor) says of mean and deviation. Throws InputError for lists of
+  /// Reads mean and deviation from preprocessor_config.json (CLIPImageProcessor). Throws InputError for lists of
   /// another length than 3, deviations that are not above 0, and sides other than the tower's.
   void read_preprocessor(const Value& json);
 
-  /// The same to be written, for transformers' CLIPImageProcessor.
+  /// The same values for writing, in the form of transformers' CLIPImageProcessor.
   Value preprocessor() const;
 
   std::shared_ptr<ClipVisionModel> vision_tower;
@@ -59,7 +59,7 @@ class Llava : public CausalLm {
 
  private:
   void initialise(std::uint64_t seed);
-  /// What stands for images in the decoder: pixels [N, 3, S, S] -> [N, K, C].
+  /// Computes the decoder's image embeddings: pixels [N, 3, S, S] -> [N, K, C].
   at::Tensor features(const at::Tensor& pixels);
   const architectures::Vision& vision() const { return *spec().vision; }
 

@@ -27,8 +27,8 @@ std::string why_no_metric(const std::string& name, bool classifies) {
                      (classifies ? metric == "accuracy" || metric == "f1" : metric == "perplexity");
   return known ? ""
                : concat("--metric_for_best_model ", name, ": an evaluation of this model, which ",
-                        classifies ? "tells classes apart, has loss, accuracy and f1"
-                                   : "predicts tokens, has loss and perplexity");
+                        classifies ? "is a classifier, has loss, accuracy and f1"
+                                   : "is a language model, has loss and perplexity");
 }
 
 double metric_of(const EvalMetrics& metrics, const std::string& name) {
@@ -59,7 +59,7 @@ BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* res
 }
 
 bool BestModel::update(const EvalMetrics& metrics) {
-  if (!config::is_metric_of_evaluations(metric_)) return false;  // then nothing follows it: the rules say so
+  if (!config::is_metric_of_evaluations(metric_)) return false;  // config rules: nothing depends on it then
   return wanted_ && update(metric_of(metrics, metric_), metrics.step);
 }
 
@@ -83,7 +83,8 @@ void BestModel::not_saved(const std::string& folder) {
 std::string BestModel::checkpoint_to_load(int rank) const {
   if (!loads_at_end_) return "";
   if (checkpoint_.empty() && rank == 0)
-    log::warning("--load_best_model_at_end: no checkpoint of a best evaluation was saved, so the last weights stay");
+    log::warning(
+        "--load_best_model_at_end: no checkpoint of a best evaluation was saved, so the last weights are kept");
   return checkpoint_;
 }
 
@@ -95,17 +96,18 @@ void BestModel::write_to(checkpoint::RunState& state) const {
 
 namespace {
 
-/// What of a folder a stage takes; returns how many of its tensors, without those of an earlier stage.
+/// Loads this stage's tensors from a folder; returns how many, not counting those shared with an earlier stage.
 std::int64_t take_weights(torch::nn::Module& module, Sharded& sharded, const format::SafetensorsFolder& weights,
                           const std::string& folder) {
   const auto find = [&](const std::string& name) -> const format::SafetensorsFolder::Stored& {
     if (const auto* stored = weights.find(name)) return *stored;
-    throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
+    throw InputError(
+        concat(folder, ": has no tensor ", name, ", which this model needs: these are the weights of another model"));
   };
   const auto check = [&](const std::string& name, at::IntArrayRef sizes) {
     const at::IntArrayRef stored = find(name).info.shape;
     if (stored != sizes)
-      throw InputError(concat(folder, ": ", name, " is of shape ", stored, ", this model's of ", sizes));
+      throw InputError(concat(folder, ": ", name, " has shape ", stored, ", but this model needs ", sizes));
   };
   const auto read = [&](const std::string& name) {
     const auto& stored = find(name);
@@ -131,7 +133,7 @@ std::int64_t take_weights(torch::nn::Module& module, Sharded& sharded, const for
   return names;
 }
 
-/// The same for adapters.
+/// Same for adapters.
 std::int64_t take_adapters(const models::LanguageModel& model, Sharded& sharded,
                            const std::map<std::string, at::Tensor>& adapters, const std::string& folder) {
   const at::NoGradGuard no_grad;
@@ -139,7 +141,7 @@ std::int64_t take_adapters(const models::LanguageModel& model, Sharded& sharded,
   std::vector<std::string> names;
   for (const auto& [name, tensor] : adapters) {
     if (!parameters.contains(name))
-      throw InputError(concat(folder, ": the adapters of ", name, " are not among this run's"));
+      throw InputError(concat(folder, ": the adapter ", name, " does not exist in this run"));
     names.push_back(name);
   }
   if (names.empty()) return 0;
@@ -149,7 +151,8 @@ std::int64_t take_adapters(const models::LanguageModel& model, Sharded& sharded,
     const at::Tensor& stored = adapters.at(name);
     const std::vector<std::int64_t> whole_sizes = whole_shape(*parameter);
     if (stored.sizes() != at::IntArrayRef(whole_sizes))
-      throw InputError(concat(folder, ": ", name, " is of shape ", stored.sizes(), ", this model's of ", whole_sizes));
+      throw InputError(
+          concat(folder, ": ", name, " has shape ", stored.sizes(), ", but this model needs ", whole_sizes));
     parameter->copy_(own_tensor_part(*parameter, stored));
   }
   return static_cast<std::int64_t>(names.size());
@@ -165,7 +168,8 @@ void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string
     return Counts{take_weights(module, sharded, weights, folder), 0};
   });
   if (names != stored)
-    throw InputError(concat(folder, ": holds ", stored, " tensors, this model has ", names, ": it is another model's"));
+    throw InputError(concat(folder, ": has ", stored, " tensors, but this model has ", names,
+                            ": these are the weights of another model"));
 }
 
 void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const std::string& folder) {
@@ -173,7 +177,7 @@ void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const 
   std::int64_t stored = 0;
   const auto [names, none] = count_over_stages(sharded, [&] {
     const checkpoint::LoraConfig config = checkpoint::read_adapter_config(folder);
-    const auto trained = [&](const std::string& name) {  // embeddings may be beside them, which no step changes
+    const auto trained = [&](const std::string& name) {  // the file may also hold embeddings that were not trained
       return checkpoint::is_adapter_name(name) ||
              (checkpoint::is_saved_whole(name, config) && !models::is_tied_copy(model, name));
     };
@@ -185,7 +189,8 @@ void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const 
     return Counts{take_adapters(model, sharded, adapters, folder), 0};
   });
   if (names != stored)
-    throw InputError(concat(folder, ": holds ", stored, " tensors of adapters, of which ", names, " are this run's"));
+    throw InputError(
+        concat(folder, ": has ", stored, " adapter tensors, but only ", names, " of them belong to this run"));
 }
 
 }  // namespace tessera::train

@@ -15,7 +15,7 @@ CheckpointManager::CheckpointManager(comm::Group group, const OutputConfig& outp
     : group_(std::move(group)), output_(output), best_(output, resumed), saved_(std::move(saved)) {}
 
 void CheckpointManager::open(bool full) {
-  const bool beside = output_.async_save && !full;  // one rank would have to keep a copy of everything
+  const bool beside = output_.async_save && !full;  // a full save would need a copy of everything on one rank
   if (on_disk_ && on_disk_->beside_training() == beside) return;
   on_disk_.reset();
   on_disk_ = std::make_unique<Saver>(group_, SaverOptions{.output_dir = output_.output_dir, .in_memory = beside});
@@ -33,7 +33,7 @@ void CheckpointManager::save(std::int64_t step, const SaveForm& form, const Fill
     return;
   }
   finish();
-  const comm::LifeState saving(launch::RankState::saving);  // a slow disk is no hang
+  const comm::LifeState saving(launch::RankState::saving);  // a slow disk is not a hang
   best_.saving(step, checkpoint::step_folder(output_.output_dir, step));
   open(form.full);
   start(*on_disk_, {.step = step, .form = form}, output_.save_total_limit, fill);
@@ -74,7 +74,7 @@ void CheckpointManager::end(const SaveOutcome& outcome) {
   const bool in_memory = std::exchange(busy_, nullptr) == in_memory_.get();
   if (!outcome.error.empty() && group_.rank() == 0)
     log::warning("step ", outcome.step, in_memory ? " is not kept in memory" : " is not saved",
-                 ", and training goes on", in_memory ? ": " : "; earlier checkpoints are unharmed: ", outcome.error);
+                 ", and training continues", in_memory ? ": " : "; earlier checkpoints are unharmed: ", outcome.error);
   if (in_memory) return;
   if (outcome.error.empty())
     saved_step_ = outcome.step;

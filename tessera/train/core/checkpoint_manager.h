@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// The checkpoints of a run, the same for `tessera train` and tessera::Trainer: when one may begin, which of them stay,
-/// which is the best, and that one which cannot be written is dropped with a warning while the training goes on.
+/// The checkpoints of a run, shared by `tessera train` and tessera::Trainer: when one may start, which are kept, which
+/// is the best. A checkpoint that cannot be written is dropped with a warning and training continues.
 ///
 ///   while (training) {
-///     if (manager.ended() on every rank) manager.advance();     // beside the training (--async_save)
+///     if (manager.ended() on every rank) manager.advance();     // during the training (--async_save)
 ///     ...
 ///     manager.save(step, form, [&](SaveContents& contents) { ... });
 ///   }
@@ -27,44 +27,45 @@ struct OutputConfig;
 
 namespace tessera::train {
 
-/// Collective but for the accessors and ended(). Not thread-safe.
+/// All members are collective except the accessors and ended(). Not thread-safe.
 class CheckpointManager {
  public:
-  /// What is saved: the models, and, on rank 0, contents.small_files. It is called when nothing else is being written,
-  /// and best() knows the checkpoint already.
+  /// Fills in what is saved: returns the models and, on rank 0, sets contents.small_files. Called when no other write
+  /// is in progress; best() already refers to the new checkpoint.
   using Fill = std::function<std::vector<SavedModel>(SaveContents& contents)>;
 
-  /// `output` outlives the manager. `resumed`: what the run goes on from, or nullptr. `saved`: called with what has
-  /// become of a checkpoint-N, the same on every rank.
+  /// `output` outlives the manager. `resumed`: state that the run resumes from, or nullptr. `saved`: called with the
+  /// outcome of each checkpoint-N, the same on every rank.
   CheckpointManager(comm::Group group, const OutputConfig& output, const checkpoint::RunState* resumed,
                     std::function<void(const SaveOutcome&)> saved);
 
-  /// Removes what runs that died while saving have left, and makes memory for copies beside the training. Optional: the
-  /// first save() does it otherwise. `full`: SaveForm::full of the saves to come.
+  /// Removes leftovers of runs that died while saving and allocates the memory for asynchronous copies. Optional:
+  /// otherwise the first save() does it. `full`: SaveForm::full of the later saves.
   void open(bool full);
-  /// Checkpoints that save_in_memory() makes lie in this folder (--checkpoint_in_memory).
+  /// save_in_memory() writes its checkpoints into this folder (--checkpoint_in_memory).
   void open_memory(const std::string& folder);
   bool has_memory() const { return in_memory_ != nullptr; }  ///< open_memory() was called
   Saver* saver() { return on_disk_.get(); }                  ///< writes checkpoint-N; nullptr before open()
 
-  /// OUTPUT_DIR/checkpoint-STEP. It waits for one that is being written, or, with --async_save_when_busy skip, is left
-  /// out with a warning. Whole tensors, or without --async_save: it is there when this returns.
+  /// Writes OUTPUT_DIR/checkpoint-STEP. If another checkpoint is still being written, waits for it or, with
+  /// --async_save_when_busy skip, skips this one with a warning. With whole tensors or without --async_save the
+  /// checkpoint is complete when this returns.
   void save(std::int64_t step, const SaveForm& form, const Fill& fill);
-  /// Nothing where anything is being written: the next one is due soon.
+  /// Does nothing while anything is being written: the next one is due soon.
   void save_in_memory(std::int64_t step, const Fill& fill);
 
   bool busy() const { return busy_ != nullptr; }  ///< the same on every rank
-  /// This rank has done its part of what is being written; advance() when all have.
+  /// This rank has finished its part of the current write; call advance() when all ranks have.
   bool ended() const { return busy() && busy_->ended(); }
   void advance();  ///< to the next phase. Collective
   /// Waits until nothing is being written.
   void finish();
-  /// finish(), and the memory of copies is given back.
+  /// finish(), and frees the memory of asynchronous copies.
   void close();
 
-  std::int64_t saved_step() const { return saved_step_; }  ///< the newest checkpoint-N that was written; -1: none
-  BestModel& best() { return best_; }                      ///< is told of evaluations by the training
-  const BestModel& best() const { return best_; }          ///< to be asked only
+  std::int64_t saved_step() const { return saved_step_; }  ///< newest checkpoint-N that was written; -1: none
+  BestModel& best() { return best_; }                      ///< the training reports evaluations to it
+  const BestModel& best() const { return best_; }
 
  private:
   void start(Saver& saver, SaveContents contents, std::int64_t keep, const Fill& fill);
@@ -75,7 +76,7 @@ class CheckpointManager {
   BestModel best_;
   std::function<void(const SaveOutcome&)> saved_;
   std::unique_ptr<Saver> on_disk_, in_memory_;
-  Saver* busy_ = nullptr;  // the one of the two that writes; the same on every rank
+  Saver* busy_ = nullptr;  // whichever of the two is writing; the same on every rank
   std::int64_t saved_step_ = -1;
 };
 

@@ -19,7 +19,7 @@ namespace tessera::train {
 namespace {
 
 constexpr const char* kOrder = "order of gradients";
-constexpr const char* kDivision = "division: ";  // what the names of a file's first tensor begin with
+constexpr const char* kDivision = "division: ";  // prefix of the name of a file's first tensor
 
 /// optimizer-compression-00002-of-00004.safetensors
 std::string file_of_rank(const std::string& stem, int rank, int size) {
@@ -28,7 +28,7 @@ std::string file_of_rank(const std::string& stem, int rank, int size) {
   return concat(stem, "-compression", numbers);
 }
 
-/// How gradients travel: what is remembered means the same only where this is the same.
+/// Describes how gradients are reduced; the stored state is valid only while this stays the same.
 std::string division_of(const Sharded& sharded) {
   const ShardingOptions& options = sharded.options();
   const comm::Group tensor = tensor_group(sharded);
@@ -37,14 +37,14 @@ std::string division_of(const Sharded& sharded) {
                 options.stages ? options.stages.size() : 1, ", ", options.compression->name());
 }
 
-/// Whether a method has anything to remember; fp16 and bf16 have not.
+/// Whether a method has state; fp16 and bf16 have none.
 bool remembers(const Sharded& sharded) {
   const auto& compression = sharded.options().compression;
   if (!compression || sharded.shard_ranks() * sharded.replicate_ranks() == 1) return false;
   return compression->name() != "fp16" && compression->name() != "bf16";
 }
 
-/// The number of ranks whose files are in the folder, and the name of the first one's; nothing: there are none.
+/// Number of ranks whose files are in the folder and the name of the first file; nullopt if the folder has none.
 std::optional<std::pair<int, std::string>> first_file(const std::string& folder, const std::string& stem) {
   const std::string begin = concat(stem, "-compression-00001-of-");
   for (const std::string& name : list_folder(folder)) {
@@ -79,17 +79,17 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   if (!remembers(sharded)) {
     if (all.rank() == 0 && first_file(folder, stem))
       log::warning(folder,
-                   " holds the state of a --grad_compression that is off now, or has one process: what earlier ",
+                   " contains the state of --grad_compression, which is now off or runs on one process: what earlier ",
                    "steps left out of the gradients (error feedback) is lost");
     return;
   }
   const auto anew = [&](const auto&... why) {
     if (all.rank() == 0)
       log::warning("--grad_compression ", sharded.options().compression->name(), ": ", folder, " ", why...,
-                   ": what earlier steps left out (error feedback) is lost, and the compression begins anew");
+                   ": what earlier steps left out (error feedback) is lost, and the compression starts afresh");
   };
   const auto first = first_file(folder, stem);
-  if (!first) return anew("holds no state of it");
+  if (!first) return anew("contains no state of it");
   const bool same_ranks = first->first == all.size();
   const format::SafetensorsFile file(
       path_join(folder, same_ranks ? file_of_rank(stem, all.rank(), all.size()) : first->second));
@@ -99,7 +99,7 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   std::vector<std::size_t> order;
   for (const format::TensorInfo& info : file.tensors()) {
     const std::string of_method = info.name.starts_with("state: ") ? info.name.substr(7) : "";
-    // The steps that are done belong to no rank: a warm-up does not begin again.
+    // The number of steps is independent of the rank, so a warm-up is not repeated.
     if (!of_method.empty() && (fits || of_method == "steps" || of_method == "told"))
       state.emplace_back(of_method, checkpoint::read_tensor(file, info).clone());
     if (info.name == kOrder && fits) {
@@ -110,8 +110,8 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   }
   sharded.options().compression->restore(state);
   if (!fits)
-    return anew("was written by ", first->first, " ranks (", was, "), now there are ", all.size(), " (", is, ")");
-  if (!order.empty() && !sharded.set_gradient_order(order)) anew("has gradients of other parameters");
+    return anew("was written by ", first->first, " ranks (", was, "), and this run has ", all.size(), " (", is, ")");
+  if (!order.empty() && !sharded.set_gradient_order(order)) anew("has the gradients of other parameters");
 }
 
 }  // namespace tessera::train

@@ -1,9 +1,8 @@
 #pragma once
 /// \file
-/// What gradient compression remembers from step to step (error feedback, PowerSGD's bases, how many steps are done),
-/// in checkpoints: every rank writes what it has into a file of its own and reads it again when it goes on. It belongs
-/// to its rank and to the way in which gradients are divided: another number of ranks or another division begins anew,
-/// and says so.
+/// State that gradient compression carries from step to step (error feedback, PowerSGD's bases, number of steps) in
+/// checkpoints. Every rank writes its own file and reads it back on resume. The state is tied to the rank and to how
+/// gradients are divided: with another number of ranks or another division it starts afresh, with a warning.
 
 #include <tessera/comm/group.h>
 #include <tessera/parallel/fully_shard.h>
@@ -13,12 +12,12 @@
 
 namespace tessera::train {
 
-/// For SavedModel::of_rank; `stem`: that of the model's optimizer states. No file where nothing is remembered: without
+/// State for SavedModel::of_rank; `stem`: that of the model's optimizer states. Empty without state: without
 /// compression, with fp16 and bf16, on one rank.
 RankTensors compression_state(const Sharded& sharded, const comm::Group& all, const std::string& stem);
 
-/// Puts back what this rank of `all` finds in a checkpoint, before the first step. What cannot go on is a warning of
-/// rank 0. Throws InputError for a file that cannot be read. Every rank calls it; not collective.
+/// Restores the state of this rank of `all` from a checkpoint, before the first step. Rank 0 warns if the state cannot
+/// be used. Throws InputError for a file that cannot be read. Every rank calls it; not collective.
 void restore_compression(Sharded& sharded, const comm::Group& all, const std::string& folder, const std::string& stem);
 
 }  // namespace tessera::train

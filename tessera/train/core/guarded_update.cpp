@@ -31,7 +31,7 @@ GuardedUpdate::Outcome GuardedUpdate::finish_step(std::int64_t step) {
   if (hooks_.before_update) hooks_.before_update();
   if (!good) core_.end_step();
   end.taken = good && core_.step();
-  if (end.taken || !good) core_.step_schedule();  // skipped steps count in the schedule, but for those of --fp16
+  if (end.taken || !good) core_.step_schedule();  // skipped steps count in the schedule, except those of --fp16
   skipped_ += end.taken ? 0 : 1;
   return end;
 }
@@ -47,14 +47,14 @@ void GuardedUpdate::settle(bool has_gradients) {
 
 std::int64_t GuardedUpdate::take_newly_skipped() { return skipped_ - std::exchange(told_, skipped_); }
 
-/// " (...)"; "": not known. Collective.
+/// " (...)"; "" if unknown. Collective.
 std::string GuardedUpdate::place_of_first_not_finite() {
   std::string where;
   try {
     core_.sharded().clip_grad_norm(0);
   } catch (const Error& error) {
     if (comm::recorder().any_failed()) throw;  // a rank was lost
-    where = error.what();                      // names rank and parameter
+    where = error.what();                      // contains rank and parameter
   }
   if (const std::string source = hooks_.find_source ? hooks_.find_source() : ""; !source.empty())
     where = concat(source, where.empty() ? "" : "; ", where);
@@ -66,26 +66,25 @@ bool GuardedUpdate::admits(std::int64_t step, double norm, bool has_gradients) {
     in_a_row_ = 0;
     return true;
   }
-  const std::string where =
-      has_gradients
-          ? place_of_first_not_finite()
-          : " (a device tells it one step later, when the gradients are others: --logging_steps 1 says where)";
+  const std::string where = has_gradients ? place_of_first_not_finite()
+                                          : " (the device reports it one step later, when these gradients are gone: "
+                                            "use --logging_steps 1 to see where)";
   const OutputConfig& output = config_.output;
   const bool skips = output.nan_policy == NanPolicy::skip;
   if (skips && ++in_a_row_ <= output.nan_skip_limit) {
     if (all_.rank() == 0)
       log::warning("step ", step, " is skipped (--nan_policy skip; ", in_a_row_, " in a row, at most ",
                    output.nan_skip_limit, "): the gradient norm is ", format_real(norm),
-                   "; weights and optimizer stay as they are", where);
+                   "; weights and optimizer are unchanged", where);
     return false;
   }
   if (hooks_.before_failing) hooks_.before_failing();
   if (all_.rank() != 0) throw comm::FailedElsewhere(ExitCode::failed);
-  throw Error(
-      concat("step ", step, ": the gradient norm is ", format_real(norm),
-             skips ? concat(" after ", output.nan_skip_limit, " steps in a row that were skipped for the same") : "",
-             ": the training diverged. Lower --learning_rate (now ", format_real(config_.optimization.learning_rate),
-             "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed", where));
+  throw Error(concat("step ", step, ": the gradient norm is ", format_real(norm),
+                     skips ? concat(" after ", output.nan_skip_limit, " consecutive skipped steps") : "",
+                     ": the training diverged. Lower --learning_rate (now ",
+                     format_real(config_.optimization.learning_rate),
+                     "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed", where));
 }
 
 }  // namespace tessera::train

@@ -43,7 +43,7 @@ std::string describe_learning_rate(const OptimizationConfig& config, std::int64_
       format_real(config.learning_rate, 6), " x ",
       config.learning_rate_rule == BatchRule::linear ? concat("(", quotient, ")") : concat("sqrt(", quotient, ")"),
       ": rows per step by --learning_rate_batch_size (--learning_rate_rule ", config.learning_rate_rule, ")",
-      config.batch_size_schedule.empty() ? "" : "; while the batch grows, that of each step by the same rule");
+      config.batch_size_schedule.empty() ? "" : "; while the batch grows, each step's rate follows the same rule");
 }
 
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {
@@ -75,7 +75,7 @@ std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config
   options.minimum = config.min_loss_scale;
   options.hysteresis = config.hysteresis;
   options.consecutive_hysteresis = config.consecutive_hysteresis;
-  // the one counts good steps as DeepSpeed does who asks for what only DeepSpeed has
+  // with settings that only DeepSpeed has, good steps are counted as DeepSpeed counts them
   options.first_good_step_counts = config.hysteresis == 1 && !config.consecutive_hysteresis;
   return optim::LossScale(options);
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// From the settings to the choice of an optimizer, its schedule and its loss scale.
+/// Creates the optimizer, its schedule and its loss scale from the settings.
 
 #include <tessera/optim/by_name.h>
 #include <tessera/optim/loss_scale.h>
@@ -15,14 +15,14 @@ struct OptimizationConfig;
 
 namespace tessera::train {
 
-/// --optim and its parameters. Throws InputError for --optim_args that are not pairs.
+/// Returns --optim and its parameters. Throws InputError for --optim_args that are not pairs.
 optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config);
 
-/// What the learning rate of `from` rows per step is multiplied by for `rows` of them: 1, their quotient (linear: SGD,
-/// Goyal et al. 2017), or its square root (square_root: Adam and its kin, Malladi et al. 2022).
+/// Factor for the learning rate when a step has `rows` rows instead of `from`: 1, their quotient (linear: SGD, Goyal et
+/// al. 2017), or its square root (square_root: Adam and its variants, Malladi et al. 2022).
 double batch_factor(BatchRule rule, std::int64_t rows, std::int64_t from);
-/// The settings with the learning rate for steps of `rows` rows that --learning_rate_rule makes of the one that was
-/// found for learning_rate_batch_size.
+/// Settings whose learning rate was scaled by --learning_rate_rule from learning_rate_batch_size rows per step to
+/// `rows`.
 OptimizationConfig with_learning_rate_rule(OptimizationConfig config, std::int64_t rows);
 /// "learning rate 0.0004 = 0.0001 x sqrt(256 / 16), the rows of a step by --learning_rate_batch_size"; empty without a
 /// rule.
@@ -30,10 +30,11 @@ std::string describe_learning_rate(const OptimizationConfig& config, std::int64_
 
 /// Throws InputError for parameters (--lr_scheduler_kwargs) that the schedule does not have or that are out of range.
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan);
-/// That of embeddings where --decoupled_min_lr gives them another least rate; nullopt: the same one with their peak.
+/// Schedule of embeddings if --decoupled_min_lr gives them another minimum rate; nullopt: the same schedule with their
+/// own peak.
 std::optional<optim::Schedule> make_schedule_of_embeddings(const OptimizationConfig& config, const RunPlan& plan);
 
-/// What --fp16 scales its loss by; nullopt without it.
+/// Loss scale of --fp16; nullopt without it.
 std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config);
 
 }  // namespace tessera::train

@@ -36,10 +36,10 @@ std::string precision_warning(const RunConfig& config, c10::DeviceType device) {
       concat("this processor has no ", type, " instructions (", bf16 ? "AVX512-BF16 or AMX" : "AVX512-FP16", "), so ");
   if (narrow)
     return concat("--param_dtype ", type, ": ", lacks,
-                  "products of parameters that are gathered in it take many times as long as in fp32; leave it out");
+                  "products of parameters that are gathered in it take many times as long as in fp32; remove it");
   return concat("--", type, o.bf16 || o.fp16 ? "" : "_full_eval", ": ", lacks, "products round their operands to ",
-                type, " and multiply in fp32, and modules of your own compute in fp32, which saves no time",
-                o.fp16 ? " (the loss scale stays)" : "", "; leave the flag out");
+                type, " and multiply in fp32, and your own modules compute in fp32, which saves no time",
+                o.fp16 ? " (the loss scale still applies)" : "", "; remove the flag");
 }
 
 }  // namespace tessera::train

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Random numbers of a micro-batch (dropout) belong to what is computed, not to who computes it or what ran before:
-/// they are keyed by (seed, step, first row), so a resumed run draws what the uninterrupted one would have drawn.
+/// Random numbers of a micro-batch (dropout) depend on what is computed, not on which rank computes it or what ran
+/// before: they are keyed by (seed, step, first row), so a resumed run draws the same numbers as an uninterrupted one.
 
 #include <c10/core/Device.h>
 

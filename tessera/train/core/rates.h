@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the learning rates of an optimizer's parameter groups follow: a schedule, or evaluations
+/// How the learning rates of an optimizer's parameter groups change: by a schedule, or by evaluations
 /// (reduce_lr_on_plateau).
 
 #include <tessera/optim/plateau.h>
@@ -14,18 +14,18 @@
 
 namespace tessera::train {
 
-/// What a schedule says after so many steps: the learning rate of a parameter group whose base rate is `base`, and, of
+/// A schedule as a function of the step count: the learning rate of a parameter group with base rate `base` and, for
 /// one_cycle, the optimizer's betas.
 struct RateSchedule {
-  std::function<double(std::int64_t steps, double base)> rate = {};           ///< empty: rates stay as they are
-  std::function<std::optional<optim::Betas>(std::int64_t steps)> betas = {};  ///< empty, or gives none: betas stay
-  std::shared_ptr<optim::Plateau> plateau = {};                               ///< what `rate` says; evaluations move it
-  /// Of all groups but the first; empty: rate.
+  std::function<double(std::int64_t steps, double base)> rate = {};           ///< empty: rates do not change
+  std::function<std::optional<optim::Betas>(std::int64_t steps)> betas = {};  ///< empty or nullopt: betas do not change
+  std::shared_ptr<optim::Plateau> plateau = {};                               ///< state of `rate`
+  /// For all groups except the first; empty: `rate`.
   std::function<double(std::int64_t steps, double base)> of_embeddings = {};
 };
 
 /// Throws InputError for parameters that the schedule does not have. `bases`: the groups' rates before the schedule,
-/// which reduce_lr_on_plateau lowers; without them it leaves the rates as they are.
+/// which reduce_lr_on_plateau lowers; without them it leaves the rates unchanged.
 RateSchedule rate_schedule(optim::Schedule schedule, const std::vector<double>& bases = {});
 
 }  // namespace tessera::train

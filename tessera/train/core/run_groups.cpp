@@ -33,10 +33,10 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   groups.experts = made.over({Axis::ep, Axis::etp});
   if (groups.expert_ranks() > 1) {
     groups.engine = made.of(Axis::edp);
-    // Tokens travel during backward, too: sums must not come between them.
+    // Tokens are also exchanged during backward: sums must not interleave with them.
     groups.beside = world.split(layout::groups_beside_experts(groups.mesh, /*stages=*/false), "ep gradients");
     if (config.parallel.deterministic_reduce) {
-      // An expert's sums go over the ranks of ep first, whose tokens meet there, so theirs is the outer order.
+      // An expert sums over the ranks of ep first, where its tokens meet, so ep is the outer order.
       groups.place = groups.beside.rank() * groups.engine.size() + groups.engine.rank();
       groups.per_source = c10::make_intrusive<nn::SourceGradients>(groups.beside.size());
     }
@@ -59,7 +59,7 @@ namespace {
 
 layout::ModelSizes sizes_of(const models::LanguageModel& model) {
   layout::ModelSizes sizes = architectures::mesh_sizes(model.spec());
-  sizes.vocabulary = model.vocab_size();  // with the rows that were added
+  sizes.vocabulary = model.vocab_size();  // includes added rows
   return sizes;
 }
 
@@ -76,18 +76,18 @@ void check_model_fits(const RunGroups& groups, const RunConfig& config, const mo
   if (!groups.cuts()) return;
   if (model.image_input())
     throw InputError(
-        "a model that sees images is not cut: use --tp_size 1, --cp_size 1 and --pp_size 1; --strategy full_shard "
-        "divides it");
+        "a model with image input cannot be cut: use --tp_size 1, --cp_size 1 and --pp_size 1; --strategy full_shard "
+        "shards it");
   const ParallelConfig& p = config.parallel;
   layout::MeshUse use;
   const bool examples = !config.data.mock_data && corpus::may_hold_examples(config.data.train_file);
   const std::int64_t longest =
-      examples && config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;  // tokens of a row
+      examples && config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;  // tokens per row
   use.sequence = examples || groups.context_ranks() > 1 ? groups.filled_length(longest) : block_size;
   if (groups.context_ranks() == 1 && use.sequence > model.max_positions())
     throw InputError(concat("rows of ", longest, " tokens, filled up to ", use.sequence, " so that tp_size ",
                             groups.tensor_ranks(), " divides them, do not fit the model's ", model.max_positions(),
-                            " positions: take shorter ones (--max_seq_length)"));
+                            " positions: use shorter rows (--max_seq_length)"));
   use.sequence_parallel = p.sequence_parallel;
   use.method = p.cp_comm_type;
   use.head_ranks = static_cast<int>(p.cp_a2a_size);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The mesh of a run and its groups: who has other rows, who another part of the same rows, who another part of the
-/// same layers.
+/// The mesh of a run and its groups: ranks with other rows, with another part of the same rows, or with another part of
+/// the same layers.
 
 #include <tessera/comm/group.h>
 #include <tessera/comm/world.h>
@@ -20,32 +20,32 @@ namespace tessera::train {
 
 struct RunGroups {
   layout::Mesh mesh;
-  comm::Group data;       ///< the ranks that have other rows (dp)
-  comm::Group gradients;  ///< those that have other tokens (dp x cp)
-  comm::Group engine;     ///< those over which the sharding engine divides: the same, or edp of these
-  comm::Group experts;    ///< ep x etp: those that hold all experts together
-  comm::Group beside;    ///< those of them that hold the same part of all else (ep, where etp is tp), for its gradients
-  comm::Group stages;    ///< those that have other parameters of the model: pp x beside
-  comm::Group tensor;    ///< tp
-  comm::Group pipeline;  ///< pp
-  comm::Group back;      ///< the same ranks, for messages to lower ones, where the backend keeps messages in order
-  comm::Group tied;      ///< the same ranks, for tied embeddings in fixed order (parallel/pipeline/tied_embedding.h)
+  comm::Group data;       ///< ranks with different rows (dp)
+  comm::Group gradients;  ///< ranks with different tokens (dp x cp)
+  comm::Group engine;     ///< ranks over which the sharding engine divides: the same, or their edp part
+  comm::Group experts;    ///< ep x etp: ranks that together hold all experts
+  comm::Group beside;     ///< of these, ranks with the same non-expert parameters (ep if etp is tp)
+  comm::Group stages;     ///< ranks with different parameters of the model: pp x `beside`
+  comm::Group tensor;     ///< tp
+  comm::Group pipeline;   ///< pp
+  comm::Group back;       ///< same ranks; for messages to lower ranks if the backend keeps messages in order
+  comm::Group tied;       ///< same ranks; for tied embeddings in fixed order (parallel/pipeline/tied_embedding.h)
   ContextGroups context;  ///< cp
-  /// Of the micro-batches that the ranks of `data` run at once, in the order of the rows, the one that is this rank's.
+  /// Index of this rank's micro-batch, in row order, among those that the ranks of `data` run at once.
   int place = 0;
-  /// Fixed order with experts on several ranks: what connects their layers (expert_parallel) with the engine, which
-  /// adds their gradients up.
+  /// Fixed order with experts on several ranks: passes gradients from the expert layers (expert_parallel) to the
+  /// engine, which adds them up.
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};
 
   bool sequence_parallel = false;
 
-  /// Tokens to which rows of so many are filled up so that cp, and tp with sequence parallelism, cut them.
+  /// Length to which rows of `tokens` tokens are padded so that cp, and tp with sequence parallelism, can cut them.
   std::int64_t filled_length(std::int64_t tokens) const;
   int tensor_ranks() const { return mesh.size(layout::Axis::tp); }
   int context_ranks() const { return mesh.size(layout::Axis::cp); }
   int pipeline_ranks() const { return mesh.size(layout::Axis::pp); }
   int expert_ranks() const { return mesh.size(layout::Axis::ep); }
-  /// Where experts lie, for parallel/expert/experts.h.
+  /// Placement of experts, for parallel/expert/experts.h.
   ExpertRanks places_of_experts() const { return {experts, mesh.size(layout::Axis::etp), tensor}; }
   /// Each rank holds some of the experts, or parts of them.
   bool divides_experts() const { return expert_ranks() * tensor_ranks() > 1; }
@@ -57,7 +57,7 @@ struct RunGroups {
 RunGroups make_run_groups(const RunConfig& config, comm::World& world);
 
 /// Throws InputError when the mesh cannot cut this model, or rows of `block_size` tokens: layout/mesh_rules.h. (Rows
-/// are filled up to what cp divides, so that only sequence parallelism asks something of their length.)
+/// are padded to a multiple of cp, so only sequence parallelism constrains their length.)
 void check_model_fits(const RunGroups& groups, const RunConfig& config, const models::LanguageModel& model,
                       std::int64_t block_size);
 

@@ -14,7 +14,7 @@ namespace {
 
 std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Rows that steps still take of the epoch in which the run begins; all of them where they go back to its beginning.
+/// Rows that steps still take from the epoch in which the run starts; all of them if steps go back to its beginning.
 std::int64_t rest_of_first_epoch(const RunPlan& plan) {
   return plan.train_blocks - (plan.resumed_samples - plan.repeated_rows) % plan.train_blocks;
 }
@@ -27,8 +27,8 @@ std::int64_t samples_by_epoch(const RunPlan& plan, std::int64_t steps) {
   return plan.resumed_samples + rest + epochs * plan.train_blocks + std::min(more * rows, plan.train_blocks);
 }
 
-/// Steps of `epochs` passes where steps end with epochs, those before a resumption included. It may have been made with
-/// other numbers of rows per step, so that what is left of its epoch is counted by rows.
+/// Steps of `epochs` passes when steps end with epochs, including steps before a resume. These may have had a different
+/// number of rows, so the rest of their epoch is counted in rows.
 std::int64_t steps_of_epochs(const RunPlan& plan, double epochs) {
   const std::int64_t each = plan.steps_per_epoch(), rows = plan.rows_per_step();
   const auto wanted = static_cast<std::int64_t>(std::ceil(epochs * static_cast<double>(each)));
@@ -54,7 +54,7 @@ std::int64_t RunPlan::samples(std::int64_t steps) const {
 
 std::int64_t RunPlan::micro_batches(std::int64_t step) const {
   if (segments.empty() && (!steps_end_with_epochs || equal_micro_batches)) return accumulation;
-  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has most
+  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has the most
   return (own + batch_size - 1) / batch_size;
 }
 
@@ -132,12 +132,12 @@ std::int64_t warmup_steps(const OptimizationConfig& config, std::int64_t total_s
 
 namespace {
 
-/// A setting that is a number of steps, or below 1 a share of all.
+/// A setting that is a number of steps or, below 1, a share of all steps.
 std::int64_t steps_of(double setting, std::int64_t total) {
   return static_cast<std::int64_t>(setting < 1 ? std::ceil(static_cast<double>(total) * setting) : setting);
 }
 
-/// The steps of a growing batch from where the run begins, those of the full batch as the last segment.
+/// Segments of a growing batch from where the run starts; the last segment is the full batch.
 std::vector<RunPlan::Segment> growing_steps(const RunPlan& plan, const layout::BatchRamp& ramp) {
   std::vector<RunPlan::Segment> segments;
   const std::int64_t full = plan.rows_per_step();
@@ -177,23 +177,24 @@ std::int64_t steps_of_run(const OptimizationConfig& optimization, const RunPlan&
                           plural(plan.batch_size, "row"), " x ",
                           plural(plan.accumulation, "micro-batch", "micro-batches"), "), and ", why,
                           ": lower --per_device_train_batch_size, --gradient_accumulation_steps or --block_size, or "
-                          "give more text"));
+                          "provide more text"));
 }
 
 }  // namespace
 
 std::string why_steps_are_whole(const RunConfig& config, const RunPlan& plan) {
-  if (plan.train_blocks < 1) return "there is none";
+  if (plan.train_blocks < 1) return "there are no rows";
   if (plan.token_steps) return "";
   if (config.data.streaming) return "a stream has no epochs";
-  if (config.parallel.deterministic_reduce) return "--deterministic_reduce adds up the same micro-batches in each step";
-  if (!config.optimization.batch_size_schedule.empty()) return "--batch_size_schedule says how many rows a step has";
+  if (config.parallel.deterministic_reduce) return "--deterministic_reduce needs the same micro-batches in each step";
+  if (!config.optimization.batch_size_schedule.empty())
+    return "--batch_size_schedule fixes the number of rows of a step";
   return "";
 }
 
 namespace {
 
-/// After which steps something is logged, evaluated and saved.
+/// Sets after which steps the run logs, evaluates and saves.
 void set_intervals(RunPlan& plan, const OutputConfig& output, bool has_validation) {
   plan.logging_steps =
       output.logging_strategy == Interval::steps ? steps_of(output.logging_steps, plan.total_steps) : 0;
@@ -232,12 +233,12 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int
     plan.train_blocks -= plan.dropped_rows;
     if (plan.train_blocks == 0 && train_blocks > 0) {
       plan.train_blocks = train_blocks;
-      refuse_fewer_rows_than_a_step(plan,
-                                    "--dataloader_drop_last leaves out what fills no micro-batch of all processes");
+      refuse_fewer_rows_than_a_step(
+          plan, "--dataloader_drop_last drops rows that do not fill a micro-batch of all processes");
     }
   }
   if (optimization.tokens_per_batch > 0) {
-    TESSERA_CHECK(length, "batches of tokens without the lengths of the rows");
+    TESSERA_CHECK(length, "token batches need the lengths of the rows");
     plan.token_steps = std::make_shared<layout::TokenSteps>(
         layout::TokenBudget{optimization.tokens_per_batch, data_ranks * plan.accumulation, quadratic_cost}, longest,
         length, resume.step, resume.samples);

@@ -1,4 +1,4 @@
-// The user's torch::optim optimizer on this rank's parts of the parameters.
+// The user's torch::optim optimizer, applied to this rank's parts of the parameters.
 
 #include <tessera/train/core/update.h>
 
@@ -25,12 +25,12 @@ namespace {
 using torch::optim::OptimizerParamState;
 using Fields = std::vector<std::pair<const char*, at::Tensor*>>;
 
-/// What we know of one class of optimizers: all its states are laid out as the parameter is.
+/// The properties of an optimizer class that matter here: all its states have the layout of the parameter.
 struct Kind {
   bool (*is)(const torch::optim::Optimizer&);
   std::unique_ptr<OptimizerParamState> (*make)();
   Fields (*fields)(OptimizerParamState&);
-  std::int64_t* (*step)(OptimizerParamState&);  ///< nullptr: it counts none
+  std::int64_t* (*step)(OptimizerParamState&);  ///< nullptr: it has no step count
 };
 
 template <class Optimizer, class State>
@@ -76,8 +76,9 @@ const Kind& kind_of(const torch::optim::Optimizer& optimizer) {
   for (const Kind& kind : kinds())
     if (kind.is(optimizer)) return kind;
   throw InputError(
-      "the optimizer is none of torch::optim's Adam, AdamW, SGD, Adagrad, RMSprop: others need whole parameters, which "
-      "ranks may not have. Take one of them, or one of this library's (LAMB, Adafactor, ...) by the configuration");
+      "the optimizer is not one of torch::optim's Adam, AdamW, SGD, Adagrad, RMSprop: others need whole parameters, "
+      "which ranks may not have. Use one of them, or choose one of this library's (LAMB, Adafactor, ...) in the "
+      "configuration");
 }
 
 class TorchUpdate final : public Update {
@@ -128,13 +129,13 @@ class TorchUpdate final : public Update {
       return Counts{read_own(sharded, steps, file, folder), 0};
     });
     if (static_cast<std::size_t>(restored) != all)
-      throw InputError(concat(folder, ": the checkpoint holds ", all, " optimizer tensors, of which ", restored,
+      throw InputError(concat(folder, ": the checkpoint has ", all, " optimizer tensors, of which ", restored,
                               " fit this optimizer: resume with the same optimizer and model"));
     steps_ = steps;
   }
 
  private:
-  /// Returns how many states there were, without those of an earlier stage.
+  /// Returns the number of states read, not counting those shared with an earlier stage.
   std::int64_t read_own(const Sharded& sharded, std::int64_t steps, const checkpoint::StoredState& file,
                         const std::string& folder) {
     std::int64_t restored = 0;
@@ -146,7 +147,8 @@ class TorchUpdate final : public Update {
         const format::StoredTensor* stored = file.find(concat(field, ".", parameter.name));
         if (stored == nullptr) continue;
         if (stored->shape != saved_shape(parameter))
-          throw InputError(concat(folder, ": optimizer state ", stored->name, " has another shape than this model's"));
+          throw InputError(
+              concat(folder, ": optimizer state ", stored->name, " has a different shape than this model's"));
         *tensor = at::zeros_like(parameter.local.detach());
         if (tensor->numel() > 0) read_held(parameter, file, stored->name, *tensor);
         any = true;
@@ -167,8 +169,8 @@ class TorchUpdate final : public Update {
     return false;
   }
 
-  /// The module's parameters in the optimizer's groups are replaced by this rank's parts; so are states made at its
-  /// construction.
+  /// Replaces the module's parameters in the optimizer's groups, and states created at its construction, by this rank's
+  /// parts.
   void take_parts(const torch::nn::Module& module, const Sharded& sharded) {
     std::map<std::string, const ShardedParameter*> by_name;
     for (const ShardedParameter& parameter : sharded.named_parameters()) by_name[parameter.name] = &parameter;
@@ -184,8 +186,8 @@ class TorchUpdate final : public Update {
         const auto found = part_of.find(key(tensor));
         if (found == part_of.end())
           throw InputError(concat("the optimizer has a parameter of shape ", tensor.sizes(),
-                                  " that is not the module's: make it "
-                                  "of module->parameters(), and pass both together"));
+                                  " that does not belong to the module: construct it "
+                                  "from module->parameters(), and pass both together"));
         if (found->second == nullptr) continue;
         parts.push_back(found->second->local);
         move_state(tensor, *found->second);

@@ -23,8 +23,8 @@ namespace {
 
 class OwnUpdate final : public Update {
  public:
-  /// `bases`: the rate of each parameter group; `groups`: the group of each slot, where there are several; `scales`:
-  /// what the rate of each slot is multiplied by.
+  /// `bases`: the rate of each parameter group; `groups`: the group of each slot, if there are several; `scales`: the
+  /// rate factor of each slot.
   OwnUpdate(std::unique_ptr<optim::Optimizer> optimizer, std::vector<double> bases, std::vector<std::size_t> groups,
             std::vector<double> scales)
       : optimizer_(std::move(optimizer)),
@@ -38,7 +38,7 @@ class OwnUpdate final : public Update {
   void step_by(const at::Tensor& scalars) override { optimizer_->step_by(scalars, unit_rate()); }
   void forget_step() override { optimizer_->set_steps(optimizer_->steps() - 1); }
   void set_learning_rates(const std::function<double(double, std::size_t)>& rate) override {
-    // Schedules with a least rate have none below a peak of 0: embeddings with it stay as they are.
+    // A schedule with `min_lr` is undefined for a peak of 0, so such a group keeps rate 0.
     for (std::size_t i = 0; i < bases_.size(); ++i) rates_[i] = i > 0 && bases_[i] == 0 ? 0 : rate(bases_[i], i);
   }
   bool set_betas(const optim::Betas& betas) override { return optimizer_->set_betas(betas); }
@@ -55,27 +55,27 @@ class OwnUpdate final : public Update {
     });
     const auto [restored, own] = counts;
     if (restored != own || static_cast<std::size_t>(restored) != all)
-      throw InputError(concat(folder, ": the checkpoint holds ", all, " optimizer tensors, of which ", restored,
+      throw InputError(concat(folder, ": the checkpoint has ", all, " optimizer tensors, of which ", restored,
                               " are among the ", own, " of this run: resume with the same --optim and model"));
     optimizer_->set_steps(steps);
   }
 
  private:
-  /// The learning rate of a step; with several parameter groups slots get theirs as factors.
+  /// The learning rate of a step; with several parameter groups the slots get their rates as factors.
   double unit_rate() {
     if (rates_.size() == 1) return rates_.front();
-    // One of the rates may be 0 while another is not, so none of them is the unit.
+    // One rate may be 0 while another is not, so none of them can serve as the unit.
     std::vector<double> rates;
     for (std::size_t i = 0; i < groups_.size(); ++i) rates.push_back(rates_.at(groups_[i]) * scales_[i]);
     optimizer_->set_learning_rate_scales(rates);
     return 1;
   }
 
-  /// Returns how many states are read, and how many this run has, without those of an earlier stage.
+  /// Returns how many states were read and how many this run has, not counting those shared with an earlier stage.
   Counts read_own(const Sharded& sharded, const checkpoint::StoredState& stored, const std::string& folder) const {
     std::vector<HeldState> state = states(sharded);
     std::sort(state.begin(), state.end(),
-              [](const auto& a, const auto& b) { return a.name < b.name; });  // as they lie in the files
+              [](const auto& a, const auto& b) { return a.name < b.name; });  // the order in the files
     Counts counts{};
     for (const auto& [name, held, parameter, encoded] : state) {
       const std::int64_t counted = is_state_of_earlier_stage(sharded, name) ? 0 : 1;
@@ -84,7 +84,7 @@ class OwnUpdate final : public Update {
       if (whole == nullptr) continue;
       const at::Tensor own = encoded ? at::empty(held.sizes(), held.options()) : held;
       if (whole->shape != (parameter == nullptr ? own.sizes().vec() : saved_shape(*parameter)))
-        throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
+        throw InputError(concat(folder, ": optimizer state ", name, " has a different shape than this model's"));
       if (parameter == nullptr) {
         if (own.numel() > 0) stored.read(name, 0, own.detach());
       } else {
@@ -102,8 +102,8 @@ class OwnUpdate final : public Update {
   std::vector<double> scales_;
 };
 
-/// Parameters whose states stay in 32 bits with an 8-bit optimizer: tables of embeddings (transformers' Trainer
-/// registers each nn.Embedding with bitsandbytes so), not the head.
+/// Parameters whose states stay in 32 bits with an 8-bit optimizer: embedding tables (transformers' Trainer registers
+/// each nn.Embedding with bitsandbytes the same way), not the head.
 std::function<bool(const std::string&)> tables_of(const torch::nn::Module& module, const ParameterKinds& kinds) {
   std::set<std::string> found;
   for (const auto& item : module.named_modules("", false))
@@ -114,8 +114,8 @@ std::function<bool(const std::string&)> tables_of(const torch::nn::Module& modul
   };
 }
 
-/// The rate and epsilon of a slot whose whole parameter has so many dimensions, in a model `width` times as wide as the
-/// one that the rate is for.
+/// Sets the rate and epsilon of a slot whose whole parameter has `dimensions` dimensions, in a model `width` times as
+/// wide as the one that the rate was tuned for.
 void scale_by_width(optim::Slot& slot, OptimizerKind kind, double width, bool embedding, bool decoupled,
                     std::size_t dimensions) {
   const bool matrix = dimensions > 1 && !embedding;
@@ -130,7 +130,7 @@ void scale_by_width(optim::Slot& slot, OptimizerKind kind, double width, bool em
 
 }  // namespace
 
-void Update::step_by(const at::Tensor&) { throw Error("this update takes no scalars on the device"); }
+void Update::step_by(const at::Tensor&) { throw Error("this update cannot read its scalars from the device"); }
 
 WeightDecay decay_everything(double weight_decay) {
   return [=](const std::string&, const std::vector<std::int64_t>&) { return weight_decay; };
@@ -147,11 +147,11 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
     if (!kinds.embedding && (muon || decoupled))
       throw InputError(
           concat(muon ? "--optim muon" : "--decoupled_lr",
-                 " is for `tessera train`, whose models say which parameters are embeddings; leave it out"));
+                 " works only in `tessera train`, whose models know which parameters are embeddings; remove it"));
     const double width = kinds.width;
-    // A model's folder says use_mup without a flag, which the rules of settings do not see.
+    // A model's folder may set use_mup without a flag, which the config rules do not see.
     if (const std::string why = config::no_mup_beside(config.optim); width != 1 && !why.empty())
-      throw InputError(concat("--optim ", config.optim, " beside use_mup: ", why));
+      throw InputError(concat("--optim ", config.optim, " contradicts use_mup: ", why));
     std::vector<optim::Slot> slots = sharded.slots();
     const auto& parameters = sharded.named_parameters();
     TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");
@@ -166,7 +166,7 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
       groups.push_back(decoupled && kinds.embedding_of_words(name) ? 1 : 0);
       if (width != 1)
         scale_by_width(slots[i], config.optim, width, kinds.embedding(name), groups.back() == 1, shape.size());
-      // A multiple of the others', so that it follows their schedule, as torch's LambdaLR has it for every group.
+      // A multiple of the other rate, so that it follows the same schedule, as torch's LambdaLR scales every group.
       if (config.mm_projector_lr >= 0 && kinds.projector && kinds.projector(name))
         slots[i].learning_rate_scale *= config.mm_projector_lr / config.learning_rate;
       scales.push_back(slots[i].learning_rate_scale);

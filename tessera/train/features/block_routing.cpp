@@ -15,12 +15,12 @@
 namespace tessera::train {
 namespace {
 
-// So that what is drawn here is not what the same numbers give for dropout.
+// Makes these draws independent of dropout's draws for the same numbers.
 constexpr std::uint64_t drop_salt = 0x70726f6764726f70u, token_salt = 0x72616e646f6d6c74u;
 
 double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
-/// x, with gradients of 0 for the block's parameters: a sum of none of their elements is added.
+/// x, with gradients of 0 for the block's parameters: adds a sum over none of their elements.
 at::Tensor left_out(const torch::nn::Module& block, const at::Tensor& x) {
   at::Tensor nothing;
   for (const at::Tensor& parameter : block.parameters()) {
@@ -39,8 +39,8 @@ BlockRouting::BlockRouting(const models::LanguageModel& model, std::optional<con
   const char* const name = drop_ ? "--progressive_layer_drop" : "--data_efficiency";
   if (model.balance().experts > 0)
     throw InputError(concat(name,
-                            ": the model has layers with experts, whose load would be counted without what is "
-                            "left out; leave the setting out"));
+                            ": the model has layers with experts, whose load would be counted without the skipped "
+                            "blocks; remove the setting"));
   const std::int64_t count = model.shape().blocks;
   blocks_.resize(static_cast<std::size_t>(count));
   const auto modules = model.named_modules("", /*include_self=*/false);
@@ -49,13 +49,13 @@ BlockRouting::BlockRouting(const models::LanguageModel& model, std::optional<con
       blocks_[static_cast<std::size_t>(part.block)] = modules[part.name];
   if (!ltd_) return;
   if (ltd_->total_layers != count)
-    throw InputError(concat("--data_efficiency: random_ltd.total_layer_num is ", ltd_->total_layers, ", the model has ",
-                            count, " layers: give that number"));
+    throw InputError(concat("--data_efficiency: random_ltd.total_layer_num is ", ltd_->total_layers,
+                            ", but the model has ", count, " layers: use that number"));
   const Value* const type = model.hf_config().find("model_type");
   if (type == nullptr || !type->is_string() || type->as_string() != "gpt2")
     throw InputError(
         concat("--data_efficiency: random_ltd drops tokens in models of type gpt2, which add positions "
-               "to the embeddings; this one is of type ",
+               "to the embeddings; this one has type ",
                type && type->is_string() ? type->as_string() : "none",
                ", whose attention needs the positions of the tokens, or which of them are padding; set "
                "random_ltd.enabled to false"));
@@ -66,7 +66,7 @@ void BlockRouting::begin_batch(const data::Batch& batch) {
   if (ltd_ && !batch.document_starts.empty())
     throw InputError(
         "--data_efficiency: random_ltd drops tokens of rows of one document each, and these rows hold several, which "
-        "do not see each other; leave --packing out, or set random_ltd.enabled to false");
+        "do not see each other; remove --packing, or set random_ltd.enabled to false");
 }
 
 double BlockRouting::keep_probability(std::int64_t block) const {
@@ -85,8 +85,8 @@ at::Tensor BlockRouting::kept_tokens(std::int64_t block, std::int64_t rows, std:
   at::Tensor all = at::empty({rows, kept}, at::kLong);
   std::int64_t* place = all.mutable_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows; ++row) {
-    // Each of the tokens that are left is taken with the probability that makes all subsets equally likely (selection
-    // sampling, Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S).
+    // Takes each remaining token with the probability that makes all subsets equally likely (selection sampling, Knuth,
+    // The Art of Computer Programming 2, 3.4.2, algorithm S).
     for (std::int64_t token = 0, left = kept; left > 0; ++token) {
       const double u = uniform(random_key(key, first_row_ + row, token));
       if (u * static_cast<double>(length - token) >= static_cast<double>(left)) continue;
@@ -108,7 +108,7 @@ at::Tensor BlockRouting::run(const models::ModelPart& part, const models::PartFu
     const at::Tensor y = function(x);
     return p < 1 ? x + (y - x) / p : y;
   }
-  // Rows of [B T, C]: each is taken once, and put back where it was.
+  // Rows of [B T, C]: each is read once and written back to its place.
   const at::Tensor first = at::arange(x.size(0), at::kLong).unsqueeze(1) * x.size(1);
   const at::Tensor places = (tokens + first).flatten().to(x.device()), flat = x.flatten(0, 1);
   const at::Tensor seen = flat.index_select(0, places).view({x.size(0), tokens.size(1), x.size(2)});
@@ -165,7 +165,7 @@ class BlockRoutingFeature : public RunFeature {
   }
 
  private:
-  std::shared_ptr<BlockRouting> routing_;  // null: what the settings name is not enabled
+  std::shared_ptr<BlockRouting> routing_;  // null: the settings name a method that is not enabled
 };
 
 }  // namespace

@@ -1,20 +1,20 @@
 #pragma once
 /// \file
-/// Blocks that are left out of a step, and blocks that see a part of the tokens (--progressive_layer_drop and
-/// --data_efficiency; config/rules/block_routing.h has the sources and the schedules). In training only: evaluation and
-/// generation run every block on every token.
+/// Blocks that are skipped in a step and blocks that see only some of the tokens (--progressive_layer_drop and
+/// --data_efficiency; sources and schedules: config/rules/block_routing.h). In training only: evaluation and generation
+/// run every block on every token.
 ///
-/// A block that is left out is the identity, one draw per block and step. A block that is kept with probability p < 1
-/// is x + (f(x) - x) / p, so that the mean over the draws is f(x), the block of evaluation. (DeepSpeedExamples' BERT
-/// divides what attention and the MLP add by p, each; DeepSpeed itself leaves this to the model.)
+/// A skipped block is the identity; there is one draw per block and step. A block that is kept with probability p < 1
+/// computes x + (f(x) - x) / p, so that the mean over the draws is f(x), the block of evaluation. (DeepSpeedExamples'
+/// BERT divides what attention and the MLP add by p, separately; DeepSpeed itself leaves this to the model.)
 ///
-/// Under random_ltd a block sees k tokens of each row, in their order, drawn for each step, block and row; the others
-/// pass by unchanged. Each kind of draw is a function of (seed, step, block, row) and of nothing else, so it does not
-/// depend on who computes what, and a resumed run draws what the uninterrupted one would have drawn.
+/// Under random_ltd a block sees k tokens of each row, in order, drawn for each step, block and row; the other tokens
+/// pass through unchanged. Every draw is a function of (seed, step, block, row) alone, so it does not depend on which
+/// rank computes what, and a resumed run draws the same as an uninterrupted one.
 ///
-/// Every process leaves out the same blocks. Their parameters get gradients of 0, as if the block had been multiplied
-/// by 0, and sharded ones are gathered all the same: collectives are those of every other step under any strategy, what
-/// is saved is the computation. (As with DeepSpeed, the optimizer's moments and weight decay go on.)
+/// Every process skips the same blocks. Their parameters get gradients of 0, as if the block had been multiplied by 0,
+/// and sharded ones are still gathered: collectives are the same in every step under any strategy; only computation is
+/// saved. (As with DeepSpeed, the optimizer's moments and weight decay still apply.)
 
 #include <tessera/config/rules/block_routing.h>
 #include <tessera/models/language_model.h>
@@ -38,28 +38,28 @@ class RunFeature;
 
 class BlockRouting {
  public:
-  /// `seed`: what the draws of whole blocks belong to. Throws InputError for a model whose blocks cannot be left out
-  /// (with experts), and for random_ltd for one with other layers than it says, or in which tokens do not carry their
-  /// position with them (any but GPT-2).
+  /// `seed`: keys the draws of whole blocks. Throws InputError for a model whose blocks cannot be skipped (with
+  /// experts); for random_ltd also if the number of layers does not match, or if tokens do not carry their position
+  /// with them (any model but GPT-2).
   BlockRouting(const models::LanguageModel& model, std::optional<config::ProgressiveLayerDrop> drop,
                std::optional<config::RandomLtd> ltd, std::uint64_t seed);
 
-  /// `step` optimizer steps are done: what follows is drawn for the next one.
+  /// Draws that follow are for the step after `step` optimizer steps.
   void set_step(std::int64_t step) { step_ = step; }
-  /// The rows that the next pass in training has. Throws InputError under random_ltd for packed rows, whose documents
-  /// do not see each other.
+  /// Sets the rows of the next pass in training. Throws InputError under random_ltd for packed rows, whose documents do
+  /// not see each other.
   void begin_batch(const data::Batch& batch);
 
-  /// Whether the block is kept in this step, and with what probability.
+  /// Whether the block is kept in this step, and with which probability.
   bool keeps(std::int64_t block) const;
   double keep_probability(std::int64_t block) const;
   /// Indices of the tokens that the block sees, ascending: int64 [rows, k], k < length, on the CPU; undefined: all.
   at::Tensor kept_tokens(std::int64_t block, std::int64_t rows, std::int64_t length) const;
 
-  /// The block of x [B, T, C] in training; function(x) in evaluation.
+  /// Runs the block on x [B, T, C] in training; function(x) in evaluation.
   at::Tensor run(const models::ModelPart& part, const models::PartFunction& function, const at::Tensor& x) const;
 
-  /// A line for each of both.
+  /// One line per active setting.
   std::vector<std::string> describe() const;
 
  private:
@@ -70,12 +70,12 @@ class BlockRouting {
   std::int64_t step_ = 0, first_row_ = 0;
 };
 
-/// As the settings say, from now on: the model's blocks run through it, and through `inner` inside of it. Replaces the
-/// model's part runner. nullptr, and nothing is replaced: the settings ask for nothing.
+/// Routes the model's blocks as the settings require, with `inner` called inside. Replaces the model's part runner.
+/// Returns nullptr, replacing nothing, if the settings ask for no routing.
 std::shared_ptr<BlockRouting> route_blocks(models::LanguageModel& model, const OptimizationConfig& config,
                                            models::PartRunner inner);
 
-/// --progressive_layer_drop and --data_efficiency in a run; null: both are off.
+/// Feature for --progressive_layer_drop and --data_efficiency; null: both are off.
 std::unique_ptr<RunFeature> make_block_routing(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -19,7 +19,7 @@
 namespace tessera::train {
 namespace {
 
-/// What transformers has as a linear map of its own where the embedding is the head, too.
+/// Name of the head that is a separate linear map in transformers even when it is tied to the embedding.
 std::string tied_head(const models::LanguageModel& model) {
   const Value* tied = model.hf_config().find("tie_word_embeddings");
   if (tied != nullptr && !tied->is_null() && !tied->as_bool()) return {};
@@ -35,7 +35,7 @@ std::string tied_head(const models::LanguageModel& model) {
 
 }  // namespace
 
-/// Looks for the modules of one method.
+/// Finds the modules of one method.
 class CompressionSchedule::Finder {
  public:
   Finder(const models::LanguageModel& model, const char* method, bool of_weights)
@@ -50,7 +50,7 @@ class CompressionSchedule::Finder {
     const std::string head = tied_head(model);
     const auto named = [&](const Entry& entry) { return entry.name == head; };
     if (!head.empty() && std::none_of(entries_.begin(), entries_.end(), named))
-      entries_.push_back({head, nullptr, nullptr, "the head over the vocabulary is not rounded"});
+      entries_.push_back({head, nullptr, nullptr, "the head over the vocabulary cannot be rounded"});
   }
 
   std::vector<Place> find(const config::CompressionMethod& method) {
@@ -62,7 +62,7 @@ class CompressionSchedule::Finder {
           check_groups(*entry, method);
           places.push_back(place_of(*entry, group));
         }
-        if (places.size() == before) fail(method.groups[group].name, pattern, "fits no module of the model", hint());
+        if (places.size() == before) fail(method.groups[group].name, pattern, "matches no module of the model", hint());
       }
     return places;
   }
@@ -72,16 +72,16 @@ class CompressionSchedule::Finder {
     std::string name;
     models::Linear* map;
     models::Table* table;
-    std::string refused;  ///< why it cannot be rounded
+    std::string refused;  ///< why it cannot be rounded; empty: it can
   };
 
-  /// Why a table's rows are not rounded; empty: they can be.
+  /// Why a table's rows cannot be rounded; empty: they can.
   std::string why_not(const models::LanguageModel& model, const std::string& name) const {
-    if (!model.is_embedding(concat(name, ".weight"))) return "experts are not rounded";
+    if (!model.is_embedding(concat(name, ".weight"))) return "experts cannot be rounded";
     const std::string last = name.substr(name.rfind('.') + 1);
     if (last == "lm_head" || last == "embed_out" || last == "decoder")
-      return "the head over the vocabulary is not rounded";
-    return of_weights_ ? "" : "an embedding has no inputs that could be rounded";
+      return "the head over the vocabulary cannot be rounded";
+    return of_weights_ ? "" : "an embedding has no inputs to round";
   }
 
   [[noreturn]] void fail(const std::string& group, const std::string& pattern, const std::string& what,
@@ -92,7 +92,7 @@ class CompressionSchedule::Finder {
 
   std::string hint() const {
     for (const Entry& entry : entries_)
-      if (entry.map != nullptr) return concat(": names are those in transformers, such as ", entry.name);
+      if (entry.map != nullptr) return concat(": names are as in transformers, such as ", entry.name);
     return {};
   }
 
@@ -104,27 +104,28 @@ class CompressionSchedule::Finder {
       if (!all && !expression.occurs_in(entry.name)) continue;
       if (!entry.refused.empty()) {
         if (all) continue;
-        fail(group, pattern, concat("fits ", entry.name, ", but ", entry.refused), "; name modules without it");
+        fail(group, pattern, concat("matches ", entry.name, ", but ", entry.refused),
+             "; use a pattern that excludes it");
       }
       if (const auto [other, is_first] = taken_.emplace(entry.name, concat("'", pattern, "' of ", group)); !is_first)
-        fail(group, pattern, concat("fits ", entry.name, ", which ", other->second, " fits, too"),
-             "; let one expression fit each module");
+        fail(group, pattern, concat("matches ", entry.name, ", which ", other->second, " also matches"),
+             "; each module must match only one expression");
       found.push_back(&entry);
     }
     return found;
   }
 
   void check_groups(const Entry& entry, const config::CompressionMethod& method) const {
-    if (!of_weights_ || (entry.table != nullptr && method.in_forward)) return;  // an embedding's rows are its groups
+    if (!of_weights_ || (entry.table != nullptr && method.in_forward)) return;  // an embedding's groups are its rows
     const at::Tensor& weight = entry.map != nullptr ? entry.map->weight : entry.table->weight;
     if (weight.numel() % method.quantize_groups != 0)
-      throw InputError(concat("--compression_training: ", method_, ".shared_parameters.quantize_groups is ",
-                              method.quantize_groups, ", but the weight of ", entry.name, " has ", weight.size(0),
-                              " x ", weight.size(1), " numbers, which are not so many equal groups; give a divisor of ",
-                              weight.numel()));
+      throw InputError(
+          concat("--compression_training: ", method_, ".shared_parameters.quantize_groups is ", method.quantize_groups,
+                 ", but the weight of ", entry.name, " has ", weight.size(0), " x ", weight.size(1),
+                 " numbers, which cannot be split into this many equal groups; use a divisor of ", weight.numel()));
   }
 
-  /// The two methods share what a linear map is told.
+  /// The two methods share one QuantizedOperands per linear map.
   static Place place_of(const Entry& entry, std::size_t group) {
     Place place{group, entry.name, nullptr, nullptr};
     if (entry.map != nullptr) {
@@ -139,7 +140,7 @@ class CompressionSchedule::Finder {
   const char* method_;
   bool of_weights_;
   std::vector<Entry> entries_;
-  std::map<std::string, std::string> taken_;  ///< module -> by whom
+  std::map<std::string, std::string> taken_;  ///< module -> the expression that matched it
 };
 
 CompressionSchedule::CompressionSchedule(const models::LanguageModel& model, const config::Compression& settings,
@@ -215,8 +216,8 @@ void CompressionSchedule::set_ranges(const Value& ranges) {
   at::Tensor numbers = at::empty({ranges_.size(0), 2});
   if (static_cast<std::int64_t>(ranges.items().size()) != numbers.numel())
     throw InputError(concat(ranges.where().str(), ": the checkpoint has ranges of the inputs of ",
-                            ranges.items().size() / 2, " linear maps, this run has ", ranges_.size(0),
-                            ": give --compression_training as before"));
+                            ranges.items().size() / 2, " linear maps, but this run has ", ranges_.size(0),
+                            ": set --compression_training as before"));
   float* place = numbers.mutable_data_ptr<float>();
   for (const Value& number : ranges.items())
     *place++ = number.is_null() ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(number.as_real());
@@ -261,8 +262,8 @@ class CompressionFeature : public RunFeature {
     schedule_ = apply_compression(build.model, config, build.world.device());
     if ((schedule_ || config::parse_compression(config.compression_training).layers) && build.adapters)
       throw InputError(
-          "--compression_training: the model is a folder of LoRA adapters, and weights that are not trained are "
-          "neither rounded nor left out; let the run that trains them write the merged model (--lora_merge) and start "
+          "--compression_training: the model is a folder of LoRA adapters, and frozen weights can be "
+          "neither rounded nor dropped; let the run that trains them write the merged model (--lora_merge) and start "
           "from that");
     if (schedule_) build.parts.facts.push_back(schedule_->describe());
   }
@@ -276,7 +277,7 @@ class CompressionFeature : public RunFeature {
   void begin_step(const StepStart&) override {
     if (schedule_) schedule_->begin_step();
   }
-  /// Ranges of inputs that run on are those of all ranks.
+  /// Merges the running ranges of inputs over all ranks.
   void after_step(const StepEnd& end) override {
     if (!schedule_) return;
     if (schedule_->keeps_ranges()) {
@@ -291,7 +292,7 @@ class CompressionFeature : public RunFeature {
   }
 
  private:
-  std::shared_ptr<CompressionSchedule> schedule_;  // null: layers are chosen, and nothing is rounded
+  std::shared_ptr<CompressionSchedule> schedule_;  // null: layers are selected but nothing is rounded
   comm::Group world_;
 };
 

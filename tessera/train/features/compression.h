@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// Which modules of a model are rounded to few bits while it is trained, and when (--compression_training;
-/// config/rules/compression.h). Linear maps round their weight, or their input, or both, embeddings the rows that are
-/// looked up; heads over the vocabulary, experts, routers and norms stay as they are. What is trained, and saved, are
-/// the full weights.
+/// Selects the modules of a model that are rounded to few bits during training, and when (--compression_training;
+/// config/rules/compression.h). Linear maps round their weight, their input, or both; embeddings round the rows that
+/// are looked up; heads over the vocabulary, experts, routers and norms are not rounded. The full weights are trained
+/// and saved.
 
 #include <tessera/config/rules/compression.h>
 #include <tessera/models/language_model.h>
@@ -26,26 +26,27 @@ class RunFeature;
 
 class CompressionSchedule {
  public:
-  /// Finds the modules by their names in the whole model: before keep_stages(). Nothing is rounded before set_step().
-  /// Throws InputError for an expression that fits no module, or one that cannot be rounded, for a module that two
-  /// expressions fit, and for weights that cannot be divided into the groups.
+  /// Finds the modules by their names in the whole model: call before keep_stages(). Nothing is rounded before
+  /// set_step(). Throws InputError for an expression that matches no module or a module that cannot be rounded, for a
+  /// module that two expressions match, and for weights that cannot be divided into the groups.
   CompressionSchedule(const models::LanguageModel& model, const config::Compression& settings, std::uint64_t seed,
                       at::Device device = at::kCPU);
 
-  /// `step` optimizer steps are done: what follows, a step or an evaluation, is computed as the settings say.
+  /// Applies the settings for the step or evaluation that follows `step` optimizer steps.
   void set_step(std::int64_t step);
-  // Ranges of inputs that run on (range_calibration static): r = 0.95 r + 0.05 (range of the step's inputs), from the
-  // step before schedule_offset on, or the first, whose inputs are not rounded yet.
+  // Running ranges of inputs (range_calibration static): r = 0.95 r + 0.05 (range of the step's inputs), starting one
+  // step before schedule_offset, or with the first step, whose inputs are not rounded yet.
 
-  /// Whether there are any.
+  /// Whether running ranges are kept.
   bool keeps_ranges() const { return settings_.inputs && settings_.inputs->running_range; }
-  /// Forgets what was noted since the last step: trials.
+  /// Discards ranges that trials have noted since the last step.
   void begin_step();
-  /// Noted in the step that runs, fp32 [maps, 2]: each process puts the largest of all in before end_step().
+  /// Ranges observed in the current step, fp32 [maps, 2]: each process stores the maximum over all processes here
+  /// before end_step().
   const at::Tensor& noted() const { return noted_; }
   void end_step();
-  /// For a checkpoint: least and largest of each map, null where there are none; and back. Throws InputError for
-  /// another number of maps.
+  /// Minimum and maximum of each map for a checkpoint, null if not yet observed; set_ranges() restores them. Throws
+  /// InputError for a different number of maps.
   Value ranges() const;
   void set_ranges(const Value& ranges);
 
@@ -54,8 +55,8 @@ class CompressionSchedule {
 
  private:
   struct Place {
-    std::size_t group = 0;                                       ///< its place in the method
-    std::string name;                                            ///< the module's
+    std::size_t group = 0;                                       ///< index in the method
+    std::string name;                                            ///< of the module
     std::shared_ptr<nn::QuantizedOperands> map;                  ///< a linear map's, or null
     std::shared_ptr<std::optional<nn::FakeQuantization>> table;  ///< an embedding's, or null
   };
@@ -64,14 +65,14 @@ class CompressionSchedule {
   config::Compression settings_;
   std::uint64_t seed_;
   std::vector<Place> weights_, inputs_;
-  at::Tensor noted_, ranges_;  // [maps, 2]: (-least, largest), (least, largest); no numbers where there are none
+  at::Tensor noted_, ranges_;  // [maps, 2]: (-minimum, maximum), (minimum, maximum); NaN if not observed
 };
 
-/// As the settings say; nullptr where nothing is rounded.
+/// Applies the settings; nullptr if nothing is rounded.
 std::shared_ptr<CompressionSchedule> apply_compression(const models::LanguageModel& model,
                                                        const OptimizationConfig& config, at::Device device);
 
-/// --compression_training in a run; null: it is off.
+/// Feature for --compression_training; null: it is off.
 std::unique_ptr<RunFeature> make_compression(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -15,20 +15,20 @@
 namespace tessera::train {
 namespace {
 
-/// To remove a feature, remove its files, and its lines here.
+/// To remove a feature, remove its files and its lines here.
 constexpr std::unique_ptr<RunFeature> (*features[])(const RunConfig&) = {
-    make_fp8,            // --fp8_format: numbers the linear maps, so first, while the model has all of them
-    make_compression,    // --compression_training: takes maps whose products may be in fp8, and adapters are refused
-    make_routers,        // experts: before rows and passes are counted; settings of a model without are refused
-    make_predictions,    // multi-token prediction: freezes depths before the ranks keep their stages
-    make_row_balance,    // --balance_batches: shares of rows
+    make_fp8,            // --fp8_format: numbers the linear maps, so first, while the model still has all of them
+    make_compression,    // --compression_training: takes maps whose products may be in fp8; refuses adapters
+    make_routers,        // experts: before rows and passes are counted; refuses their settings for other models
+    make_predictions,    // multi-token prediction: freezes depths before the ranks keep only their stages
+    make_row_balance,    // --balance_batches: unequal numbers of rows per rank
     make_noise_scale,    // --gradient_noise_scale: sees gradients before they are reduced
-    make_block_routing,  // --progressive_layer_drop, --data_efficiency: around what recomputes blocks
-    make_preferences,    // --preference_loss: measures its reference last, with all that changes the model in place
-    make_streaming,      // --streaming: where the stream goes on
+    make_block_routing,  // --progressive_layer_drop, --data_efficiency: wraps the recomputation of blocks
+    make_preferences,    // --preference_loss: last, to measure its reference after all changes to the model
+    make_streaming,      // --streaming: the stream's position
 };
 
-/// What needs nothing but the model and the steps.
+/// Features that need nothing but the model and the steps.
 constexpr std::unique_ptr<RunFeature> (*of_model_alone[])(const RunConfig&) = {make_fp8, make_compression,
                                                                                make_block_routing};
 

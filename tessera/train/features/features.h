@@ -14,24 +14,24 @@ namespace tessera::train {
 
 class Features {
  public:
-  /// Those that the settings ask for.
+  /// The features that the settings ask for.
   static Features of(const RunConfig& config);
-  /// Those of them that need one of our models and nothing else of a run: neither its data nor its loss.
+  /// The subset that needs only one of our models: neither the run's data nor its loss.
   static Features of_model(const RunConfig& config);
 
   bool empty() const { return list_.empty(); }
-  /// The hook of each: features.each(&RunFeature::begin_step, start).
+  /// Calls the hook of each: features.each(&RunFeature::begin_step, start).
   template <class Hook, class... Arguments>
   void each(Hook hook, Arguments&&... arguments) const {
     for (const auto& feature : list_) std::invoke(hook, *feature, arguments...);
   }
-  /// Whether one of them has to know what became of a step at its end.
+  /// Whether one of them must know the outcome of a step when it ends.
   bool reads_outcome() const {
     return std::any_of(list_.begin(), list_.end(), [](const auto& feature) { return feature->reads_outcome(); });
   }
 
  private:
-  /// null: the settings do not ask for it.
+  /// Returns null if the settings do not ask for it.
   using MakeFeature = std::unique_ptr<RunFeature> (*)(const RunConfig& config);
   static Features make_all(std::span<const MakeFeature> makers, const RunConfig& config);
 

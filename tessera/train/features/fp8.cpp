@@ -19,7 +19,7 @@
 namespace tessera::train {
 namespace {
 
-/// "model.layers.12.mlp.up_proj" -> 12; nullopt: the module lies in no block.
+/// "model.layers.12.mlp.up_proj" -> 12; nullopt: the module is in no block.
 std::optional<std::int64_t> block_of(const std::string& module) {
   for (const std::string& part : split(module, '.'))
     if (const auto number = parse_int(part); number && *number >= 0) return number;
@@ -50,8 +50,8 @@ std::shared_ptr<nn::Fp8State> apply_fp8(models::LanguageModel& model, const Opti
   if (maps.empty())
     throw InputError(concat("--fp8_format ", config.fp8_format, ": the model has ", blocks,
                             " blocks, of which the first ", first, " and the last ", config.num_layers_at_end_in_bf16,
-                            " have no eight bits, so no linear map is left: lower --num_layers_at_start_in_bf16 and "
-                            "--num_layers_at_end_in_bf16, or leave --fp8_format out"));
+                            " stay in bf16, so no linear map is left: lower --num_layers_at_start_in_bf16 and "
+                            "--num_layers_at_end_in_bf16, or remove --fp8_format"));
   auto state = std::make_shared<nn::Fp8State>(fp8_options(config), static_cast<std::int64_t>(maps.size()), device);
   for (std::size_t i = 0; i < maps.size(); ++i)
     maps[i]->fp8 = std::make_shared<const nn::Fp8Map>(state, static_cast<std::int64_t>(i));
@@ -75,9 +75,9 @@ void set_fp8_history(nn::Fp8State& state, const Value& history) {
   float* place = values.mutable_data_ptr<float>();
   for (const Value& step : history.items()) {
     if (static_cast<std::int64_t>(step.items().size()) != 3 * state.maps())
-      throw InputError(concat(step.where().str(), ": the checkpoint has largest values of ", step.items().size() / 3,
-                              " linear maps in fp8, this run has ", state.maps(),
-                              ": give --num_layers_at_start_in_bf16 and --num_layers_at_end_in_bf16 as before"));
+      throw InputError(concat(step.where().str(), ": the checkpoint has maximum values of ", step.items().size() / 3,
+                              " linear maps in fp8, but this run has ", state.maps(),
+                              ": set --num_layers_at_start_in_bf16 and --num_layers_at_end_in_bf16 as before"));
     for (const Value& number : step.items()) *place++ = static_cast<float>(number.as_real());
   }
   state.set_history(values.to(state.noted().device()));
@@ -94,15 +94,14 @@ class Fp8Feature : public RunFeature {
     world_ = begin.world.group();
     if (begin.world.device().is_cpu() && begin.world.rank() == 0)
       log::warning(
-          "--fp8_format: on a CPU eight bits are emulated (operands are rounded to them and multiplied in fp32), which "
-          "costs time and saves none: it is there to try the numerics");
+          "--fp8_format: on a CPU fp8 is emulated (operands are rounded to it and multiplied in fp32), which "
+          "only costs time: use it to try the numerics");
     if (begin.resumed != nullptr && !begin.resumed->fp8_history.is_null())
       set_fp8_history(*state_, begin.resumed->fp8_history);
   }
-  /// A trial before the first step left some largest values.
+  /// Discards maximum values of a trial before the first step.
   void begin_step(const StepStart&) override { state_->begin_step(); }
-  /// The largest values of the step on all ranks decide the scales of later ones, once per step as Transformer Engine
-  /// has it.
+  /// The step's maximum values over all ranks decide the scales of later steps, once per step as in Transformer Engine.
   void after_step(const StepEnd&) override {
     if (!state_->keeps_history()) return;
     const comm::Tag tag("fp8");

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Numbers that features want added up over the ranks when a step is logged: all of them travel together.
+/// Numbers that features want summed over the ranks when a step is logged; one collective carries them all.
 
 #include <tessera/train/reporting/metrics.h>
 
@@ -13,16 +13,16 @@ namespace tessera::train {
 
 class LogSums {
  public:
-  /// Puts the sums over the ranks into the step's metrics. It may be collective.
+  /// Stores the sums over the ranks in the step's metrics. May be collective.
   using Tell = std::function<void(StepMetrics& metrics, const double* sums)>;
 
-  /// This rank's numbers, as many on every rank; none: `tell` is called all the same.
+  /// This rank's numbers, the same count on every rank; `tell` is called even if there are none.
   void add(const std::vector<double>& own, Tell tell) {
     tells_.emplace_back(own_.size(), std::move(tell));
     own_.insert(own_.end(), own.begin(), own.end());
   }
   const std::vector<double>& own() const { return own_; }
-  /// Once metrics.sums has the sums.
+  /// Call when metrics.sums contains the sums.
   void tell(StepMetrics& metrics) const {
     for (const auto& [place, tell] : tells_) tell(metrics, metrics.sums.data() + place);
   }

@@ -24,7 +24,7 @@ void SmallBatches::add_rows(std::int64_t rows, std::int64_t scored_tokens) {
 
 void SmallBatches::end_backward() {
   if (!seen_) return;
-  const double tokens = static_cast<double>(tokens_) * share_;  // the gradient is that of a mean, times this
+  const double tokens = static_cast<double>(tokens_) * share_;  // the gradient is that of a mean times this
   if (tokens > 0) weighted_ += static_cast<double>(rows_) * squares_ / (tokens * tokens);
   counted_rows_ += rows_;
   ++count_;
@@ -60,7 +60,7 @@ class NoiseScaleFeature : public RunFeature {
     if (!cuts && run.groups.data.size() == 1 && run.plan.micro_batches(run.plan.resumed_step) < 2)
       throw InputError(
           "--gradient_noise_scale compares the gradients of small batches with that of the whole step, but one process "
-          "with one micro-batch has no smaller one: give --gradient_accumulation_steps 2 or more, or more processes");
+          "with one micro-batch has no smaller batch: use --gradient_accumulation_steps 2 or more, or more processes");
   }
   void begin_step(const StepStart& start) override {
     small_.begin_step(start.scale);
@@ -69,7 +69,7 @@ class NoiseScaleFeature : public RunFeature {
   void begin_micro_batch(const data::Batch& batch) override {
     if (batch.counts) small_.add_rows(batch.ids.size(0), batch.scored_tokens);
   }
-  /// One process reduces nothing: its first micro-batch is the small batch.
+  /// A single process reduces nothing: its first micro-batch is the small batch.
   void after_backward() override {
     if (run_->groups.gradients.size() == 1 && is_first_) add_squares(run_->sharded.grad_norm());
     is_first_ = false;
@@ -95,13 +95,14 @@ class NoiseScaleFeature : public RunFeature {
 
  private:
   void add_squares(double norm) { small_.add_squares(norm * norm); }
-  /// This rank's part of the estimates of a step, whose sum over the ranks is meant; the norm of all is told by rank 0.
+  /// This rank's contribution to a step's estimates, which are sums over ranks; rank 0 contributes the norm of the
+  /// whole step.
   void add_step(std::int64_t step, double grad_norm) {
     const RunPlan& plan = run_->plan;
     const int ranks = run_->groups.gradients.size();
     const auto big = static_cast<double>(plan.rows_of_step(step));
     const double rows = ranks == 1 ? static_cast<double>(small_.rows()) : big;
-    // The small batches of all ranks: their micro-batches where each backward reduces, else all of a rank together.
+    // The small batches of all ranks: micro-batches if each backward reduces, otherwise one batch per rank.
     const bool each_reduces = small_.count() > 1;
     const std::int64_t of_data = each_reduces ? plan.micro_batches_with_rows(step) : plan.ranks_with_rows(step);
     const double batches = ranks == 1 ? static_cast<double>(small_.count())
@@ -115,9 +116,9 @@ class NoiseScaleFeature : public RunFeature {
   }
 
   const RunContext* run_ = nullptr;
-  SmallBatches small_;  // this rank's, of the present step
+  SmallBatches small_;  // of this rank in the current step
   bool is_first_ = true;
-  NoiseEstimate sums_;  // what this rank has summed since the last log
+  NoiseEstimate sums_;  // this rank's sums since the last log
   NoiseScale noise_;
   std::int64_t steps_ = 0, last_rows_ = 0;
 };

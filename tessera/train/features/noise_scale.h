@@ -1,16 +1,16 @@
 #pragma once
 /// \file
-/// The gradient noise scale while a run goes on (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training",
+/// The gradient noise scale during a run (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training",
 /// appendix A).
 ///
 /// The expected squared norm of a mean gradient over B rows is |G|^2 + tr(S) / B, where G is the true gradient and S
-/// the covariance of one row's. A step has it for two sizes without any further pass: for the small batches that
-/// ranks hold before gradients are reduced, and for the whole. Unbiased estimates follow,
+/// the covariance of a single row's gradient. A step yields it for two sizes without any extra pass: for the small
+/// batches on each rank before gradients are reduced, and for the whole step. Unbiased estimates follow,
 ///
 ///   |G|^2 = (B_big n_big - B_small n_small) / (B_big - B_small)
 ///   tr(S) = (n_small - n_big) / (1 / B_small - 1 / B_big)
 ///
-/// each of which is averaged over steps by itself (their ratio is biased, and for a single step mostly noise). The
+/// each of which is averaged over steps separately (their ratio is biased, and for a single step mostly noise). The
 /// noise scale is tr(S) / |G|^2, in rows: much smaller batches waste steps, much larger ones waste rows.
 
 #include <cstdint>
@@ -25,25 +25,26 @@ namespace tessera::train {
 
 class RunFeature;
 
-/// Estimates of one step, or sums of such.
+/// Estimates of one step, or sums of several.
 struct NoiseEstimate {
   double squared_norm = 0;  ///< |G|^2
   double trace = 0;         ///< tr(S), per row
 };
 
-/// n_small, n_big: squared norms of mean gradients over so many rows each. `small` < `big`.
+/// n_small, n_big: squared norms of mean gradients over `small` and `big` rows. `small` < `big`.
 NoiseEstimate noise_estimate(double n_small, double small, double n_big, double big);
 
-/// The small batches of a step on this rank, as their gradients come by.
+/// Collects the small batches of a step on this rank as their gradients arrive.
 class SmallBatches {
  public:
-  /// A new step whose loss is the sum over tokens times `share` (1 / scored tokens of the step, times the loss scale).
+  /// Starts a step whose loss is the sum over tokens times `share` (1 / scored tokens of the step, times the loss
+  /// scale).
   void begin_step(double share);
-  /// A backward over so many rows and scored tokens begins.
+  /// Starts a backward pass over `rows` rows and `scored_tokens` scored tokens.
   void add_rows(std::int64_t rows, std::int64_t scored_tokens);
-  /// Part of the gradient that the backwards since the last end_batch() have summed: its squared norm.
+  /// Adds the squared norm of part of the gradient accumulated since the last end_backward().
   void add_squares(double squares) { squares_ += squares, seen_ = true; }
-  /// The backward is over. Where gradients came by, they are those of one small batch.
+  /// The backward pass is over. If gradients arrived, they are those of one small batch.
   void end_backward();
 
   std::int64_t count() const { return count_; }
@@ -57,13 +58,13 @@ class SmallBatches {
   bool seen_ = false;
 };
 
-/// Averages over the steps of a run; those long ago count less.
+/// Averages over the steps of a run; older steps weigh less.
 class NoiseScale {
  public:
-  static constexpr double decay = 0.98;  ///< what a step's weight is multiplied by with every later step
-  /// Sums over `steps` steps; nothing when they are not finite.
+  static constexpr double decay = 0.98;  ///< factor of a step's weight with every later step
+  /// Adds sums over `steps` steps; ignores sums that are not finite.
   void add(const NoiseEstimate& sums, std::int64_t steps);
-  /// Rows; empty while the estimates have no meaning (no step yet, or |G|^2 not above 0).
+  /// In rows; empty while the estimates are meaningless (no step yet, or |G|^2 not above 0).
   std::optional<double> rows() const;
   const NoiseEstimate& average() const { return average_; }
 
@@ -72,7 +73,7 @@ class NoiseScale {
   double weight_ = 0;
 };
 
-/// --gradient_noise_scale in a run; null: it is off.
+/// Feature for --gradient_noise_scale; null: it is off.
 std::unique_ptr<RunFeature> make_noise_scale(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a run minimizes: the model's own loss (loop/model_loss.h), or a feature's.
+/// The objective of a run: the model's own loss (loop/model_loss.h) or a feature's.
 
 #include <tessera/data/dataset.h>
 #include <tessera/train/reporting/metrics.h>
@@ -14,16 +14,16 @@
 
 namespace tessera::train {
 
-/// The losses of several batches, each times its scale, without gradients.
+/// Returns the losses of several batches, each times its scale, without gradients.
 using LossesOf =
     std::function<std::vector<double>(const std::vector<data::Batch>& batches, const std::vector<double>& scales)>;
 
-/// How an evaluation goes through its batches.
+/// How an evaluation processes its batches.
 struct Evaluating {
-  bool together = false;   ///< a forward pass is collective: every rank does as many
-  LossesOf pipeline = {};  ///< how batches go through its stages; empty: there is none
-  /// Asked before each of the `batches` of a rank, `done` of which it has passed (those that it lacks at the end, too):
-  /// whether to go on. Collective, and the answer is the same on all ranks.
+  bool together = false;   ///< forward passes are collective: every rank runs the same number
+  LossesOf pipeline = {};  ///< runs batches through the pipeline's stages; empty: no pipeline
+  /// Called before each of a rank's `batches` batches, of which `done` are finished (missing ones at the end count
+  /// too). Returns whether to continue. Collective; the same answer on all ranks.
   std::function<bool(std::int64_t done, std::int64_t batches)> goes_on = [](std::int64_t, std::int64_t) {
     return true;
   };
@@ -32,17 +32,17 @@ struct Evaluating {
 class Objective {
  public:
   virtual ~Objective() = default;
-  /// Rows of the model that a row of the data makes.
+  /// Model rows per row of data.
   virtual std::int64_t rows_of_sample() const { return 1; }
-  /// Rows as loss() wants them.
+  /// Rows arranged as loss() expects them.
   virtual data::Batch arranged(data::Batch rows) const { return rows; }
-  /// The same where they count for nothing: a rank without rows computes along, for the others' sake.
+  /// Same for rows that do not count: a rank without rows computes along for the other ranks' sake.
   virtual data::Batch arranged_idle(data::Batch rows) const = 0;
-  /// The sum over the rows, times `scale`: a scalar with gradients. `batch` is on the model's device.
+  /// The sum over the rows times `scale`: a scalar with gradients. `batch` is on the model's device.
   virtual at::Tensor loss(const data::Batch& batch, double scale) = 0;
-  /// The same of made-up rows, to see whether they fit into memory. Nothing is counted.
+  /// Same for mock rows, to see whether they fit into memory. Nothing is counted.
   virtual at::Tensor trial_loss(const data::Batch& batch) = 0;
-  /// All rows to validate on, once; nothing where it was given up (Evaluating::goes_on). Collective.
+  /// Evaluates all validation rows once; nullopt if it was interrupted (Evaluating::goes_on). Collective.
   virtual std::optional<EvalMetrics> evaluate(const Evaluating& how) = 0;
 };
 

@@ -20,21 +20,22 @@ void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& 
     throw InputError(concat("--mtp_loss_scaling_factor ", format_real(weight),
                             " is for models with multi-token prediction, and this one, of type \"",
                             model.hf_config().at("model_type").as_string(),
-                            "\", has none: leave it out, or give its config.json a member mtp_num_layers (of a new "
+                            "\", has none: remove it, or set mtp_num_layers in its config.json (for a new "
                             "model: --config_overrides mtp_num_layers=1)"));
   }
   model.set_prediction_weight(weight);
   if (weight == 0) return model.freeze_predictions();
   const char* const remedy = ", or train without multi-token prediction: --mtp_loss_scaling_factor 0";
   if (groups.context_ranks() > 1)
-    throw InputError(concat("--cp_size ", groups.context_ranks(),
-                            " beside mtp_num_layers: multi-token prediction reads tokens further ahead in the same "
-                            "row, and they lie on other processes; use --cp_size 1",
-                            remedy));
+    throw InputError(
+        concat("--cp_size ", groups.context_ranks(),
+               " contradicts mtp_num_layers: multi-token prediction reads tokens further ahead in the same "
+               "row, which are on other processes; use --cp_size 1",
+               remedy));
   if (config.preference_loss != PreferenceLoss::none)
     throw InputError(
-        concat("--preference_loss beside mtp_num_layers: preferences compare whole answers, in which the "
-               "depths of multi-token prediction have no part; leave --preference_loss out",
+        concat("--preference_loss contradicts mtp_num_layers: preferences compare whole answers, in which the "
+               "depths of multi-token prediction have no part; remove --preference_loss",
                remedy));
 }
 
@@ -58,11 +59,11 @@ class PredictionsFeature : public RunFeature {
   }
   void divided(const RunContext& run) override { run_ = &run; }
   void begin_step(const StepStart& start) override {
-    run_->model->take_prediction_losses();  // a trial before the first step left some
+    run_->model->take_prediction_losses();  // discards those of a trial before the first step
     loss_factor_ = start.loss_factor;
     ++steps_;
   }
-  /// Ranks of tp have the same losses; in a pipeline the rank of the last stage alone has them.
+  /// Ranks of tp have the same losses; in a pipeline only the last stage's rank has them.
   void after_backward() override {
     window_.add(run_->model->take_prediction_losses(), 1 / (loss_factor_ * run_->groups.tensor_ranks()));
   }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Multi-token prediction in a run: what it goes with, and what the log says of it.
+/// Multi-token prediction in a run: which settings it can be combined with, and its log output.
 
 #include <ATen/core/Tensor.h>
 
@@ -19,25 +19,25 @@ namespace tessera::train {
 
 class RunFeature;
 
-/// Takes --mtp_loss_scaling_factor into the model, which still has all its stages. With 0 the depths' parameters are
-/// frozen. Throws InputError for a factor that a model without depths is given, and beside what the depths do not go
-/// with: context parallelism and preferences.
+/// Applies --mtp_loss_scaling_factor to the model, which still has all its stages. With 0 the depths' parameters are
+/// frozen. Throws InputError if the factor is set for a model without depths, and for settings that exclude depths:
+/// context parallelism and preferences.
 void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups);
 
-/// The depths' losses between two logs, this rank's part.
+/// This rank's part of the depths' losses between two logs.
 class PredictionWindow {
  public:
-  /// `losses` of a micro-batch (LanguageModel::take_prediction_losses), times `factor` the rank's part of the step's
-  /// means.
+  /// `losses`: of a micro-batch (LanguageModel::take_prediction_losses); times `factor` they are the rank's part of the
+  /// step's means.
   void add(const std::vector<at::Tensor>& losses, double factor);
-  /// Sums over the steps since the last call, one per depth of the model.
+  /// Returns the sums over the steps since the last call, one per depth of the model.
   std::vector<double> take(const models::LanguageModel& model);
 
  private:
   std::vector<double> sums_;
 };
 
-/// Multi-token prediction in a run.
+/// Feature for multi-token prediction.
 std::unique_ptr<RunFeature> make_predictions(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -36,12 +36,12 @@ models::CausalLm& causal(models::LanguageModel& model) {
   return *causal;
 }
 
-/// Scored tokens of each row: double [rows].
+/// Number of scored tokens per row: double [rows].
 at::Tensor tokens_of(const at::Tensor& labels) {
   return labels.slice(1, 1).ne(data::not_scored).sum(1).to(at::kDouble);
 }
 
-/// The folder whose model is to be read as the reference; empty, with `read` true: config_name's, initialised anew.
+/// Folder of the model to read as the reference; empty with `read` true: config_name's model, initialized afresh.
 struct Origin {
   bool read = false;
   std::string folder;
@@ -52,7 +52,7 @@ Origin origin_of(const RunContext& run) {
   const std::string& folder = model.model_name_or_path;
   if (!folder.empty() && checkpoint::is_adapter_folder(folder))
     return {true, checkpoint::base_model_folder(folder, checkpoint::read_adapter_config(folder))};
-  return {run.resumed, folder};  // else the model that is there has not learnt anything yet
+  return {run.resumed, folder};  // otherwise the model in memory has not been trained yet
 }
 
 std::shared_ptr<models::LanguageModel> read_reference(const RunContext& run, const std::string& folder) {
@@ -61,10 +61,10 @@ std::shared_ptr<models::LanguageModel> read_reference(const RunContext& run, con
   if (!folder.empty()) config.config_name = config.config_overrides = "";
   auto model = models::load_language_model(config, static_cast<std::uint64_t>(run.config.optimization.seed));
   if (model->objective() != data::Objective::Kind::next_token || model->vocab_size() != run.model->vocab_size())
-    throw InputError(concat("--ref_model_name_or_path ", folder, ": its vocabulary has ", model->vocab_size(),
-                            " entries, that of the trained model ", run.model->vocab_size(),
+    throw InputError(concat("--ref_model_name_or_path ", folder, ": the vocabulary has ", model->vocab_size(),
+                            " entries, but the trained model's has ", run.model->vocab_size(),
                             ": the reference must be a causal model with the same tokenizer"));
-  // The model as it was at the start is the quantized one, but for what is trained whole beside adapters.
+  // The initial model is the quantized one, except for parameters trained whole alongside adapters.
   if (const auto form = models::quantized_form(run.config.model);
       form && run.config.model.ref_model_name_or_path.empty()) {
     for (auto& item : model->named_parameters())
@@ -74,7 +74,7 @@ std::shared_ptr<models::LanguageModel> read_reference(const RunContext& run, con
   return model;
 }
 
-constexpr std::size_t sums_count = 6;  // members of Preferences::sums_
+constexpr std::size_t sums_count = 6;  // members of Preferences::sums_, in order
 
 /// Not thread-safe.
 class Preferences : public RunFeature, public Objective {
@@ -86,22 +86,22 @@ class Preferences : public RunFeature, public Objective {
   void start(std::vector<std::string>& notes) override;
   void log(LogSums& sums) override;
 
-  // Rows are as data::as_pairs() makes them, of samples batch.first_row / 2 and the following ones.
+  // Rows are arranged by data::as_pairs(), starting with sample batch.first_row / 2.
   std::int64_t rows_of_sample() const override { return 2; }
   data::Batch arranged(data::Batch rows) const override { return data::as_pairs(rows); }
   data::Batch arranged_idle(data::Batch rows) const override { return data::as_pairs(rows); }
-  /// The sum over the pairs.
+  /// Sum over the pairs.
   at::Tensor loss(const data::Batch& batch, double scale) override;
   at::Tensor trial_loss(const data::Batch& batch) override;
-  /// The loss and the rewards of the pairs to validate on, as train/loop/evaluate.h has it: sums are added in the order
-  /// of the batches. Collective over the data-parallel ranks.
+  /// The loss and the rewards of the validation pairs, as in train/loop/evaluate.h: sums are added in the order of the
+  /// batches. Collective over the data-parallel ranks.
   std::optional<EvalMetrics> evaluate(const Evaluating& how) override;
 
  private:
-  /// What the reference says of rows of a dataset.
+  /// The reference's log-probabilities of rows of a dataset.
   struct Reference {
     std::vector<std::int64_t> rows;  ///< ascending
-    std::vector<double> values;      ///< two of each: chosen, rejected
+    std::vector<double> values;      ///< two per row: chosen, rejected
   };
   std::string measure_reference();
   void measure(models::LanguageModel& model, const data::Dataset& dataset, std::optional<at::ScalarType> narrow,
@@ -112,11 +112,11 @@ class Preferences : public RunFeature, public Objective {
   const RunContext* run_ = nullptr;
   Reference train_, validation_;
   /// This rank's sums since the last log: rewards of chosen and of rejected answers, pairs whose chosen answer has the
-  /// higher one, log-probabilities of chosen and of rejected answers, pairs.
+  /// higher reward, log-probabilities of chosen and of rejected answers, pairs.
   std::vector<double> sums_ = std::vector<double>(sums_count, 0);
 };
 
-/// Means, of sums over the ranks.
+/// Means from sums over the ranks.
 PreferenceMetrics means_of(const double* sums) {
   const double pairs = sums[5];
   if (!(pairs > 0)) return {};
@@ -137,7 +137,7 @@ void Preferences::measure(models::LanguageModel& model, const data::Dataset& dat
     const std::int64_t own = k * group.size() + group.rank();
     const bool counts = own < batches;
     if (!counts && !together) break;
-    const std::int64_t first = counts ? own * size : 0;  // a rank without rows goes along, for the others' sake
+    const std::int64_t first = counts ? own * size : 0;  // a rank without rows computes along for the other ranks' sake
     const std::int64_t count = std::min(size, all - first);
     const auto begin = reference.rows.begin() + first;
     const data::Batch batch = to_device(
@@ -154,10 +154,10 @@ void Preferences::measure(models::LanguageModel& model, const data::Dataset& dat
   reference.values.assign(found.const_data_ptr<double>(), found.const_data_ptr<double>() + found.numel());
 }
 
-/// The log-probabilities of all rows that the run has still to see, and of those to validate on, by the reference:
-/// ref_model_name_or_path, or the model as it is before the first step (of LoRA: the model that is adapted). A run that
-/// goes on from a checkpoint reads that model again. Each rank computes its share; a reference that is read lies whole
-/// on each meanwhile. Nothing for losses without one. Returns what there is to say, or "". Throws InputError for a
+/// Computes the reference's log-probabilities of all rows that the run has yet to see, and of the validation rows. The
+/// reference is ref_model_name_or_path, or the model before the first step (with LoRA: the model that is adapted). A
+/// resumed run reads that model again. Each rank computes its share; a reference that is read is whole on each rank
+/// meanwhile. Does nothing for losses without a reference. Returns a line for the log, or "". Throws InputError for a
 /// reference with another vocabulary.
 std::string Preferences::measure_reference() {
   const RunContext& run = *run_;
@@ -169,7 +169,7 @@ std::string Preferences::measure_reference() {
   const std::int64_t begin_ns = monotonic_ns();
   const data::Dataset& dataset = *run.datasets.train;
   std::set<std::int64_t> needed;
-  // Within twice as many samples as an epoch has every row has come.
+  // Two epochs' worth of samples contain every row.
   for (std::int64_t i = first_sample; i < std::min(end_sample, first_sample + 2 * dataset.size()); ++i)
     needed.insert(run.sampler(i));
   train_.rows.assign(needed.begin(), needed.end());
@@ -198,7 +198,7 @@ std::string Preferences::measure_reference() {
   model->train(was_training);
   return concat(
       "reference: ",
-      origin.read ? (origin.folder.empty() ? "the model as it began" : origin.folder) : "the model as it begins",
+      origin.read ? (origin.folder.empty() ? "the initial model" : origin.folder) : "the model before its first step",
       "; log-probabilities of ", pairs, pairs == 1 ? " pair in " : " pairs in ",
       format_real(seconds_since(begin_ns), 3), " s");
 }
@@ -236,7 +236,7 @@ std::optional<EvalMetrics> Preferences::evaluate(const Evaluating& how) {
   const data::Sampler in_order(SamplingStrategy::sequential, dataset.size(), 0);
   const std::int64_t batches = (dataset.size() + size - 1) / size, rounds = (batches + group.size() - 1) / group.size();
   constexpr auto fields = static_cast<std::int64_t>(1 + sums_count);
-  at::Tensor table = at::zeros({batches, fields}, at::kDouble);  // the loss, then take_sums()
+  at::Tensor table = at::zeros({batches, fields}, at::kDouble);  // columns: the loss, then take_sums()
   EvalMetrics metrics;
   bool given_up = false;
   for (std::int64_t k = 0; k < rounds; ++k) {
@@ -245,7 +245,7 @@ std::optional<EvalMetrics> Preferences::evaluate(const Evaluating& how) {
     const std::int64_t own = k * group.size() + group.rank();
     const bool counts = own < batches;
     if (!counts && !how.together) break;
-    const std::int64_t first = counts ? own * size : 0;  // a rank without a batch goes along, for the others' sake
+    const std::int64_t first = counts ? own * size : 0;  // a rank without a batch computes along
     data::Batch rows = data::make_batch(dataset, in_order, first, std::min(size, dataset.size() - first));
     rows.first_row = first;
     const data::Batch batch = to_device(data::as_pairs(rows), group.device());

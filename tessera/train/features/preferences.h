@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// --preference_loss: pairs of answers in a run: what the reference says of them, the loss of a micro-batch, and what
-/// the log says. The loss itself is in train/loss/preference.h.
+/// --preference_loss: pairs of answers in a run: the reference's log-probabilities, the loss of a micro-batch, and the
+/// log output. The loss itself is in train/loss/preference.h.
 
 #include <memory>
 
@@ -13,7 +13,7 @@ namespace tessera::train {
 
 class RunFeature;
 
-/// null: it is off.
+/// Feature for --preference_loss; null: it is off.
 std::unique_ptr<RunFeature> make_preferences(const RunConfig& config);
 
 }  // namespace tessera::train

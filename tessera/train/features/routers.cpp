@@ -25,7 +25,7 @@ at::Tensor summed(const at::Tensor& numbers, const comm::Group& group) {
   return all.to(numbers.device());
 }
 
-/// Numbers [N, ...] of every rank, one rank's after the other's.
+/// Concatenates the ranks' numbers [N, ...] in rank order.
 at::Tensor gathered(const at::Tensor& numbers, const comm::Group& group) {
   const comm::Tag tag("routers");
   auto sizes = numbers.sizes().vec();
@@ -58,17 +58,17 @@ models::BalanceOptions::Form form_of(RouterLossForm form) {
   return Form::global_batch;
 }
 
-/// A model without experts is given none of their settings.
+/// Refuses settings of experts for a model that has none.
 void refuse_settings(const models::LanguageModel& model, const OptimizationConfig& config) {
   if (config.router_aux_loss_coef > 0 || config.router_z_loss_coef > 0 || config.moe_capacity_factor > 0)
     throw InputError(concat(config.router_aux_loss_coef > 0 ? "--router_aux_loss_coef"
                             : config.router_z_loss_coef > 0 ? "--router_z_loss_coef"
                                                             : "--moe_capacity_factor",
-                            " is for mixtures of experts, and a model of type \"",
-                            model.hf_config().at("model_type").as_string(), "\" has no routers: leave it out"));
+                            " is for mixtures of experts, but a model of type \"",
+                            model.hf_config().at("model_type").as_string(), "\" has no routers: remove it"));
 }
 
-/// Tokens of the same rows are on several ranks, which add up what their routers did.
+/// Tokens of the same rows are on several ranks, which sum their routers' statistics.
 void share_tokens(models::BalanceOptions& balance, const RunGroups& groups) {
   const bool tokens_over_tp = groups.sequence_parallel && groups.tensor_ranks() > 1;
   const bool tokens_over_cp = groups.context_ranks() > 1;
@@ -103,14 +103,14 @@ void set_up_routers(models::LanguageModel& model, const OptimizationConfig& conf
   balance.z = config.router_z_loss_coef;
   if (config.router_bias_update_rate > 0 && !has_biases(model))
     throw InputError(
-        concat("--router_bias_update_rate is for routers with an e_score_correction_bias (DeepSeek-V3), and "
+        concat("--router_bias_update_rate is for routers with an e_score_correction_bias (DeepSeek-V3), but "
                "those of type \"",
                model.hf_config().at("model_type").as_string(), "\" have none: use --router_aux_loss_coef"));
   balance.form = form_of(config.router_aux_loss_form);
   if (balance.auxiliary > 0 && balance.form == Form::layers_together && groups.pipeline_ranks() > 1)
     throw InputError(
-        "the routers' balancing loss of all layers together, as transformers has it (config.json: "
-        "output_router_logits), cannot be formed by stages of a pipeline, which see their own layers only: use "
+        "the routers' balancing loss over all layers together, as in transformers (config.json: "
+        "output_router_logits), cannot be computed by pipeline stages, which see only their own layers: use "
         "--router_aux_loss_form micro_batch (or sequence, or global_batch), --router_aux_loss_coef 0, or --pp_size 1");
   balance.capacity = {
       .factor = config.moe_capacity_factor,
@@ -163,19 +163,19 @@ RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm
   const models::RouterStatistics own = std::exchange(sums_, {});
   RouterMetrics metrics;
   if (experts == 0) return metrics;
-  at::Tensor all = at::zeros({3 + blocks * experts}, at::kDouble);  // losses; dropped; counts by block
+  at::Tensor all = at::zeros({3 + blocks * experts}, at::kDouble);  // losses; dropped; counts per block
   all[0] = own.auxiliary_loss;
   all[1] = own.z_loss;
   all[2] = static_cast<double>(own.dropped);
   std::vector<at::Tensor> loads;
   for (const auto& [block, load] : own.load) loads.push_back(load);
-  const at::Tensor here = loads.empty() ? at::Tensor() : at::stack(loads).cpu();  // one wait for all blocks
+  const at::Tensor here = loads.empty() ? at::Tensor() : at::stack(loads).cpu();  // one synchronization for all blocks
   std::int64_t row = 0;
   for (const auto& [block, load] : own.load) {
     all.slice(0, 3 + block * experts, 3 + (block + 1) * experts).copy_(here[row++]);
   }
   all = summed(all, world).cpu();
-  // Ranks of tp without sequence parallelism have formed the same losses.
+  // Ranks of tp without sequence parallelism have computed the same losses.
   const bool parts = groups.sequence_parallel && groups.tensor_ranks() > 1;
   const double same = parts ? 1 : groups.tensor_ranks();
   const double* const numbers = all.const_data_ptr<double>();
@@ -205,7 +205,7 @@ class RoutersFeature : public RunFeature {
   }
   void divided(const RunContext& run) override { run_ = &run; }
   void begin_step(const StepStart& start) override {
-    run_->model->take_router_statistics();  // a trial before the first step left some
+    run_->model->take_router_statistics();  // discards those of a trial before the first step
     micro_batches_ += run_->plan.micro_batches_with_rows(start.step);
   }
   bool reads_outcome() const override { return moves_biases_; }
@@ -227,7 +227,7 @@ class RoutersFeature : public RunFeature {
   const RunContext* run_ = nullptr;
   RouterWindow window_;
   bool moves_biases_ = false;
-  std::int64_t micro_batches_ = 0;  // all ranks', since the last log, those without rows left out
+  std::int64_t micro_batches_ = 0;  // over all ranks since the last log, excluding those without rows
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Mixtures of experts in a run: how the load of experts is kept even, and what the log says of it.
+/// Mixtures of experts in a run: balancing the load of experts, and its log output.
 
 #include <tessera/models/language_model.h>
 #include <tessera/parallel/fully_shard.h>
@@ -19,22 +19,22 @@ namespace tessera::train {
 
 class RunFeature;
 
-/// Takes the settings into the model's BalanceOptions, with sums over the groups that share rows or steps. Nothing for
-/// a model without experts. Throws InputError where the settings contradict themselves.
+/// Copies the settings into the model's BalanceOptions, with sums over the groups that share rows or steps. Does
+/// nothing for a model without experts. Throws InputError for contradictory settings.
 void set_up_routers(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups);
 
-/// Balancing without a loss (nn::update_bias): after a step in which routers did as `statistics` says, this rank's, the
-/// biases by which experts are chosen move by `rate`. Collective. Nothing for rate 0.
+/// Balancing without a loss (nn::update_bias): after a step with this rank's router `statistics`, moves the biases by
+/// which experts are chosen by `rate`. Collective. Does nothing for rate 0.
 void update_router_biases(const models::LanguageModel& model, Sharded& sharded,
                           const models::RouterStatistics& statistics, double rate, const RunGroups& groups);
 
-/// What routers did between two logs.
+/// Router statistics between two logs.
 class RouterWindow {
  public:
-  /// `statistics` of the passes of a step, this rank's.
+  /// `statistics`: of this rank's passes in a step.
   void end_step(const models::RouterStatistics& statistics);
-  /// Brings the ranks together and starts anew: losses are means over the `micro_batches` of the window, all ranks'.
-  /// Collective; the same model on all ranks. Nothing without experts.
+  /// Sums over the ranks and resets: losses are means over the window's `micro_batches`, counted over all ranks.
+  /// Collective; the same model on all ranks. Empty without experts.
   RouterMetrics close(const models::LanguageModel& model, const comm::Group& world, const RunGroups& groups,
                       std::int64_t micro_batches);
 
@@ -42,7 +42,7 @@ class RouterWindow {
   models::RouterStatistics sums_;
 };
 
-/// Mixtures of experts in a run: settings, biases, numbers.
+/// Feature for mixtures of experts: settings, biases, metrics.
 std::unique_ptr<RunFeature> make_routers(const RunConfig& config);
 
 }  // namespace tessera::train

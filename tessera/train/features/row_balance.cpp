@@ -12,15 +12,14 @@
 namespace tessera::train {
 namespace {
 
-constexpr double used_share =
-    0.8;  // what is taken of the memory that is left; the rest is for what nobody has foreseen
+constexpr double used_share = 0.8;  // of the free memory; the rest is a reserve for the unforeseen
 
 }  // namespace
 
 const std::vector<std::int64_t>& RowBalance::begin_step(const RunPlan& plan, std::int64_t step) {
   if (first_bytes_ == 0) first_bytes_ = resident_bytes();
   micro_batches_ = plan.micro_batches(step);
-  // The last step of an epoch may have too few rows for all ranks' micro-batches.
+  // The last step of an epoch may have too few rows for the micro-batches of all ranks.
   balanced_ = plan.rows_of_step(step) / plan.data_ranks >= micro_batches_;
   shares_ = balanced_ ? balancer_.shares(plan.rows_of_step(step), micro_batches_) : plan.equal_shares(step);
   return shares_;
@@ -53,7 +52,7 @@ void RowBalance::computed(double seconds) {
   last_ = {shares_, micro_batches_, static_cast<std::int64_t>(seconds * 1e9), rows_that_fit()};
 }
 
-/// What a row takes is judged by the peak so far, in which gradients and optimizer states count, too: rather too much.
+/// The peak so far, divided by rows, includes gradients and optimizer states, so this overestimates a row's memory.
 std::int64_t RowBalance::rows_that_fit() const {
   constexpr std::int64_t unbounded = std::int64_t{1} << 40;
   const std::int64_t grown = peak_resident_bytes() - first_bytes_;
@@ -72,8 +71,7 @@ class RowBalanceFeature : public RunFeature {
     if (build.model.balance().experts > 0)
       throw InputError(
           "--balance_batches: the routers' losses of a mixture of experts are means over micro-batches, so unequal "
-          "ones "
-          "would change them; leave it out");
+          "ones would change them; remove it");
     balance_.emplace(build.world, std::vector<double>());
     build.parts.shares = &*balance_;
   }

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// --balance_batches: how many rows of each step a rank takes, by what ranks have measured (layout/batch/balancer.h).
+/// --balance_batches: how many rows of each step a rank takes, by measured speed (layout/batch/balancer.h).
 ///
-/// Every rank computes as many micro-batches as the others, of more or fewer rows, so that the collectives of every
-/// strategy meet. What a rank was measured at travels with the sums that ranks exchange before each step anyway.
+/// Every rank computes the same number of micro-batches, of more or fewer rows, so that the collectives of every
+/// strategy match. Measurements travel with the sums that ranks exchange before each step anyway.
 
 #include <tessera/comm/world.h>
 #include <tessera/layout/batch/balancer.h>
@@ -25,7 +25,7 @@ class RunFeature;
 
 class RowBalance : public RowShares {
  public:
-  /// `seconds_per_row`: by rank, of a checkpoint; may be empty.
+  /// `seconds_per_row`: by rank, from a checkpoint; may be empty.
   RowBalance(const comm::World& world, std::vector<double> seconds_per_row)
       : rank_(world.rank()),
         local_ranks_(world.local_size()),
@@ -33,7 +33,7 @@ class RowBalance : public RowShares {
         balancer_(world.size(), std::move(seconds_per_row)) {}
 
   const std::vector<std::int64_t>& begin_step(const RunPlan& plan, std::int64_t step) override;
-  /// Two for each rank, zeros but for its own.
+  /// Two numbers per rank; only this rank's are not zero.
   std::vector<std::int64_t> own_numbers() const override;
   void take_numbers(const std::int64_t* sums) override;
   void computed(double seconds) override;
@@ -49,18 +49,18 @@ class RowBalance : public RowShares {
   layout::BatchBalancer balancer_;
   std::vector<std::int64_t> shares_;
   std::int64_t micro_batches_ = 1;
-  bool balanced_ = true;  ///< the step that was begun, which is measured then
-  /// What the last step that was computed was measured at.
+  bool balanced_ = true;  ///< the current step is balanced, and is measured afterwards
+  /// Measurements of the last computed step.
   struct Last {
     std::vector<std::int64_t> shares;
     std::int64_t micro_batches = 1, nanoseconds = 0, most = 0;
   };
   std::optional<Last> last_;
-  std::int64_t first_bytes_ = 0;  ///< resident before the first step
-  std::int64_t largest_ = 0;      ///< rows of a micro-batch so far
+  std::int64_t first_bytes_ = 0;  ///< resident bytes before the first step
+  std::int64_t largest_ = 0;      ///< most rows of a micro-batch so far
 };
 
-/// --balance_batches in a run; null: it is off.
+/// Feature for --balance_batches; null: it is off.
 std::unique_ptr<RunFeature> make_row_balance(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -12,16 +12,17 @@ namespace tessera::train {
 class RowShares {
  public:
   virtual ~RowShares() = default;
-  /// Before the rows of `step` are read: the shares that it will have, by rank.
+  /// Call before the rows of `step` are read: returns the shares of each rank.
   virtual const std::vector<std::int64_t>& begin_step(const RunPlan& plan, std::int64_t step) = 0;
-  /// This rank's numbers of the step before, for a sum over the ranks, as many on each; and that sum.
+  /// own_numbers(): this rank's numbers of the previous step, to be summed over the ranks; the same count on each.
+  /// take_numbers(): receives the sum.
   virtual std::vector<std::int64_t> own_numbers() const { return {}; }
   virtual void take_numbers(const std::int64_t* sums) { (void)sums; }
-  /// The step that was begun has been computed in this many seconds, without waiting for others.
+  /// Reports that the current step was computed in this many seconds, not counting waiting for other ranks.
   virtual void computed(double seconds) { (void)seconds; }
 };
 
-/// All take as many.
+/// Gives all ranks the same number of rows.
 class EqualShares : public RowShares {
  public:
   const std::vector<std::int64_t>& begin_step(const RunPlan& plan, std::int64_t step) override {

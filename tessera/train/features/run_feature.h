@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// train/features/: what a run may do besides the plain loop. A feature has one owner, a header and a source here with
-/// its state, what it does in a step, its texts and errors. features.cpp lists them, in the order in which they act.
+/// train/features/: the optional parts of a run. A feature has one owner: a header and a source here with its state,
+/// its work in a step, its texts and errors. features.cpp lists them in the order in which they act.
 ///
-/// This header: the ten hooks, through which alone a run reaches its features.
+/// This header: the hooks, the only interface between a run and its features.
 
 #include <tessera/checkpoint/run_state.h>
 #include <tessera/comm/world.h>
@@ -30,16 +30,16 @@ struct RunConfig;
 
 namespace tessera::train {
 
-/// What features put into a run before it is divided over the ranks.
+/// Additions of features to a run before it is divided over the ranks.
 struct FeatureParts {
   std::vector<std::string> facts;  ///< lines about the run, for its start and its model card
-  Objective* objective = nullptr;  ///< whose loss is trained; null: the model's own
-  RowShares* shares = nullptr;     ///< which rank takes how many rows; null: all take as many
-  /// ShardingOptions::before_reduction; empty: nobody looks at gradients before they are reduced.
+  Objective* objective = nullptr;  ///< its loss is trained; null: the model's own loss
+  RowShares* shares = nullptr;     ///< number of rows per rank; null: equal
+  /// ShardingOptions::before_reduction; empty: no callback on gradients before they are reduced.
   std::function<void(const at::Tensor&)> before_reduction;
 };
 
-/// The whole model, before each rank keeps its part of it. Weights may have no memory yet (load_model_deferred).
+/// The whole model, before each rank keeps its part. Weights may have no memory yet (load_model_deferred).
 struct ModelBuild {
   const RunConfig& config;
   const RunGroups& groups;
@@ -49,16 +49,16 @@ struct ModelBuild {
   FeatureParts& parts;
 };
 
-/// Where a run begins.
+/// The starting point of a run.
 struct RunBegin {
-  const checkpoint::RunState* resumed = nullptr;  ///< null: at step 0
-  const std::string& folder;                      ///< the checkpoint's
+  const checkpoint::RunState* resumed = nullptr;  ///< null: starts at step 0
+  const std::string& folder;                      ///< of the checkpoint
   const comm::World& world;
   data::Datasets& datasets;
-  std::shared_ptr<const data::Dataset>& first_rows;  ///< rows that may be read at any time, where `datasets` has none
+  std::shared_ptr<const data::Dataset>& first_rows;  ///< rows that can be read at any time, if `datasets` has none
 };
 
-/// The run as it stands when its model is divided over the ranks. It outlives the features' hooks.
+/// The run once its model is divided over the ranks. It outlives the features' hooks.
 struct RunContext {
   const RunConfig& config;
   const RunGroups& groups;
@@ -70,42 +70,42 @@ struct RunContext {
   const std::optional<models::LoraConfig>& lora;
   bool resumed = false;
   Sharded& sharded;
-  models::PartRunner part_runner;  ///< what runs the model's parts; a feature that replaces it calls it
+  models::PartRunner part_runner;  ///< runs the model's parts; a feature that replaces it calls the previous one
 };
 
-/// A step whose rows are read.
+/// A step whose rows have been read.
 struct StepStart {
   std::int64_t step = 0;   ///< steps done before it
   double scale = 0;        ///< factor of the sum over tokens: 1 / scored tokens of the step, times the loss scale
   double loss_factor = 1;  ///< the loss scale
 };
 
-/// A step whose update is made, or skipped.
+/// A step whose update has been made or skipped.
 struct StepEnd {
-  std::int64_t step = 0;  ///< steps done, with it
+  std::int64_t step = 0;  ///< steps done, including this one
   double grad_norm = 0;
-  bool taken = false;  ///< false: gradients were not finite, and weights are what they were
+  bool taken = false;  ///< false: gradients were not finite, and weights are unchanged
 };
 
-/// One optional part of a run. Every rank has the same features and calls their hooks in the order of the list, so that
-/// a hook may be collective. No feature calls another. Errors of settings are InputErrors of the first three hooks.
+/// One optional part of a run. Every rank has the same features and calls their hooks in list order, so a hook may be
+/// collective. Features do not call each other. The first three hooks report wrong settings by InputError.
 class RunFeature {
  public:
   virtual ~RunFeature() = default;
-  /// Once, in this order.
+  /// Called once, in this order.
   virtual void prepare_model(ModelBuild& build) { (void)build; }
   virtual void begin_run(RunBegin& begin) { (void)begin; }
   virtual void divided(const RunContext& run) { (void)run; }
   virtual void start(std::vector<std::string>& notes) { (void)notes; }  ///< `notes`: lines for the log
-  /// In every step: before its first forward, around each micro-batch (a pipeline: after all of them), and after the
-  /// update.
+  /// Called in every step: before its first forward, around each micro-batch (a pipeline: after all of them), and after
+  /// the update.
   virtual void begin_step(const StepStart& start) { (void)start; }
   virtual void begin_micro_batch(const data::Batch& batch) { (void)batch; }
   virtual void after_backward() {}
   virtual void after_step(const StepEnd& end) { (void)end; }
-  /// Whether after_step() looks at norm and outcome of the step.
+  /// Whether after_step() reads the norm and the outcome of the step.
   virtual bool reads_outcome() const { return false; }
-  /// When the steps since the last log are told of, and when a checkpoint is written.
+  /// Called when the steps since the last log are logged, and when a checkpoint is written.
   virtual void log(LogSums& sums) { (void)sums; }
   virtual void save(checkpoint::RunState& state) const { (void)state; }
 };

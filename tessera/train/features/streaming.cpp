@@ -10,15 +10,15 @@ namespace {
 
 class StreamingFeature : public RunFeature {
  public:
-  /// Begins where the checkpoint ends.
+  /// Starts where the checkpoint ends.
   void begin_run(RunBegin& begin) override {
     stream_ = begin.datasets.stream;
     const checkpoint::RunState* const resumed = begin.resumed;
     const bool was_streamed = resumed != nullptr && !resumed->stream.is_null();
     if (resumed != nullptr && resumed->samples > 0 && was_streamed != (stream_ != nullptr))
       throw InputError(concat("--resume_from_checkpoint ", begin.folder, ": the checkpoint was made with",
-                              was_streamed ? "" : "out", " --streaming, whose order of rows is another one: ",
-                              was_streamed ? "give it" : "leave it out", " as the first run did"));
+                              was_streamed ? "" : "out", " --streaming, which has a different row order: ",
+                              was_streamed ? "add it" : "remove it", " as in the first run"));
     if (!stream_) return;
     if (was_streamed)
       stream_->start(resumed->samples, resumed->stream);

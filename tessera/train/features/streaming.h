@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// --streaming: where the stream of rows goes on, in checkpoints (data/stream/row_stream.h).
+/// --streaming: saves the stream's position in checkpoints and restores it (data/stream/row_stream.h).
 
 #include <memory>
 
@@ -12,7 +12,7 @@ namespace tessera::train {
 
 class RunFeature;
 
-/// A run without --streaming has it, too: it refuses to go on from a checkpoint of one with it.
+/// Also used without --streaming: it refuses to resume from a checkpoint of a streaming run.
 std::unique_ptr<RunFeature> make_streaming(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -17,11 +17,11 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::size_t texts_at_once = 64;  // tokenized by a team before it looks for more
+constexpr std::size_t texts_at_once = 64;  // tokenized by a team before it takes more
 
 }  // namespace
 
-/// Teams that take numbered pieces of work until none is left: a slow piece keeps one team, not all.
+/// Teams that take numbered pieces of work until none are left: a slow piece delays one team, not all.
 struct Embedder::Teams {
   std::vector<std::unique_ptr<parallel::ThreadTeam>> all;
 
@@ -37,7 +37,7 @@ struct Embedder::Teams {
       try {
         one.get();
       } catch (...) {
-        next = pieces;  // the others end with what they have
+        next = pieces;  // makes the others stop after their current piece
         failed = std::current_exception();
       }
     }
@@ -51,7 +51,7 @@ Embedder::Embedder(std::shared_ptr<models::SentenceEncoder> encoder, std::shared
       tokenizer_(std::dynamic_pointer_cast<const text::WordPieceTokenizer>(tokenizer)),
       options_(options),
       teams_(std::make_unique<Teams>()) {
-  if (!tokenizer_) throw InputError("BERT's tokenizer is a WordPiece one; the folder's is of another kind");
+  if (!tokenizer_) throw InputError("BERT needs a WordPiece tokenizer, but the folder's is of another kind");
   if (tokenizer_->vocab_size() > encoder_->vocab_size())
     throw InputError(concat("the tokenizer has ", tokenizer_->vocab_size(), " tokens but the model's embedding has ",
                             encoder_->vocab_size(), " rows: they do not belong together"));
@@ -78,14 +78,14 @@ at::Tensor Embedder::embed(std::span<const std::string_view> texts, const std::f
       ids[i] = tokenizer_->encode_text(texts[i]).ids;
       if (ids[i].size() <= most_ids) continue;
       ++cut;
-      const std::vector<std::int32_t> end = tokenizer_->suffix();  // the special tokens stay
+      const std::vector<std::int32_t> end = tokenizer_->suffix();  // keeps the special tokens
       ids[i].resize(most_ids);
       std::copy_backward(end.begin(), end.begin() + static_cast<std::ptrdiff_t>(std::min(end.size(), most_ids)),
                          ids[i].end());
     }
   });
 
-  // the longest first: what does not fit the memory fails at once, and the last pieces are short
+  // longest first: running out of memory shows at once, and the last pieces are short
   std::vector<std::size_t> order(texts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),

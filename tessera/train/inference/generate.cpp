@@ -15,13 +15,13 @@ namespace {
 
 void check(const GenerateOptions& options) {
   if (options.max_new_tokens < 0)
-    throw InputError(concat("max_new_tokens is ", options.max_new_tokens, ", must be >= 0"));
+    throw InputError(concat("max_new_tokens is ", options.max_new_tokens, "; it must be >= 0"));
   if (!(options.temperature > 0))
     throw InputError(
-        concat("temperature is ", options.temperature, ", must be > 0; for the likeliest text use --greedy"));
-  if (options.top_k < 0) throw InputError(concat("top_k is ", options.top_k, ", must be >= 0 (0: no limit)"));
+        concat("temperature is ", options.temperature, "; it must be > 0; for the most likely text use --greedy"));
+  if (options.top_k < 0) throw InputError(concat("top_k is ", options.top_k, "; it must be >= 0 (0: no limit)"));
   if (!(options.top_p > 0 && options.top_p <= 1))
-    throw InputError(concat("top_p is ", options.top_p, ", must be in (0, 1]"));
+    throw InputError(concat("top_p is ", options.top_p, "; it must be in (0, 1]"));
 }
 
 /// Switches to evaluation mode and back.
@@ -44,7 +44,7 @@ c10::Device device_of(const torch::nn::Module& module) {
   return parameters.empty() ? c10::Device(c10::kCPU) : parameters.front().device();
 }
 
-/// Keeps what the prompt begins with, but for its last token: its logits are needed.
+/// Keeps the common prefix of cache and prompt, without the prompt's last token, whose logits are needed.
 void forget_beyond(SeenTokens& seen, const std::vector<std::int32_t>& prompt) {
   const auto [differs, end] = std::mismatch(seen.ids.begin(), seen.ids.end(), prompt.begin(), prompt.end() - 1);
   seen.ids.erase(differs, seen.ids.end());
@@ -105,7 +105,7 @@ std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const Ge
     rest -= weights[i];
     if (rest < 0) return ids[i];
   }
-  return ids.back();  // rounding
+  return ids.back();  // reached only by rounding
 }
 
 std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt,
@@ -114,12 +114,12 @@ std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<st
   check(options);
   if (prompt.empty()) throw InputError("the prompt is empty: a model continues at least one token");
   if (static_cast<std::int64_t>(prompt.size()) > model.max_positions())
-    throw InputError(concat("the prompt has ", prompt.size(), " tokens, the model has ", model.max_positions(),
+    throw InputError(concat("the prompt has ", prompt.size(), " tokens, but the model has only ", model.max_positions(),
                             " positions: shorten it"));
   for (const std::int32_t id : prompt)
     if (id < 0 || id >= model.vocab_size())
-      throw InputError(
-          concat("the prompt holds token id ", id, " but the model's vocabulary has ", model.vocab_size(), " tokens"));
+      throw InputError(concat("the prompt contains token id ", id, " but the model's vocabulary has ",
+                              model.vocab_size(), " tokens"));
   const std::int64_t vocabulary =
       options.vocabulary > 0 ? std::min(options.vocabulary, model.vocab_size()) : model.vocab_size();
   const std::int64_t room =

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// train/inference/: a trained model at work: continuing texts, encoding them.
+/// train/inference/: uses of a trained model: continuing texts, encoding them.
 ///
-/// Text from a trained model: one token after another with a key-value cache, and their bytes as they become readable.
+/// This header generates text: one token at a time with a key-value cache, returning bytes as they become readable.
 
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/kv_cache.h>
@@ -18,49 +18,49 @@ namespace tessera::train {
 
 struct GenerateOptions {
   std::int64_t max_new_tokens = 100;
-  bool do_sample = true;     ///< false: the likeliest token (greedy)
+  bool do_sample = true;     ///< false: the most likely token (greedy)
   double temperature = 1.0;  ///< > 0; logits are divided by it
-  std::int64_t top_k = 0;    ///< keep the k likeliest; 0: all
-  double top_p = 1.0;        ///< then the fewest likeliest whose probabilities reach p (Holtzman et al. 2020)
+  std::int64_t top_k = 0;    ///< keep the k most likely; 0: all
+  double top_p = 1.0;        ///< then the smallest set that reaches probability p (Holtzman et al. 2020)
   std::uint64_t seed = 42;
-  std::int64_t vocabulary = 0;         ///< only ids below it; 0: the model's
+  std::int64_t vocabulary = 0;         ///< only ids below this; 0: the model's vocabulary
   std::vector<std::int32_t> stop_ids;  ///< any of them ends the text; not part of the result
   std::function<bool()> stop = {};     ///< asked before every token: true ends the text
   bool bf16 = false;                   ///< forward under autocast (nn/autocast.h)
 };
 
-/// What a model has seen of a conversation, so that the next prompt, which begins with the same tokens, is not computed
-/// again from its start. One for each conversation with one model.
+/// The model's cache for a conversation, so that the next prompt, which starts with the same tokens, is not computed
+/// again from the start. One per conversation and model.
 struct SeenTokens {
   models::KvCache cache;
-  std::vector<std::int32_t> ids;  ///< whose keys and values the cache holds
+  std::vector<std::int32_t> ids;  ///< tokens whose keys and values the cache contains
 };
 
-/// Continues `prompt` (at least one id). Each new id is passed to `on_token` as soon as it is known. Stops at
-/// max_new_tokens, a stop id, or when the model's positions are used up. Returns the new ids. `seen` (or null) is
-/// brought up to date. Throws InputError for an empty or too long prompt or options out of range. Runs in evaluation
-/// mode without gradients.
+/// Continues `prompt` (at least one id). Passes each new id to `on_token` as soon as it is known. Stops at
+/// max_new_tokens, at a stop id, or when the model's positions are used up. Returns the new ids and updates `seen` (may
+/// be null). Throws InputError for an empty or too long prompt or options out of range. Runs in evaluation mode without
+/// gradients.
 std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt,
                                    const GenerateOptions& options,
                                    const std::function<void(std::int32_t)>& on_token = {}, SeenTokens* seen = nullptr);
 
-/// What ends a text: eos_token_id of a config.json or generation_config.json (a number or a list), and the tokenizer's
-/// ends of text and of turn. Ids that the tokenizer does not have are left out.
+/// Ids that end a text: eos_token_id of a config.json or generation_config.json (a number or a list), and the
+/// tokenizer's end of text and end of turn. Skips ids that the tokenizer does not have.
 std::vector<std::int32_t> stop_ids(const Value& config, const text::Tokenizer& tokenizer);
 
 /// One draw from logits fp32 [V] (on the CPU), with options as above; `random` is uniform in [0, 1).
 std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const GenerateOptions& options, double random);
 
-/// Turns ids into text piece by piece: a character whose bytes are spread over several tokens comes out when it is
-/// whole.
+/// Turns ids into text piece by piece: a character whose bytes are spread over several tokens is returned once it is
+/// complete.
 class TextStream {
  public:
-  /// `before`: the ids that the text continues (a prompt's), since the first token of a text may lose its blank.
+  /// `before`: the ids that the text continues (a prompt's); without them the first token may lose its leading space.
   explicit TextStream(const text::Tokenizer& tokenizer, std::vector<std::int32_t> before = {})
       : tokenizer_(tokenizer), ids_(std::move(before)) {}
-  /// What can be shown now.
+  /// Adds a token; returns the text that is now complete.
   std::string add(std::int32_t id);
-  /// What is left at the end (an unfinished character as it is).
+  /// Returns the rest at the end (including an incomplete character).
   std::string finish();
 
  private:

@@ -17,8 +17,7 @@ bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const nn::OutOfMemory*>(&error) ||
       dynamic_cast<const c10::OutOfMemoryError*>(&error))
     return true;
-  // c10's CPU allocator has no type of its own; oneDNN tells no reason when the scratch memory of a product is not to
-  // be had
+  // c10's CPU allocator throws no special type; oneDNN gives no reason if it cannot allocate a product's scratch memory
   static constexpr std::array texts = {"can't allocate memory", "not enough memory", "could not create a primitive",
                                        "could not execute a primitive"};
   const std::string text = error.what();
@@ -44,9 +43,8 @@ std::string halve_batch_size(OptimizationConfig& config) {
   const std::int64_t before = rows, all = rows * config.gradient_accumulation_steps;
   if (rows == 1)
     throw Error(
-        "--auto_find_batch_size: not even one row per process fits into memory; lower --block_size, add "
-        "--gradient_checkpointing, "
-        "or divide the model (--fsdp full_shard)");
+        "--auto_find_batch_size: one row per process does not fit into memory; lower --block_size, add "
+        "--gradient_checkpointing, or shard the model (--fsdp full_shard)");
   rows /= 2;
   while (all % rows != 0) --rows;
   config.gradient_accumulation_steps = all / rows;
@@ -59,8 +57,7 @@ void check_automatic_batch_size(const RunConfig& config, std::int64_t ranks) {
   if (config.parallel.deterministic_reduce)
     throw InputError(
         "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; "
-        "give "
-        "--per_device_train_batch_size yourself");
+        "give --per_device_train_batch_size yourself");
   const Strategy strategy = config.sharding.strategy;
   if (ranks > 1 && row_of(strategy).shard_gradients)
     throw InputError(

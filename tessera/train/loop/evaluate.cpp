@@ -17,7 +17,7 @@ namespace tessera::train {
 
 namespace {
 
-/// What this rank finds in its batches, by their places in the order of all.
+/// This rank's results, by batch index among all batches.
 class Evaluation {
  public:
   Evaluation(std::int64_t batches, std::int64_t classes, bool nan_filter)
@@ -26,7 +26,7 @@ class Evaluation {
         sums_(static_cast<std::size_t>(batches), 0.0),
         counts_(at::zeros({3, classes}, at::kDouble)) {}
 
-  /// The sum of cross-entropies of batch `place`.
+  /// Records the sum of cross-entropies of batch `place`.
   void note(std::int64_t place, double sum, std::int64_t scored) {
     if (nan_filter_ && !std::isfinite(sum)) {
       left_out_ += scored;
@@ -35,7 +35,7 @@ class Evaluation {
     sums_[static_cast<std::size_t>(place)] = sum;
     tokens_ += scored;
   }
-  /// The classes that a classifier has found for the rows of a batch.
+  /// Counts the classes that a classifier predicted for the rows of a batch.
   void count(const data::Batch& batch, at::Tensor found) {
     const at::Tensor labels = batch.labels.select(1, 0).cpu(), valid = labels.ge(0);
     const at::Tensor truth = labels.masked_select(valid);
@@ -43,7 +43,7 @@ class Evaluation {
     const auto by_class = [&](const at::Tensor& rows) { return at::bincount(rows, {}, classes_).to(at::kDouble); };
     counts_ += at::stack({by_class(truth.masked_select(truth == found)), by_class(found), by_class(truth)});
   }
-  /// The metrics of all ranks: losses are added up in the order of the batches. Collective.
+  /// The metrics over all ranks: losses are summed in batch order. Collective.
   EvalMetrics together(const comm::Group& group) const {
     std::vector<double> own = sums_;
     own.push_back(static_cast<double>(tokens_));
@@ -79,14 +79,14 @@ class Evaluation {
   bool nan_filter_;
   std::vector<double> sums_;
   std::int64_t tokens_ = 0, left_out_ = 0;
-  at::Tensor counts_;  // found, taken for, there: rows of each class
+  at::Tensor counts_;  // rows per class: correct, predicted, actual
 };
 
-/// Batches that go through a pipeline together.
+/// Batches that pass through a pipeline together.
 struct WaitingBatches {
   std::vector<data::Batch> batches = {};
   std::vector<double> scales = {};
-  std::vector<std::int64_t> places = {};  ///< -1: does not count
+  std::vector<std::int64_t> places = {};  ///< -1: not counted
 
   void pass(models::LanguageModel& model, const LossesOf& pipeline, Evaluation& evaluation) {
     const std::vector<double> losses = pipeline(batches, scales);
@@ -114,7 +114,7 @@ std::optional<EvalMetrics> evaluate(models::LanguageModel& model, const data::Da
 
   const data::Sampler in_order(SamplingStrategy::sequential, dataset.size(), 0);
   const std::int64_t batch_size = form.batch_size, all_batches = (dataset.size() + batch_size - 1) / batch_size;
-  const std::int64_t own_batches = (all_batches + group.size() - 1) / group.size();  // the last ones may be missing
+  const std::int64_t own_batches = (all_batches + group.size() - 1) / group.size();  // the last ones may have no rows
   Evaluation evaluation(own_batches, model.num_labels(), form.nan_filter);
   WaitingBatches waiting;  // for the pipeline
   std::int64_t batches = 0;
@@ -125,12 +125,12 @@ std::optional<EvalMetrics> evaluate(models::LanguageModel& model, const data::Da
     const std::int64_t own_row = (k * group.size() + group.rank()) * batch_size;
     const bool has_rows = own_row < dataset.size();
     if (!has_rows && !how.together) break;
-    const std::int64_t row = has_rows ? own_row : 0;  // a rank without a batch goes along, for the others' sake
+    const std::int64_t row = has_rows ? own_row : 0;  // a rank without a batch computes along for the other ranks' sake
     batches += has_rows;
     const data::Batch batch =
         to_device(data::make_batch(dataset, in_order, row, std::min(batch_size, dataset.size() - row)), group.device());
     if (batch.scored_tokens == 0 && !how.together) continue;
-    // The scale keeps the fp32 result near 1, where its rounding is that of a mean.
+    // The scale keeps the fp32 result near 1, where it rounds like a mean.
     const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, batch.scored_tokens));
     const bool counts = has_rows && batch.scored_tokens > 0;
     if (how.pipeline) {

@@ -15,7 +15,7 @@ bool was_given(const Value& resolved, const char* section, const char* name, boo
   return differs_from_default;
 }
 
-/// The numbers of processes that V allows.
+/// The process counts that V allows.
 std::string divisors(std::int64_t shards) {
   std::vector<std::string> numbers;
   for (std::int64_t n = 1; n <= shards && numbers.size() < 16; ++n)
@@ -31,23 +31,22 @@ RunConfig with_fixed_order(RunConfig config, const Value& resolved, std::int64_t
   std::int64_t& shards = parallel.logical_shards;
   if (!parallel.deterministic_reduce) {
     if (shards > 0)
-      throw InputError(
-          concat("--logical_shards ", shards,
-                 " is the number of micro-batches of a step in fixed order, but --deterministic_reduce was "
-                 "not given: add it, or leave --logical_shards out"));
+      throw InputError(concat("--logical_shards ", shards,
+                              " is the number of micro-batches of a step in fixed order, but --deterministic_reduce is "
+                              "not set: add it, or remove --logical_shards"));
     return config;
   }
   if (shards == 0) shards = copies * accumulation;
   std::vector<std::string> problems;
   if (shards % copies != 0) {
-    problems.push_back(concat("--logical_shards ", shards, " micro-batches of a step do not divide by ", copies,
+    problems.push_back(concat("--logical_shards ", shards, " micro-batches of a step are not divisible by ", copies,
                               " processes: use ", divisors(shards), " processes, or a multiple of ", copies,
                               " shards"));
   } else if (was_given(resolved, "optimization", "gradient_accumulation_steps", accumulation != 1) &&
              accumulation != shards / copies) {
     problems.push_back(concat("--gradient_accumulation_steps ", accumulation, " contradicts --logical_shards ", shards,
                               ": ", copies, " processes take ", shards, " / ", copies, " = ", shards / copies,
-                              " micro-batches each; leave --gradient_accumulation_steps out"));
+                              " micro-batches each; remove --gradient_accumulation_steps"));
   }
   if (parallel.threads_per_process > 1)
     problems.push_back(

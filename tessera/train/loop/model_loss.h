@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The plain objective: the model's own loss over the scored tokens.
+/// The default objective: the model's own loss over the scored tokens.
 
 #include <tessera/train/features/objective.h>
 #include <tessera/train/loop/setup.h>

@@ -35,7 +35,7 @@ void keep_own_experts(Setup& setup) {
                                                : expert_parallel(groups.places_of_experts()));
 }
 
-/// How tp cuts the model; experts lie on a grid of their own.
+/// How tp cuts the model; experts use a grid of their own.
 layout::TensorPlan tensor_plan_of_run(const models::LanguageModel& model, const RunGroups& groups) {
   const layout::TensorPlan plan = models::tensor_plan(model);
   if (model.balance().experts == 0) return plan;
@@ -46,7 +46,7 @@ layout::TensorPlan tensor_plan_of_run(const models::LanguageModel& model, const 
       groups.places_of_experts());
 }
 
-/// --tp_size: parameters that are cut get their memory, and their weights, one by one.
+/// --tp_size: cut parameters get their memory and their weights one by one.
 void cut_tensors(Setup& setup, ParallelModel& model) {
   const RunGroups& groups = setup.groups;
   if (groups.tensor_ranks() == 1) return;
@@ -59,21 +59,21 @@ void cut_tensors(Setup& setup, ParallelModel& model) {
                                              .fill = [&](const std::string& name, const at::Tensor& parameter) {
                                                models::fill_parameter(name, parameter, weights);
                                              }});
-  models::fill_parameters(*setup.model, weights);  // what is not cut
+  models::fill_parameters(*setup.model, weights);  // parameters that are not cut
   setup.weights.reset();
 }
 
-/// --cp_size: queries of this rank's tokens see the keys of all.
+/// --cp_size: queries of this rank's tokens attend to the keys of all ranks.
 void attend_over_ranks(Setup& setup) {
   if (setup.groups.context_ranks() > 1) setup.model->set_attention(context_attention_function(setup.groups.context));
 }
 
-/// What the engine is told of the stages of a pipeline, whose ends may share the embedding.
+/// Tells the engine about the stages of a pipeline, whose ends may share the embedding.
 void add_stages(const Setup& setup, ShardingOptions& options) {
   const RunGroups& groups = setup.groups;
   if (groups.stages && groups.stages.size() > 1) options.stages = groups.stages;
   if (!setup.pipeline) return;
-  // In fixed order every backward is reduced, and it is one of several stages.
+  // In fixed order every backward is reduced, and each belongs to one of several stages.
   if (setup.config.parallel.deterministic_reduce && setup.pipeline->parts_of(groups.pipeline.rank()).size() > 1)
     options.find_unused_parameters = true;
   const std::string tied = setup.model->tied_parameter();
@@ -82,7 +82,7 @@ void add_stages(const Setup& setup, ShardingOptions& options) {
     options.held_by_earlier_stage = {tied};
 }
 
-/// What it is told of experts: ranks with other experts hold the same parameters besides.
+/// Tells the engine about experts: ranks with other experts hold the same non-expert parameters.
 void add_experts(const Setup& setup, ShardingOptions& options) {
   const RunGroups& groups = setup.groups;
   if (groups.beside && groups.beside.size() > 1)
@@ -101,8 +101,8 @@ void shard(Setup& setup, ParallelModel& model) {
   add_stages(setup, options);
   add_experts(setup, options);
   options.before_reduction = setup.parts.before_reduction;
-  bool filled = false;            // a model that is not divided after all is not asked for
-  std::exception_ptr unreadable;  // told when all ranks are through with the collectives of dividing
+  bool filled = false;            // stays false if the model is not divided after all
+  std::exception_ptr unreadable;  // thrown after all ranks have finished the collectives of dividing
   if (setup.weights)
     options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {
       filled = true;
@@ -123,7 +123,7 @@ void shard(Setup& setup, ParallelModel& model) {
 
 /// --gradient_checkpointing
 void recompute_activations(Setup& setup, ParallelModel& model) {
-  if (setup.xla) return;  // a compiled step computes again by itself, behind barriers (xla/step/gradient_program.h)
+  if (setup.xla) return;  // a compiled step recomputes by itself, behind barriers (xla/step/gradient_program.h)
   if (setup.config.optimization.gradient_checkpointing)
     model.checkpointing = models::checkpoint_blocks(
         *setup.model, config::parse_checkpoint_plan(setup.config.optimization.gradient_checkpointing_kwargs));
@@ -140,7 +140,7 @@ void parallelize(Setup& setup, ParallelModel& model) {
   cut_tensors(setup, model);  // tp
   check_same_quantized(*setup.model, setup.groups.engine);
   attend_over_ranks(setup);             // cp
-  shard(setup, model);                  // dp, of the stages and experts that the rank holds
+  shard(setup, model);                  // dp, of this rank's stages and experts
   recompute_activations(setup, model);  // around blocks whose parameters the engine gathers
 }
 

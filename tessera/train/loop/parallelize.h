@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The model of a run over its ranks: what is applied to it, and in which order.
+/// Distributes a run's model over its ranks: which transformations are applied, and in which order.
 
 #include <tessera/parallel/recompute/checkpoint_plan.h>
 #include <tessera/parallel/tensor_parallel.h>
@@ -13,19 +13,19 @@
 namespace tessera::train {
 
 struct ParallelModel {
-  StepCore core;                                                           ///< with the engine that shards the model
+  StepCore core;                                                           ///< owns the sharding engine
   std::optional<TensorParallel> tensor;                                    ///< --tp_size
   std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing;  ///< --gradient_checkpointing
 
   Sharded& sharded() { return core.sharded(); }
 };
 
-/// Before weights are read: a rank of a pipeline keeps its stages, one of expert parallelism its experts. Throws
+/// Before weights are read: a pipeline rank keeps its stages, a rank of expert parallelism its experts. Throws
 /// InputError.
 void keep_own_parts(Setup& setup);
 
-/// The rest, with the weights: afterwards each rank has its parts of all parameters. Collective; wrong class names and
-/// the like throw the same on every rank.
+/// The remaining steps, including weights: afterwards each rank has its parts of all parameters. Collective; errors
+/// such as wrong class names are thrown on every rank.
 void parallelize(Setup& setup, ParallelModel& model);
 
 }  // namespace tessera::train

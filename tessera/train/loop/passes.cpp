@@ -18,7 +18,7 @@ namespace {
 
 std::uint64_t seed_of(const Setup& setup) { return static_cast<std::uint64_t>(setup.config.optimization.seed); }
 
-/// The whole model: one micro-batch after the other. The last backward reduces; in fixed order each does.
+/// The whole model: one micro-batch after another. The last backward reduces; in fixed order each one does.
 class WholeModel : public StepPasses {
  public:
   explicit WholeModel(const PassParts& parts) : parts_(parts) {}
@@ -33,8 +33,8 @@ class WholeModel : public StepPasses {
       features.each(&RunFeature::begin_micro_batch, batches[micro]);
       const at::Tensor loss = on_device(
           batches[micro], [&](const data::Batch& batch) { return parts_.objective.loss(batch, scales.scale); });
-      // Ranks of tp have the same loss; what they log is added up. Before the backward pass: a device's number comes
-      // over while that runs.
+      // Ranks of tp have the same loss, and their logged values are summed. Read before the backward pass: the device
+      // copies the number while backward runs.
       const double tensor_ranks = parts_.setup.groups.tensor_ranks();
       parts_.window.add_loss(nn::LateNumber(loss), [=](double scaled) {
         return scales.scale == 0 ? 0 : scaled / scales.scale * scales.logged / tensor_ranks;
@@ -59,8 +59,7 @@ class WholeModel : public StepPasses {
   const PassParts parts_;
 };
 
-/// Stages of the model on several ranks: one reduction, when all micro-batches are through; in fixed order one in each
-/// backward.
+/// Stages of the model on several ranks: one reduction after all micro-batches; in fixed order one per backward.
 class PipelinedModel : public StepPasses {
  public:
   explicit PipelinedModel(const PassParts& parts)
@@ -95,7 +94,7 @@ class PipelinedModel : public StepPasses {
     comm::heartbeat().advance();
   }
 
-  /// As in the largest step.
+  /// Same as in the largest step.
   void rehearse(const data::Batch& batch) override {
     const Sharded::AccumulateLocally together(parts_.model.sharded());
     pipeline_.rehearse({static_cast<std::size_t>(parts_.setup.plan.accumulation), batch});

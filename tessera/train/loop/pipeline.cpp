@@ -31,7 +31,8 @@ std::vector<layout::StagePart> PipelinePlan::parts_of(int rank) const {
 
 namespace {
 
-/// In fixed order a stage's gradients join their sum as its backwards come, and its sum is to be that of one process.
+/// In fixed order a stage adds gradients in the order of its backward passes, and the sum must equal that of one
+/// process.
 void check_backward_order(const schedule::Schedule& of_run, const std::string& name) {
   for (const std::vector<schedule::Action>& actions : of_run.ranks) {
     std::map<int, int> next;  // micro-batch, by stage
@@ -69,9 +70,8 @@ PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel&
 
 namespace {
 
-/// What of this rank's parameters each of its stages needs. Embeddings and end may be one unit of the engine's, so each
-/// stage that has either takes both. Depths of multi-token prediction, whose numbers follow those of the blocks, are
-/// part of the end.
+/// Names of the parameters that each of this rank's stages needs. Embeddings and end may be one unit of the engine, so
+/// each stage with either takes both. Depths of multi-token prediction, numbered after the blocks, are part of the end.
 std::map<int, std::vector<std::string>> names_by_stage(const PipelinePlan& plan, int rank,
                                                        const models::LanguageModel& model, const Sharded& sharded) {
   std::map<std::string, std::int64_t> blocks;  // "model.layers.3." -> 3
@@ -105,7 +105,7 @@ std::map<int, std::vector<std::string>> names_by_stage(const PipelinePlan& plan,
 }  // namespace
 
 std::string describe(const PipelinePlan& plan) {
-  std::string text = concat(plan.schedule.name.empty() ? "schedule of a file" : plan.schedule.name, ", ",
+  std::string text = concat(plan.schedule.name.empty() ? "schedule from a file" : plan.schedule.name, ", ",
                             plan.schedule.micro_batches, " micro-batches");
   for (int rank = 0; rank < static_cast<int>(plan.schedule.ranks.size()); ++rank) {
     std::vector<std::string> parts;
@@ -120,14 +120,14 @@ std::string describe(const PipelinePlan& plan) {
   return text;
 }
 
-/// What the stages' functions work on, and who calls them.
+/// The inputs of the stages' functions, and the runner that calls them.
 class PassesOfBatch {
  public:
   std::vector<data::Batch> batches;
   std::vector<double> scales;
   std::optional<at::ScalarType> narrow;
-  models::KvCache* cache = nullptr;  ///< not null: next_logits() of batches[0]
-  std::int64_t parts_of_rows = 1;    ///< between stages each rank of tp has such a part of the tokens
+  models::KvCache* cache = nullptr;  ///< not null: computes next_logits() of batches[0]
+  std::int64_t parts_of_rows = 1;    ///< between stages each rank of tp has one of this many parts of the tokens
   std::optional<parallel::StageRunner> runner;
 };
 
@@ -171,8 +171,8 @@ RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGr
     causal->set_next_logits([this](const at::Tensor& ids, models::KvCache& cache) { return next_logits(ids, cache); });
 }
 
-/// Sums that are compressed have no order that could be kept. Those that go beyond the engine's group have one in fixed
-/// order, where the parts join before the reduction.
+/// Compressed sums have no order to keep. Sums beyond the engine's group have one in fixed order, where the parts are
+/// joined before the reduction.
 void RunPipeline::watch_tied_parameter(const ShardingOptions& sharding) {
   const auto parameters = model_.named_parameters();
   const at::Tensor* const tied = parameters.find(model_.tied_parameter());
@@ -248,7 +248,7 @@ at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cach
   data::Batch batch;
   batch.ids = ids;
   passes_->batches = {batch};
-  passes_->narrow.reset();  // the caller's, if any
+  passes_->narrow.reset();  // keeps the caller's, if any
   passes_->parts_of_rows = 1;
   passes_->cache = &cache;
   const std::vector<at::Tensor> own = passes_->runner->run(schedule::forward_only(plan_.schedule, 1));

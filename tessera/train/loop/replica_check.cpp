@@ -23,14 +23,14 @@ void ReplicaCheck::after_step(std::int64_t step) {
 void ReplicaCheck::before_save(std::int64_t step) {
   if (every_ <= 0 || step == equal_at_) return;
   clock_.enter(Phase::other, "check replicas");
-  // Groups that find nothing wait here for those that do: the second comparison has other groups.
+  // Groups without differences wait here for those with some: the second comparison uses other groups.
   const auto compare = [&](const auto& check) {
     run_on_all_ranks(world_.group(), [&] {
       try {
         check();
       } catch (const parallel::ReplicasDiffer& error) {
         throw Error(concat("after step ", step, ": ", error.what(), ". They were equal after step ", equal_at_,
-                           ", and every checkpoint of this run was compared before it was written: go on from the ",
+                           ", and every checkpoint of this run was compared before it was written: resume from the ",
                            "newest (--resume_from_checkpoint last)"));
       }
     });
@@ -42,7 +42,7 @@ void ReplicaCheck::before_save(std::int64_t step) {
   clock_.enter(Phase::other);
 }
 
-/// What every rank of tp holds whole (norms, positions, biases of rows), gathered from shards. Collective.
+/// Parameters that every rank of tp holds whole (norms, positions, biases of rows), gathered from shards. Collective.
 std::vector<parallel::NamedTensor> ReplicaCheck::whole_on_tensor_ranks() {
   std::set<std::string> parts;
   for (const TensorParallelParameter& part : model_.tensor->parameters()) parts.insert(part.name);

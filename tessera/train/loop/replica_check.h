@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// --check_replicas_steps: ranks that should hold the same parameters compare them now and then. A flipped bit, or an
-/// update that is not the same everywhere, is found here and not in a model that does not learn.
+/// --check_replicas_steps: ranks that should have the same parameters compare them periodically. This catches flipped
+/// bits and updates that differ between ranks before they show as a model that does not learn.
 
 #include <tessera/comm/world.h>
 #include <tessera/parallel/replicas.h>
@@ -16,13 +16,13 @@ namespace tessera::train {
 
 class ReplicaCheck {
  public:
-  /// All of them outlive it.
+  /// All arguments outlive this object.
   ReplicaCheck(const Setup& setup, comm::World& world, ParallelModel& model, RunClock& clock);
 
-  /// `step` steps are done. Collective. Throws Error where ranks differ.
+  /// `step` steps are done. Collective. Throws Error if ranks differ.
   void after_step(std::int64_t step);
-  /// Before every save as well, so that a restart never goes on from what is wrong; nothing when it has been compared
-  /// since the last step.
+  /// Also compares before every save, so that a restart never resumes from damaged parameters; does nothing if they
+  /// were already compared since the last step.
   void before_save(std::int64_t step);
 
  private:
@@ -33,7 +33,7 @@ class ReplicaCheck {
   ParallelModel& model_;
   RunClock& clock_;
   std::int64_t every_;     // 0: never
-  std::int64_t equal_at_;  // the step after which replicas were compared last, or made equal
+  std::int64_t equal_at_;  // step of the last comparison, or when replicas were made equal
 };
 
 }  // namespace tessera::train

@@ -18,7 +18,8 @@ constexpr const char* kMark = ".tessera-job";
 
 std::string mark_path(const std::string& output_dir) { return path_join(output_dir, kMark); }
 
-/// Whether the job has written a checkpoint: it says so itself, since clocks are set back. One that cannot tell may be.
+/// Whether the job wrote the checkpoint. The checkpoint itself names its job, because clocks may be set back. true if
+/// unreadable.
 bool may_be_of_job(const std::string& folder, const std::string& job) {
   if (!path_exists(path_join(folder, format::kManifestName))) return false;  // half written
   try {
@@ -26,7 +27,7 @@ bool may_be_of_job(const std::string& folder, const std::string& job) {
     const Value* const named = state.find("job");
     return named != nullptr && named->as_string() == job;
   } catch (const Error&) {
-    return true;  // damaged: whoever reads it all says how
+    return true;  // damaged: the full read reports how
   }
 }
 

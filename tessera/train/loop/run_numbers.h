@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a run measures: between two logs, over the whole run, and of the machine.
+/// A run's measurements: between two logs, over the whole run, and of the machine.
 
 #include <tessera/comm/world.h>
 #include <tessera/train/features/log_sums.h>
@@ -21,13 +21,13 @@ namespace tessera::train {
 
 inline constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
 
-/// Parts of the model are on other ranks, so that forward passes and saving are collective.
+/// Whether parts of the model are on other ranks, so that forward passes and saving are collective.
 bool is_divided(const Setup& setup, ParallelModel& model);
 
 /// Every rank has one. Not thread-safe.
 class RunNumbers {
  public:
-  /// All of them outlive it. `process_bytes`: resident before anything was made.
+  /// All arguments outlive this object. `process_bytes`: resident before anything was created.
   RunNumbers(const Setup& setup, comm::World& world, ParallelModel& model, std::int64_t process_bytes);
 
   Window& window() { return window_; }
@@ -36,41 +36,41 @@ class RunNumbers {
   const Sample& last_sample() const { return last_sample_; }
   std::int64_t tokens() const { return tokens_; }  ///< without padding, since the start of this process
 
-  /// What each rank's memory is to hold, told by itself: ranks may hold other stages of the model. `tokens`: of a
-  /// micro-batch. Collective.
+  /// Collects each rank's predicted memory: ranks may hold different stages of the model. `tokens`: number in
+  /// a micro-batch. Collective.
   void predict_memory(std::int64_t tokens);
-  /// The yardsticks: what the processors can do, what frequencies alone predict, what a pretrained model says before
-  /// the first step. `tells`: this rank writes. Collective.
+  /// Measures the baselines: the processors' peak, the loss of guessing by frequency, a sample of a pretrained model
+  /// before the first step. `tells`: this rank logs. Collective.
   void measure_yardsticks(bool tells);
-  /// The first step begins.
+  /// Call when the first step starts.
   void start();
   void end_step(std::int64_t step, double seconds, double cpu_seconds);
-  /// The loss by now, as far as this rank knows it.
+  /// The current loss, as far as this rank knows it.
   double rough_loss() const;
   double smoothed_step_seconds() const { return step_seconds_; }
   double seconds_left(std::int64_t step) const;
 
   /// Ends the window between two logs. `phases`: of this window. Collective.
   StepMetrics close_window(const PhaseSeconds& phases, const std::vector<double>& sums);
-  /// The metrics of a window of `steps` steps, with everything in them.
+  /// Records the complete metrics of a window of `steps` steps.
   void logged(const StepMetrics& metrics, std::int64_t steps);
-  /// Model FLOP/s / the measured peak of all ranks; 0: unknown.
+  /// Model FLOP/s divided by the measured peak of all ranks; 0: unknown.
   double flops_utilization(double tokens_per_second) const;
   double flops_per_token() const;
-  /// As --include_num_input_tokens_seen asks for; -1: it does not.
+  /// As --include_num_input_tokens_seen requests; -1: not requested.
   std::int64_t input_tokens_seen() const;
   std::int64_t tokens_since_step_0() const;
 
   /// A drawing of a step, for the report.
   void draw(std::string svg) { drawing_ = std::move(svg); }
-  /// `step` steps are done, and none follows.
+  /// Ends the run after `step` steps.
   void end(std::int64_t step, std::int64_t skipped_steps, const std::string& reason);
-  /// What the finished model says. Collective where the model is divided.
+  /// Samples text from the finished model. Collective if the model is divided.
   void sample(bool tells);
-  /// What limits the run, one line.
+  /// One line about the limiting resource of the run.
   std::string advice(std::int64_t step) const;
   void write_to(Report& report, std::int64_t step) const;
-  /// Rank 0's memory beside what was predicted; empty: there was no log.
+  /// Rank 0's memory compared with the prediction; empty: nothing was logged.
   std::string compared_memory() const;
   std::vector<std::string> describe_end(const std::string& report_path) const;
 
@@ -83,9 +83,9 @@ class RunNumbers {
   const std::int64_t process_bytes_;
   Window window_;
   std::vector<Value> predicted_memory_;  // by rank
-  double peak_flops_ = 0;                // what all ranks can do together
+  double peak_flops_ = 0;                // peak of all ranks together
   // Since the start of this process.
-  std::int64_t tokens_ = 0, inputs_ = 0;  // without padding, with it
+  std::int64_t tokens_ = 0, inputs_ = 0;  // without padding, with padding
   double train_seconds_ = 0;
   double step_seconds_ = 0;  // smoothed, for the time left
   double loss_sum_ = 0, cpu_seconds_ = 0;
@@ -93,7 +93,7 @@ class RunNumbers {
   StepMetrics last_log_;
   RunTotals totals_;
   std::int64_t started_ns_ = 0;
-  std::string drawing_;  // when the run has ended
+  std::string drawing_;  // set when the run has ended
   Sample first_sample_, last_sample_;
 };
 

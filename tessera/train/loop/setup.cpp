@@ -46,7 +46,7 @@ void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place
   if (tokenizer.vocab_size() <= model.vocab_size()) return;
   throw InputError(concat("the tokenizer '", place, "' has ", tokenizer.vocab_size(),
                           " tokens but the model's embedding has ", model.vocab_size(),
-                          " rows: use the tokenizer that the model, or its adapters, were trained with; a model whose "
+                          " rows: use the tokenizer of the model or its adapters; a model whose "
                           "adapters are merged first (--lora_merge) gets further rows"));
 }
 
@@ -54,15 +54,17 @@ void say_rows_added(const text::Tokenizer& tokenizer, const std::string& place, 
                     const ModelConfig& model) {
   const std::int64_t tokens = tokenizer.vocab_size();
   const bool loaded = !model.model_name_or_path.empty();
-  log::info("the tokenizer '", place, "' has ", tokens, " tokens, the model's embedding ", before,
+  log::info("the tokenizer '", place, "' has ", tokens, " tokens, but the model's embedding has ", before,
             " rows: ", tokens - before, tokens - before == 1 ? " row is added" : " rows are added",
-            !loaded             ? ""
-            : model.lora_r == 0 ? ", the mean of those that are there"
-                                : ", the mean of those that are there, and embeddings and head are saved with the "
-                                  "adapters; to train them, too: --lora_modules_to_save embed_tokens,lm_head");
+            !loaded ? ""
+            : model.lora_r == 0
+                ? ", initialized to the mean of the existing rows"
+                : ", initialized to the mean of the existing rows, and embeddings and head are saved with the "
+                  "adapters; to train them as well, use --lora_modules_to_save embed_tokens,lm_head");
 }
 
-/// The tokenizer, and whether it is the data's (Setup::tokenizer_fits_data). `place` receives where it is from.
+/// Loads the tokenizer and determines whether it matches the data (Setup::tokenizer_fits_data). Stores its location in
+/// `place`.
 std::shared_ptr<const text::Tokenizer> tokenizer_for(const RunConfig& config, bool speaks, std::string& place,
                                                      bool& fits_data) {
   place = tokenizer_place(config.model);
@@ -75,7 +77,7 @@ std::shared_ptr<const text::Tokenizer> tokenizer_for(const RunConfig& config, bo
     if (speaks)
       log::warning(
           "the model's tokenizer cannot be read, so none is saved and no sample is shown (training from "
-          "tokens needs none): ",
+          "tokens does not need one): ",
           error.what());
     place = "byte";
     tokenizer = text::load_tokenizer(place);
@@ -90,20 +92,20 @@ bool lies_in(const std::string& path, const std::string& folder) {
   return rest == outer.end();
 }
 
-/// Adapters with as many parameters as what they adapt save nothing.
+/// Warns if adapters have at least as many parameters as the weights they adapt.
 void warn_of_large_rank(const models::LanguageModel& model) {
   const auto state = models::lora_state(model);  // pairs of A [r, in] and B [out, r]
   for (std::size_t i = 0; i + 1 < state.size(); i += 2) {
     const std::int64_t r = state[i].second.size(0), in = state[i].second.size(1), out = state[i + 1].second.size(0);
     if (r < std::min(in, out)) continue;
     log::warning("--lora_r ", r, " is not below the sides of a weight it adapts (", state[i].first, ": ", in, " x ",
-                 out, "): such adapters are larger than the weight and not of low rank");
+                 out, "): such adapters are larger than the weight and not low-rank");
     return;
   }
 }
 
-/// Freezes the model and puts adapters on it when the configuration asks for them; those of an adapter folder are
-/// there.
+/// Freezes the model and adds adapters if the configuration asks for them; those of an adapter folder are loaded
+/// already.
 std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, const RunConfig& config,
                                                   std::int64_t rank, bool rows_added) {
   const std::string& folder = config.model.model_name_or_path;
@@ -114,7 +116,7 @@ std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, 
     if (config.model.lora_r > 0)
       throw InputError(
           concat("--lora_r ", config.model.lora_r, ": ", folder,
-                 " holds adapters already, which this run continues to train: leave --lora_r out, or start "
+                 " already contains adapters, which this run continues to train: remove --lora_r, or start "
                  "from a merged model (--lora_merge)"));
     lora = models::loaded_lora_config(model, folder);
   } else {
@@ -126,23 +128,23 @@ std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, 
     if (rank == 0) warn_of_large_rank(model);
   }
   if (lies_in(lora.base_model, config.output.output_dir))
-    throw InputError(concat("--output_dir ", config.output.output_dir, " holds the base model (", lora.base_model,
-                            "), which the adapters go on needing: choose another folder"));
+    throw InputError(concat("--output_dir ", config.output.output_dir, " contains the base model (", lora.base_model,
+                            "), which the adapters still need: choose another folder"));
   return lora;
 }
 
-/// Throws InputError where --mm_projector_lr would act on nothing.
+/// Throws InputError if --mm_projector_lr has no parameters to act on.
 void check_projector_rate(const models::LanguageModel& model, const OptimizationConfig& config) {
   if (config.mm_projector_lr < 0) return;
   for (const auto& item : model.named_parameters())
     if (models::is_of_projector(item.key()) && item.value().requires_grad()) return;
   throw InputError(
-      "--mm_projector_lr: this run trains no projector: leave it out, or train one (--vision_tower; of a model that "
-      "has one, beside adapters: --lora_modules_to_save multi_modal_projector)");
+      "--mm_projector_lr: this run trains no projector: remove it, or train one (--vision_tower; for a model that "
+      "already has one, in addition to adapters: --lora_modules_to_save multi_modal_projector)");
 }
 
-/// Whether each rank shall hold, and read, only its part of the weights. (On other devices than the CPU the model is
-/// made whole first.)
+/// Whether each rank holds and reads only its part of the weights. (On devices other than the CPU the model is first
+/// built whole.)
 bool keeps_parts_only(const RunConfig& config, const comm::World& world, const RunGroups& groups) {
   return groups.tensor_ranks() == 1 && world.size() > 1 && world.device().is_cpu() &&
          row_of(config.sharding.strategy).shard_parameters && config.sharding.cpu_ram_efficient_loading;
@@ -153,18 +155,18 @@ void check_checkpoint_kind(const Setup& setup) {
   const bool adapters = checkpoint::is_adapter_folder(folder);
   if (setup.lora && !adapters)
     throw InputError(concat("--resume_from_checkpoint ", folder,
-                            ": it is a checkpoint of a run that trained all weights; leave out --lora_r"));
+                            ": it is a checkpoint of a run that trained all weights; remove --lora_r"));
   if (!setup.lora && adapters)
     throw InputError(concat("--resume_from_checkpoint ", folder,
-                            ": it holds LoRA adapters, but this run trains all "
-                            "weights: give --lora_r and --lora_alpha as the first run did"));
+                            ": it contains LoRA adapters, but this run trains all "
+                            "weights: set --lora_r and --lora_alpha as in the first run"));
 }
 
-/// What counts as one epoch: for a stream, whose length nobody knows, the run (as transformers has it).
+/// Rows of an epoch; for a stream, whose length is unknown, the rows of the whole run (as in transformers).
 std::int64_t rows_of_epoch(const Setup& setup) {
   if (!setup.datasets.stream) return setup.datasets.train->size();
   const OptimizationConfig& o = setup.config.optimization;
-  if (o.max_steps <= 0) throw InputError("--streaming needs --max_steps: nobody knows how many steps an epoch has");
+  if (o.max_steps <= 0) throw InputError("--streaming needs --max_steps: the number of steps in an epoch is unknown");
   return o.max_steps * setup.groups.data.size() * setup.devices() * o.per_device_train_batch_size *
          o.gradient_accumulation_steps;
 }
@@ -177,7 +179,7 @@ std::string existing_ancestor(std::string path) {
   return path;
 }
 
-/// Tokens of the samples of the run, for --tokens_per_batch.
+/// Number of tokens of each sample of the run, for --tokens_per_batch.
 SampleLength lengths_in_order(const Setup& setup) {
   const OptimizationConfig& o = setup.config.optimization;
   if (o.tokens_per_batch == 0) return {};
@@ -188,13 +190,13 @@ SampleLength lengths_in_order(const Setup& setup) {
   return [rows, order](std::int64_t sample) { return rows->length(order(sample)); };
 }
 
-/// What attention adds to the cost of a row of n tokens, n + this x n^2.
+/// The quadratic share c of attention: a row of n tokens costs n + c n^2.
 double attention_share(const models::LanguageModel& model) {
   const double linear = model.flops_per_token(0);
   return linear > 0 ? (model.flops_per_token(1024) - linear) / 1024 / linear : 0;
 }
 
-/// Whoever watches this rank sees that more tokens are made, by it or by another process.
+/// Also advances the heartbeat while tokens are made, by this process or another, so that the watchdog sees progress.
 data::ReadProgress heard_by_watchers(data::ReadProgress progress) {
   return [progress = std::move(progress), last = std::uint64_t{0}](const std::string& path, std::uint64_t done,
                                                                    std::uint64_t of) mutable {
@@ -203,19 +205,19 @@ data::ReadProgress heard_by_watchers(data::ReadProgress progress) {
   };
 }
 
-/// What the numbers of this run depend on, for one that resumes it.
+/// The facts behind this run's numbers, to be compared when it is resumed.
 RunBasis basis_of(const Setup& setup, const comm::World& world) {
   return {.processes = world.size(),
           .rows_per_step = setup.plan.rows_per_step(),
           .training_data = setup.datasets.train_contents,
           .validation_data = setup.datasets.validation_contents,
-          // Rank 0 compares and saves, and others need not read what they do not hold.
+          // Only rank 0 compares and saves, so other ranks need not read the base model.
           .base_model = setup.lora && !setup.config.model.model_name_or_path.empty() && world.rank() == 0
                             ? checkpoint::describe_weights(setup.lora->base_model)
                             : ""};
 }
 
-/// Which layers of a folder the model begins with (--compression_training, layer_reduction); empty: all of them.
+/// The layers of a folder that the model starts with (--compression_training, layer_reduction); empty: all.
 std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& config) {
   const config::Compression settings = config::parse_compression(config.compression_training);
   if (!settings.layers) return std::nullopt;
@@ -224,17 +226,17 @@ std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& confi
                              .others = settings.layers->other_module_name};
 }
 
-/// How the model comes to its weights.
+/// How the model gets its weights.
 struct ModelSource {
   std::string tokenizer_place;
-  std::int64_t rows_before = 0;                ///< rows of the embedding where the tokenizer has more tokens; else 0
-  std::optional<models::BlockChoice> layers;   ///< those that the model begins with; empty: all of the folder
+  std::int64_t rows_before = 0;                ///< embedding rows before rows are added; 0: none are added
+  std::optional<models::BlockChoice> layers;   ///< layers that the model starts with; empty: all layers of the folder
   std::optional<nn::QuantizedForm> quantized;  ///< weights are read and quantized one by one
   bool parts_only = false;                     ///< each rank reads its parts of the weights
-  bool cut_later = false;      ///< parameters that are cut get their memory one by one, when they are cut
-  bool few_layers = false;     ///< each rank keeps some of the layers, or of their experts
-  bool deferred = false;       ///< the model has no memory for its parameters yet
-  std::string weights_folder;  ///< that they are still to be read from; empty: they are there, or from initialisers
+  bool cut_later = false;                      ///< cut parameters get their memory one by one when they are cut
+  bool few_layers = false;                     ///< each rank keeps some of the layers or of their experts
+  bool deferred = false;                       ///< the model has no memory for its parameters yet
+  std::string weights_folder;  ///< folder with weights still to read; empty: already loaded, or from initializers
 
   const models::BlockChoice* choice() const { return layers ? &*layers : nullptr; }
 };
@@ -247,14 +249,14 @@ Setup begin_setup(const RunConfig& config, const RunGroups& groups, const Start&
   setup.resume_sums = start.sums;
   if (start.overwrite) setup.config.output.overwrite_output_dir = true;
   if (config.data.train_file.empty() && !config.data.mock_data)
-    throw InputError("--train_file is missing: files of text, examples or tokens");
+    throw InputError("--train_file is missing: it names files of text, examples or tokens");
   return setup;
 }
 
 ModelSource source_of(const Setup& setup, const comm::World& world) {
   const RunConfig& config = setup.config;
   ModelSource source;
-  // A model that is put together of several folders is read whole by every rank.
+  // A model composed of several folders is read whole by every rank.
   const bool composed = models::is_composed(config.model);
   source.parts_only = !composed && keeps_parts_only(config, world, setup.groups);
   source.cut_later = setup.groups.tensor_ranks() > 1 && world.device().is_cpu();
@@ -265,7 +267,7 @@ ModelSource source_of(const Setup& setup, const comm::World& world) {
   return source;
 }
 
-/// The tokenizer, and the whole model, with adapters where they are trained.
+/// Builds the tokenizer and the whole model, with adapters if they are trained.
 ModelSource build_model(Setup& setup, const comm::World& world) {
   const RunConfig& config = setup.config;
   ModelSource source = source_of(setup, world);
@@ -290,7 +292,7 @@ ModelSource build_model(Setup& setup, const comm::World& world) {
   setup.saved_config =
       with_dropout.is_null() ? setup.model->hf_config() : with_dropout_of(setup.model->hf_config(), with_dropout);
   models::choose_trained_parts(*setup.model, config.model);
-  // the whole model has them; then each rank keeps its own
+  // set up on the whole model; each rank keeps its own part later
   setup.lora = set_up_adapters(*setup.model, config, world.rank(), source.rows_before > 0);
   if (const std::string& base = setup.lora ? setup.lora->base_model : config.model.model_name_or_path; !base.empty())
     if (const std::string file = path_join(base, checkpoint::kGenerationConfigFile); path_exists(file))
@@ -304,13 +306,13 @@ ModelSource build_model(Setup& setup, const comm::World& world) {
   return source;
 }
 
-/// The metric that the settings name, if the model has it.
+/// Checks that the model has the metric that the settings name.
 void check_metric(Setup& setup, const comm::World& world) {
   const RunConfig& config = setup.config;
   const std::string why = why_no_metric(config.output.metric_for_best_model, setup.model->num_labels() > 0);
   if (why.empty()) return;
   if (!config::what_follows_evaluations(config).empty()) throw InputError(why);
-  if (world.rank() == 0) log::warning(why, "; nothing follows it, so that it has no effect");
+  if (world.rank() == 0) log::warning(why, "; nothing depends on it, so it has no effect");
   setup.config.output.metric_for_best_model.clear();
 }
 
@@ -341,13 +343,13 @@ void note_numerics(const Setup& setup, const comm::World& world) {
   if (world.rank() != 0) return;
   if (architectures::flag(setup.model->hf_config(), "use_mup", false))
     log::info(
-        "use_mup: the factors of scores, embeddings and logits stand in the model's config.json, which transformers "
-        "does not know: it computes other logits from this model's folder");
+        "use_mup: the factors of scores, embeddings and logits are stored in the model's config.json, and transformers "
+        "ignores them: it computes different logits from this model's folder");
   if (const std::string slow = precision_warning(setup.config, world.device().type()); !slow.empty())
     log::warning(slow);
 }
 
-/// What a checkpoint holds besides weights is given to those whose it is.
+/// Passes the features their state from the checkpoint.
 void begin_features(Setup& setup, const comm::World& world) {
   if (!setup.resume_folder.empty()) {
     setup.resume = checkpoint::read_run_state(setup.resume_folder);
@@ -357,10 +359,10 @@ void begin_features(Setup& setup, const comm::World& world) {
   setup.features.each(&RunFeature::begin_run, begin);
 }
 
-/// Reads the weights, or says where each rank is to read its own.
+/// Reads the weights, or records where each rank reads its own.
 void load_weights(Setup& setup, ModelSource& source, const comm::World& world) {
   const std::string& folder = setup.config.model.model_name_or_path;
-  std::string adapters =  // to be read
+  std::string adapters =  // folder to read them from
       source.deferred && !folder.empty() && checkpoint::is_adapter_folder(folder) ? folder : std::string();
   if (setup.resume) {
     if (setup.lora)
@@ -371,12 +373,12 @@ void load_weights(Setup& setup, ModelSource& source, const comm::World& world) {
       models::load_weights(*setup.model, setup.resume_folder, setup.resume_sums);
     const auto seed = static_cast<std::uint64_t>(setup.config.optimization.seed);
     if (setup.resume->seed != seed && world.rank() == 0)
-      log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
+      log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", but this run uses ", seed,
                    ": the order of the data changes at step ", setup.resume->step);
   }
   if (!adapters.empty()) models::load_adapters(*setup.model, *setup.lora, adapters);
   if (!source.weights_folder.empty()) {
-    std::set<std::string> read;  // with the adapters
+    std::set<std::string> read;  // together with the adapters
     if (!adapters.empty())
       for (const std::string& name : checkpoint::adapter_names(adapters)) read.insert(name);
     const auto skip = [&](const std::string& name) { return checkpoint::is_adapter_name(name) || read.contains(name); };
@@ -388,7 +390,7 @@ void load_weights(Setup& setup, ModelSource& source, const comm::World& world) {
 
 void plan_steps(Setup& setup, const comm::World& world) {
   const ResumePoint from = setup.resume ? ResumePoint{setup.resume->step, setup.resume->samples} : ResumePoint();
-  RunConfig config = setup.config;  // micro-batches of all devices are this rank's
+  RunConfig config = setup.config;  // this rank computes the micro-batches of all its devices
   config.optimization.gradient_accumulation_steps *= setup.devices();
   setup.plan =
       make_run_plan(config, setup.groups.data.size(), rows_of_epoch(setup), setup.datasets.validation != nullptr, from,
@@ -396,7 +398,7 @@ void plan_steps(Setup& setup, const comm::World& world) {
   setup.basis = basis_of(setup, world);
 }
 
-/// The parameters that this rank has now get their memory, and their weights.
+/// Allocates the parameters that this rank now has, and fills them with weights.
 void make_memory(Setup& setup, const ModelSource& source, const comm::World& world) {
   if (source.parts_only || source.cut_later) return;
   if (source.few_layers || source.quantized) {
@@ -421,7 +423,7 @@ std::string tokenizer_place(const ModelConfig& config) {
 
 void check_output_folder(const OutputConfig& output) {
   const std::string& folder = output.output_dir;
-  if (folder.empty()) throw InputError("--output_dir is missing: the folder that receives model, metrics and report");
+  if (folder.empty()) throw InputError("--output_dir is missing: it names the folder for model, metrics and report");
   if (path_exists(folder)) {
     if (!is_directory(folder)) throw InputError(concat("--output_dir ", folder, " is a file, not a folder"));
     if (output.resume_from_checkpoint.empty()) {
@@ -438,7 +440,7 @@ void check_output_folder(const OutputConfig& output) {
 }
 
 Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups& groups, const Start& start) {
-  std::optional<log::Quiet> quiet;  // every rank reads the same files; rank 0 speaks about them
+  std::optional<log::Quiet> quiet;  // every rank reads the same files; only rank 0 logs about them
   if (world.rank() != 0) quiet.emplace(log::Level::error);
   Setup setup = begin_setup(config, groups, start);
   setup.xla = open_xla(config, world);
@@ -459,7 +461,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
 }
 
 void set_threads(std::int64_t threads, int local_ranks) {
-  if (threads == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;  // taken over by init()
+  if (threads == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;  // already applied by init()
   if (threads == 0) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// From a configuration to everything a run needs: model, tokenizer, data, where to resume. All of it is checked before
-/// anything is written, and the ranks agree on the outcome.
+/// Builds everything a run needs from a configuration: model, tokenizer, data, resume point. All of it is checked
+/// before anything is written, and the ranks agree on the outcome.
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
@@ -37,62 +37,62 @@ struct Setup {
   RunGroups groups;
   std::shared_ptr<models::LanguageModel> model;  ///< on the world's device
   std::optional<models::LoraConfig> lora;        ///< only adapters are trained; the model's own weights are frozen
-  Features features;                             ///< what is optional in this run
-  FeatureParts parts;                            ///< what they have put into it
+  Features features;                             ///< optional features of this run
+  FeatureParts parts;                            ///< what the features have added
   std::shared_ptr<const text::Tokenizer> tokenizer;
-  bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
-  Value saved_config;               ///< config.json as it is saved: what this run alone does without is in it
-  std::string generation_config;    ///< text of the model's generation_config.json; empty: it has none
+  bool tokenizer_fits_data = true;  ///< false: .bin tokens without a named tokenizer, so ids cannot be turned into text
+  Value saved_config;               ///< config.json as saved: without changes that only this run makes
+  std::string generation_config;    ///< text of the model's generation_config.json; empty: absent
   data::Datasets datasets;
-  std::shared_ptr<const data::Dataset> first_rows;  ///< those of a stream, which gives its rows once only; else null
+  std::shared_ptr<const data::Dataset> first_rows;  ///< of a stream, which yields its rows only once; otherwise null
   std::int64_t block_size = 0;
-  std::string resume_folder;                      ///< empty: from the start
-  std::optional<checkpoint::RunState> resume;     ///< what it held, without the optimizer's tensors
-  std::shared_ptr<format::ReadSums> resume_sums;  ///< where the checksums of its tensors are noted
-  /// The model has no memory for its parameters yet: the engine reads its parts of them from here, or, where this is
-  /// null, from their initialisers.
+  std::string resume_folder;                      ///< empty: starts at step 0
+  std::optional<checkpoint::RunState> resume;     ///< contents of that checkpoint, without the optimizer's tensors
+  std::shared_ptr<format::ReadSums> resume_sums;  ///< records the checksums of its tensors
+  /// Set if the model has no memory for its parameters yet: the engine reads its parts from here or, if this is null,
+  /// from their initializers.
   std::shared_ptr<const models::WeightSource> weights;
   RunPlan plan;
-  RunBasis basis;                        ///< what a resumed run is told of changes of
+  RunBasis basis;                        ///< facts whose changes a resumed run reports
   std::optional<PipelinePlan> pipeline;  ///< --pp_size; the model holds this rank's stages
-  std::shared_ptr<xla::Devices> xla;     ///< --device xla; null elsewhere
+  std::shared_ptr<xla::Devices> xla;     ///< --device xla; otherwise null
 
-  /// Devices that take micro-batches of a step beside each other, each as many as accumulation says.
+  /// Devices that compute a step's micro-batches in parallel, `accumulation` micro-batches each.
   std::int64_t devices() const { return xla ? xla->count() : 1; }
-  /// Rows of the training data that may be read at any time.
+  /// Rows of the training data that can be read at any time.
   const std::shared_ptr<const data::Dataset>& rows_to_show() const { return first_rows ? first_rows : datasets.train; }
 };
 
-/// Where a run begins.
+/// The starting point of a run.
 struct Start {
-  std::string checkpoint;                       ///< to resume from; empty: at step 0
-  std::shared_ptr<format::ReadSums> sums = {};  ///< where the checksums of its tensors are noted
-  bool named = false;                           ///< by the user: this one and no other
+  std::string checkpoint;                       ///< to resume from; empty: starts at step 0
+  std::shared_ptr<format::ReadSums> sums = {};  ///< records the checksums of its tensors
+  bool named = false;                           ///< by the user: only this checkpoint will do
   bool restarted = false;                       ///< the job has written something before
-  bool overwrite = false;                       ///< what a failed generation of this very job wrote may be replaced
+  bool overwrite = false;                       ///< files that a failed generation of this job wrote may be replaced
 };
 
-/// The checkpoint that --resume_from_checkpoint means, or, after a restart by our agent, the newest one of the job; and
-/// whether the output folder may be used at all. Its small files are whole; its tensors are to be examined while they
-/// are loaded (checkpoint/choose.h), and when they are not whole, reject_start() comes next. `rejected`: folders that
-/// are not to be chosen. Collective. Throws InputError on one rank, FailedElsewhere on the others.
+/// Chooses the checkpoint that --resume_from_checkpoint selects or, after a restart by our agent, the newest one of the
+/// job, and checks that the output folder may be used. The checkpoint's small files are verified here; its tensors are
+/// verified while they are loaded (checkpoint/choose.h), and if they are damaged, call reject_start(). `rejected`:
+/// folders not to choose. Collective. Throws InputError on one rank, FailedElsewhere on the others.
 Start choose_start(const RunConfig& config, const comm::World& world, const std::set<std::string>& rejected = {});
 
-/// The checkpoint of `start` is not whole: sets a damaged one aside, and returns, so that choose_start() can find
-/// another. Throws as choose_start() when the user has named the folder. Collective.
+/// The checkpoint of `start` is damaged: sets it aside and returns, so that choose_start() can find another. Throws
+/// like choose_start() if the user named the folder. Collective.
 void reject_start(const comm::World& world, const Start& start, const checkpoint::Finding& finding);
 
-/// Loads and checks. Throws InputError. Not collective: each rank reads for itself.
+/// Loads and checks. Throws InputError. Not collective: each rank reads on its own.
 Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups& groups, const Start& start);
 
-/// The tokenizer that a model's settings mean, for text::load_tokenizer: tokenizer_name, else the model's folder (of
-/// adapters without one: their base model's), else config_name's folder, else "byte".
+/// The argument of text::load_tokenizer for the model's settings: tokenizer_name, else the model's folder (for adapters
+/// without a tokenizer, their base model's), else config_name's folder, else "byte".
 std::string tokenizer_place(const ModelConfig& config);
 
-/// The folder must be absent or empty unless the run may overwrite it or resumes. Throws InputError.
+/// Throws InputError unless the folder is absent or empty, or the run may overwrite it or resumes.
 void check_output_folder(const OutputConfig& output);
 
-/// Uses `threads` for tensor operations, or, for 0, what OMP_NUM_THREADS says, else cores / local ranks (at least 1).
+/// Uses `threads` threads for tensor operations; for 0, OMP_NUM_THREADS if set, else cores / local ranks (at least 1).
 void set_threads(std::int64_t threads, int local_ranks);
 
 }  // namespace tessera::train

@@ -26,7 +26,7 @@ namespace tessera::train {
 namespace {
 
 std::optional<at::ScalarType> dtype(FloatType type) {
-  if (type == FloatType::fp32) return std::nullopt;  // the shards'
+  if (type == FloatType::fp32) return std::nullopt;  // keeps the shards' type
   return type == FloatType::bf16 ? at::kBFloat16 : at::kHalf;
 }
 
@@ -48,7 +48,8 @@ std::string pad(const std::string& text, std::size_t width, bool right) {
   return right ? blanks + text : text + blanks;
 }
 
-/// Muon keeps one average of the matrices that it makes orthogonal, and two of all else: per element, in the mean.
+/// Bytes per element, on average: Muon keeps one average for matrices that it orthogonalizes and two for all other
+/// parameters.
 double muon_bytes(const models::LanguageModel& model, const std::vector<layout::Parameter>& parameters,
                   const std::vector<bool>& trained) {
   double elements = 0, numbers = 0;
@@ -62,7 +63,7 @@ double muon_bytes(const models::LanguageModel& model, const std::vector<layout::
   return elements > 0 ? 4 * numbers / elements : 0;
 }
 
-/// States of 8 bits, or of 32 where the optimizer keeps those: per element, in the mean.
+/// Bytes per element, on average: 8-bit states, or 32-bit ones where the optimizer keeps those.
 double eight_bit_bytes(const OptimizationConfig& config, const models::LanguageModel& model,
                        const std::vector<layout::Parameter>& parameters, const std::vector<bool>& trained) {
   const double narrow = config::optimizer_state_bytes(config), wide = config::wide_state_bytes(config);
@@ -78,8 +79,7 @@ double eight_bit_bytes(const OptimizationConfig& config, const models::LanguageM
   return elements > 0 ? bytes / elements : 0;
 }
 
-/// Averages over rows and columns, on every rank, and, of parameters of one dimension, this rank's share of the
-/// squares.
+/// Averages over rows and columns, on every rank, and for parameters of one dimension this rank's share of the squares.
 std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, const std::vector<bool>& trained,
                              int shard_ranks) {
   std::int64_t numbers = 0;
@@ -93,8 +93,8 @@ std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, c
   return 4 * numbers;
 }
 
-/// What a micro-batch of so many tokens of this rank needs besides states: activations, the head, messages; of the
-/// fullest rank of a pipeline. Each row of a model that sees images is taken to have one.
+/// Bytes that a micro-batch of `tokens` tokens on this rank needs besides states: activations, the head, messages; on
+/// the fullest rank of a pipeline. Assumes one image per row for a model with image input.
 std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    std::int64_t tokens) {
   plan::Model planned = plan::read_model(model.hf_config());
@@ -123,15 +123,15 @@ layout::WrapPolicy wrap_policy(const RunConfig& config, const torch::nn::Module&
   return policy;
 }
 
-// A setting that the strategy has no use for is left out: the configuration has told the user so, and Sharded refuses
-// it.
+// A setting that does not apply to the strategy is dropped: the configuration has warned the user, and Sharded would
+// refuse it.
 ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group) {
   const ShardingConfig& s = config.sharding;
   const ParallelConfig& p = config.parallel;
   const StrategyRow& strategy = row_of(s.strategy);
   ShardingOptions options;
   options.group = group;
-  if (config.device == Device::xla) {  // the devices divide states among them; the host has a whole copy
+  if (config.device == Device::xla) {  // the devices divide states among themselves; the host keeps a whole copy
     options.strategy = Strategy::ddp;
     return options;
   }
@@ -140,8 +140,8 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
   options.reduce_dtype = dtype(s.reduce_dtype);
   options.buffer_dtype = dtype(s.buffer_dtype);
   options.reduction = comm::Reduction::sum;
-  // The loss is divided by all ranks' tokens: a rank's gradients are its mean's, divided by the number of ranks
-  // already.
+  // The loss is divided by all ranks' tokens, so a rank's gradients are those of its mean, already divided by the
+  // number of ranks.
   const int ranks = group ? group.size() : static_cast<int>(p.num_processes);
   if (const double factor = config.optimization.gradient_predivide_factor; factor != 1 && ranks > 1)
     options.gradient_predivide_factor = factor / ranks;
@@ -256,16 +256,15 @@ void check_same_quantized(const models::LanguageModel& model, const comm::Group&
   const auto checksums = comm::all_gather_numbers(group, {models::quantized_checksum(model)});
   for (std::size_t rank = 1; rank < checksums.size(); ++rank)
     if (checksums[rank] != checksums[0])
-      throw InputError(
-          concat("the quantized weights of process ", rank, " of ", group.size(),
-                 " are others than those of process 0: each reads --model_name_or_path for itself, so give "
-                 "all of them the same copy of the base model"));
+      throw InputError(concat("the quantized weights of process ", rank, " of ", group.size(),
+                              " differ from those of process 0: each reads --model_name_or_path on its own, so give "
+                              "all of them the same copy of the base model"));
 }
 
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    int rank) {
   parallel::ModuleParameters parameters = parallel::parameters_of(model);
-  if (dtype(config.sharding.param_dtype))  // what is gathered is narrow, the shards are not
+  if (dtype(config.sharding.param_dtype))  // the gathered parameters are narrow, the shards are not
     for (layout::Parameter& parameter : parameters.tree.parameters) parameter.element_size = 4;
   std::vector<bool> trained;
   for (const parallel::NamedTensor& parameter : parameters.parameters)
@@ -309,7 +308,7 @@ std::vector<std::string> describe_sharding(const RunConfig& config, const models
   const std::string strategy = describe_strategy(config, sharded);
   if (strategy.empty()) return {};
   std::vector<std::string> lines = {"sharding: " + strategy};
-  if (config.device == Device::xla) return lines;  // the compiled step tells what is on its devices
+  if (config.device == Device::xla) return lines;  // the compiled step reports what is on its devices
   for (std::string& line : aligned(unit_table(sharded.units(), row_of(config.sharding.strategy).shard_parameters)))
     lines.push_back(std::move(line));
   const layout::StateBytes bytes =
@@ -317,7 +316,7 @@ std::vector<std::string> describe_sharding(const RunConfig& config, const models
   const auto text = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
   lines.push_back(concat("state per process: ", text(bytes.parameters), " parameters + ", text(bytes.gradients),
                          " gradients + ", text(bytes.optimizer), " optimizer, and at most ", text(bytes.buffers),
-                         " on the way"));
+                         " in transit"));
   return lines;
 }
 

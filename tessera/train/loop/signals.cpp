@@ -10,13 +10,13 @@
 namespace tessera::train {
 namespace {
 
-// A signal handler can only reach static storage; both are written by the handlers alone.
+// A signal handler can access only static storage; only the handlers write both.
 volatile std::sig_atomic_t terminate_seen = 0;
 volatile std::sig_atomic_t interrupts_seen = 0;
 struct sigaction previous_terminate, previous_interrupt, previous_pipe;
 stack_t previous_stack;
 
-constexpr std::size_t stack_bytes = 64 << 10;  // AVX-512 alone makes a frame of 3 KB
+constexpr std::size_t stack_bytes = 64 << 10;  // AVX-512 alone needs a frame of 3 KB
 
 void on_terminate(int) { terminate_seen = 1; }
 
@@ -28,8 +28,8 @@ void on_interrupt(int) {
 void install(int signal, void (*handler)(int), struct sigaction* previous) {
   struct sigaction action = {};
   action.sa_handler = handler;
-  // A signal must not turn a blocking collective into an error, and its frame must not go where the stack pointer is:
-  // oneDNN's generated matrix products use that register for data, and the kernel would write the frame into the heap.
+  // A signal must not turn a blocking collective into an error, and its frame must not be placed at the stack pointer:
+  // oneDNN's generated matrix products use that register for data, so the kernel would write the frame into the heap.
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   sigaction(signal, &action, previous);

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Requests to stop. SIGTERM: finish the step, save, leave with exit code 3. SIGINT: finish the step, leave with 130; a
-/// second SIGINT leaves at once. An evaluation is given up. The handlers only set a flag: ranks agree on the step at
-/// which they stop (trainer.cpp).
+/// Requests to stop. SIGTERM: finish the step, save, exit with code 3. SIGINT: finish the step, exit with 130; a second
+/// SIGINT exits at once. An evaluation is interrupted. The handlers only set a flag: the ranks agree on the step at
+/// which they stop (training_step.cpp).
 
 #include <memory>
 
@@ -10,9 +10,10 @@ namespace tessera::train {
 
 enum class StopRequest : int { none = 0, terminate = 1, interrupt = 2 };
 
-/// While it lives, SIGTERM and SIGINT set the flag, and SIGPIPE is ignored (a reader of the log that goes away does not
-/// end the training); afterwards the former handlers are back. One at a time, made by the main thread, which gets a
-/// signal stack: the handlers must not run on the stack of a thread that multiplies matrices (see the source).
+/// While it exists, SIGTERM and SIGINT set the flag, and SIGPIPE is ignored (a reader of the log that goes away does
+/// not end the training); its destructor restores the previous handlers. One at a time, created by the main thread,
+/// which gets a signal stack: the handlers must not run on the stack of a thread that multiplies matrices (see the
+/// source).
 class StopSignals {
  public:
   StopSignals();
@@ -20,7 +21,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// What was asked for so far; interrupt outranks terminate.
+  /// Requests received so far; interrupt outranks terminate.
   StopRequest requested() const;
 
  private:

@@ -1,4 +1,4 @@
-// Where a run begins: choose_start() of setup.h.
+// The choice of a run's starting point: choose_start() of setup.h.
 
 #include <tessera/train/loop/setup.h>
 
@@ -13,7 +13,7 @@ namespace tessera::train {
 
 Start choose_start(const RunConfig& config, const comm::World& world, const std::set<std::string>& rejected) {
   const comm::Group& group = world.group();
-  // The tensors are examined while they are loaded.
+  // The tensors are verified while they are loaded.
   const ResumeRules rules{.depth = checkpoint::Depth::small_files};
   const Restart restart = this_restart();
   std::optional<std::vector<checkpoint::StepFolder>> own;
@@ -21,7 +21,7 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
     if (world.rank() == 0) require_unlocked(config.output.output_dir);
   });
   run_on_all_ranks(group, [&] { own = checkpoints_of_job(config.output, restart); });
-  // Rank 0 speaks for all: a folder that another rank does not see is found when it is examined.
+  // Rank 0 decides for all: a folder that another rank cannot see is detected when it is verified.
   Start start;
   start.restarted = comm::all_gather_text(group, own ? "restarted" : "")[0] == "restarted";
   if (start.restarted)
@@ -29,7 +29,7 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
         newest_whole(own.value_or(std::vector<checkpoint::StepFolder>()), group, rules, rejected).value_or("");
   if (start.checkpoint.empty()) {
     OutputConfig output = config.output;
-    start.overwrite = start.restarted && output.resume_from_checkpoint.empty();  // what the failed generation wrote
+    start.overwrite = start.restarted && output.resume_from_checkpoint.empty();  // the failed generation's files
     if (start.overwrite) output.overwrite_output_dir = true;
     run_on_all_ranks(group, [&] { check_output_folder(output); });
     start.checkpoint = checkpoint_to_resume(output, group, rules, rejected);
@@ -37,8 +37,8 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
   }
   if (world.rank() == 0 && restart.generation > 0)
     log::info("restart ", restart.generation, ": ",
-              start.checkpoint.empty() ? "there is no checkpoint yet; beginning again"
-                                       : concat("going on from ", start.checkpoint));
+              start.checkpoint.empty() ? "there is no checkpoint yet; starting from the beginning"
+                                       : concat("resuming from ", start.checkpoint));
   return start;
 }
 

@@ -38,8 +38,8 @@ data::Batch StepRows::read_rows(std::int64_t step, std::int64_t micro, const std
   return objective_.arranged(std::move(batch));
 }
 
-/// For a rank that a small step has no row for: it computes along, since parts of the model may be elsewhere, and what
-/// comes out counts for nothing.
+/// For a rank without rows in a small step: it computes along, since parts of the model may be on other ranks, and its
+/// result does not count.
 data::Batch StepRows::idle_batch(std::int64_t step) const {
   const std::int64_t row = setup_.plan.first_row(step, 0, 0);
   data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, row, 1);
@@ -50,7 +50,7 @@ data::Batch StepRows::idle_batch(std::int64_t step) const {
   return batch;
 }
 
-/// --tokens_per_batch. Rows are numbered as they lie in the step's micro-batches.
+/// --tokens_per_batch. Rows are numbered in the order of the step's micro-batches.
 std::vector<data::Batch> StepRows::read_token_batches(std::int64_t step) const {
   const RunPlan& plan = setup_.plan;
   const std::vector<layout::TokenBatch> all = plan.token_steps->batches(step);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The rows of a step: which of them this rank computes, in which micro-batches.
+/// The rows of a step: which of them this rank computes, and in which micro-batches.
 
 #include <tessera/data/dataset.h>
 #include <tessera/train/features/objective.h>
@@ -14,12 +14,12 @@ namespace tessera::train {
 
 class StepRows {
  public:
-  /// Both outlive it.
+  /// Both arguments outlive this object.
   StepRows(const Setup& setup, const Objective& objective);
 
-  /// This rank's micro-batches of step `step`, from 0.
+  /// This rank's micro-batches of step `step`, counted from 0.
   std::vector<data::Batch> read(std::int64_t step);
-  /// How many rows each rank takes.
+  /// Number of rows per rank.
   RowShares& shares() { return setup_.parts.shares != nullptr ? *setup_.parts.shares : equal_; }
   const data::Sampler& sampler() const { return sampler_; }
 

@@ -74,7 +74,7 @@ models::ConfigEdit task_edit(const DataConfig& data) {
 
 Value without_dropout(Value config) {
   const Value* const type = architectures::given(config, "model_type");
-  // Whose dropout is above 0 unless it is said.
+  // Families whose dropout defaults to a value above 0.
   static const std::map<std::string, std::vector<const char*>> unsaid = {
       {"gpt2", {"resid_pdrop", "embd_pdrop", "attn_pdrop"}},
       {"opt", {"dropout"}},
@@ -100,7 +100,7 @@ Value with_dropout_of(const Value& config, const Value& before) {
       result.set(key, with_dropout_of(value, old != nullptr ? *old : before));
     else if (!changed)
       result.set(key, value);
-    else if (old != nullptr)  // else the family's own holds again
+    else if (old != nullptr)  // otherwise the family's default applies again
       result.set(key, *old);
   }
   return result;
@@ -114,20 +114,19 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
   objective.kind = model.objective();
   if (config.data.mock_data && objective.kind != data::Objective::Kind::next_token)
     throw InputError(
-        "--mock_data makes up texts that count, for models that continue texts: give this one --train_file");
+        "--mock_data generates counting texts for causal language models; use --train_file with this model");
   if (config.data.fim_data && objective.kind != data::Objective::Kind::next_token)
     throw InputError(
-        "--fim_data rearranges texts for models that continue them; this model reads both sides already: leave it "
-        "out");
+        "--fim_data rearranges texts for models that continue them; this model already reads both sides: remove it");
   data::Datasets datasets;
   const bool pairs = config.optimization.preference_loss != PreferenceLoss::none;
   if (pairs && objective.kind != data::Objective::Kind::next_token)
     throw InputError(
-        concat("--preference_loss compares the answers of causal language models; this model is none: "
-               "leave it out"));
+        concat("--preference_loss compares the answers of causal language models; this model is not causal: "
+               "remove it"));
   if (objective.kind == data::Objective::Kind::row_class) {
     if (config.data.streaming)
-      throw InputError("--streaming is for texts and examples, not for texts with labels: leave it out");
+      throw InputError("--streaming is for texts and examples, not for texts with labels: remove it");
     const std::int64_t most = config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;
     datasets = data::open_labelled(config.data, wordpiece(tokenizer), most, classes_of(model.hf_config()),
                                    model.num_labels(), want_validation);
@@ -148,7 +147,7 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
     if (!words.special().mask)
       throw InputError("the tokenizer has no mask token ([MASK]), which masked language modelling needs");
     if (config.data.packing)
-      throw InputError("--packing: several examples in one row are for causal language models; leave it out");
+      throw InputError("--packing: several examples in one row are for causal language models; remove it");
     objective.probability = config.data.mlm_probability;
     objective.mask_id = *words.special().mask;
     objective.vocab_size = words.vocab_size();

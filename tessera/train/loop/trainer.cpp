@@ -38,10 +38,10 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
   Setup setup;
   run_on_all_ranks(ranks.group(), [&] {
     setup = prepare(config, ranks, groups, start);
-    optim::make_plateau(make_schedule(config.optimization, setup.plan));  // bad parameters are told once, too
+    optim::make_plateau(make_schedule(config.optimization, setup.plan));  // reports bad parameters once, too
     optim::check_optimizer(optimizer_choice(config.optimization));
   });
-  // One that cannot see the output folder would begin anew while others resume.
+  // A rank that cannot see the output folder would start from scratch while others resume.
   comm::report_on_first_rank(ranks.group(), [&] {
     comm::require_equal(ranks.group(), "the step at which the run begins", concat(setup.plan.resumed_step),
                         "all ranks must see the same --output_dir and checkpoints (a common file system)");
@@ -49,8 +49,8 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
   return std::make_unique<TrainingLoop>(std::move(setup), resolved, process_bytes);
 }
 
-/// From the newest whole checkpoint, or whatever the settings say. Checksums are taken of what is loaded, so that
-/// nothing is read twice; what has been loaded from one that turns out to be damaged is dropped, and the next one is
+/// Loads from the newest complete checkpoint, or as configured. Checksums are computed while loading, so nothing
+/// is read twice; if a checkpoint turns out to be damaged, what was loaded from it is dropped and the next one is
 /// tried.
 std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks,
                                             std::int64_t process_bytes, const RunGroups& groups) {
@@ -63,7 +63,7 @@ std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value
     checkpoint::Examination examination(start.checkpoint, all);
     start.sums = examination.sums();
     std::unique_ptr<TrainingLoop> loop;
-    std::exception_ptr failed;  // perhaps because of what is damaged, so the verdict comes first
+    std::exception_ptr failed;  // possibly because of the damage, so the verdict comes first
     try {
       loop = load(config, resolved, ranks, process_bytes, groups, start);
     } catch (const Error&) {
@@ -90,7 +90,7 @@ ExitCode run(const RunConfig& given, const Value& resolved, comm::World& ranks) 
       const auto loop = load_verified(checked_config(config, resolved, ranks), resolved, ranks, process_bytes, groups);
       if (!finds_batch_size || loop->fits()) return loop->run();
     }
-    const std::string told = halve_batch_size(config.optimization);  // the model and all its memory are gone by now
+    const std::string told = halve_batch_size(config.optimization);  // the model and all its memory have been freed
     if (ranks.rank() == 0) log::info(told);
   }
 }

@@ -12,13 +12,13 @@ struct RunConfig;
 
 namespace tessera::train {
 
-/// Trains as `config` says, on the ranks of tessera::world() (init() first), and leaves in output_dir what
-/// docs/architecture.md lists under "Files of a run": a Hugging Face folder, checkpoint-N/, metrics.jsonl, report.html.
-/// `resolved` is the configuration with its origins, for the report. Collective. Returns done, stopped (SIGTERM: after
-/// saving) or interrupted (SIGINT).
+/// Trains as configured on the ranks of tessera::world() (call init() first), and writes the files listed in
+/// docs/architecture.md under "Files of a run" to output_dir: a Hugging Face folder, checkpoint-N/, metrics.jsonl,
+/// report.html. `resolved` is the configuration with its origins, for the report. Collective. Returns done, stopped
+/// (SIGTERM: after saving) or interrupted (SIGINT).
 ///
-/// What is wrong with configuration or input throws InputError before anything is written, on every rank with the same
-/// exit code; only one rank's error has a message (comm/run_on_all_ranks.h). Later failures throw Error.
+/// Errors in the configuration or input throw InputError before anything is written, on every rank with the same exit
+/// code; only one rank's error has a message (comm/run_on_all_ranks.h). Later failures throw Error.
 ExitCode train(const RunConfig& config, const Value& resolved);
 
 }  // namespace tessera::train

@@ -28,15 +28,15 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       step_(setup_.plan.resumed_step),
       update_(model_.core, world_.group(), setup_.config,
               {.find_source = [this] { return passes_->first_not_finite(); },
-               .before_failing = [this] { checkpoints_.finish(); },  // it is of a step before, and good
+               .before_failing = [this] { checkpoints_.finish(); },  // of an earlier step, and valid
                .before_update = [this] { clock_.enter(Phase::optimizer); },
                .outcome_at_once = setup_.features.reads_outcome()}) {
-  if (setup_.resume) setup_.resume->log_history = {};  // the journal goes on with it
+  if (setup_.resume) setup_.resume->log_history = {};  // the journal continues it
   run_on_all_ranks(world_.group(), [&] { divide_model(); });
   run_on_all_ranks(world_.group(), [&] { make_optimizer(); });
 }
 
-/// Collective; wrong settings throw the same on every rank.
+/// Collective; wrong settings throw on every rank.
 void TrainingLoop::divide_model() {
   parallelize(setup_, model_);
   const PassParts parts = {setup_, world_, model_, objective(), clock_, numbers_.window()};
@@ -79,7 +79,7 @@ void TrainingLoop::make_optimizer() {
   setup_.resume_sums = nullptr;
 }
 
-/// The first thing that is written.
+/// The first output that is written.
 void TrainingLoop::open_output() {
   run_on_all_ranks(world_.group(), [&] {
     if (world_.rank() != 0) return;
@@ -118,7 +118,7 @@ ExitCode TrainingLoop::run() {
   numbers_.start();
   setup_.model->train();
 
-  // Without data to evaluate on, the evaluation that a stop left out is dropped: after the next step it is too late.
+  // Without validation data the interrupted evaluation is dropped: after the next step it would be too late.
   evaluation_due_ = setup_.datasets.validation && setup_.resume && setup_.resume->evaluation_due;
   const bool due = evaluation_due_;
   if (setup_.datasets.validation && (due || setup_.config.output.eval_on_start)) {
@@ -154,7 +154,7 @@ void TrainingLoop::train_one_step(const std::vector<data::Batch>& batches, const
   rows_.shares().computed(spent(Phase::forward) + spent(Phase::backward));
   last_ = update_.finish_step(step_ + 1);
   ++step_;
-  // What is told of a step includes the device's work: elsewhere the wait belongs to the next step.
+  // Values reported for a step must include the device's work; otherwise the wait counts for the next step.
   if (plan().logs_after(step_) || plan().evaluates_after(step_) || plan().saves_after(step_)) update_.settle();
   setup_.features.each(&RunFeature::after_step, StepEnd{step_, last_.grad_norm, last_.taken});
   clock_.enter(Phase::other);
@@ -203,13 +203,13 @@ void TrainingLoop::log(bool tell) {
   clock_.collect();
 }
 
-/// Before the model's weights or the optimizer's states are read, which may have been trained on other devices.
+/// Call before reading the model's weights or the optimizer's states, which may have been trained on other devices.
 void TrainingLoop::bring_back() {
   if (compiled_) compiled_->bring_back();
 }
 
-/// `best`: whether no evaluation was better so far. What is returned gave it up: it may take longer than whoever asks
-/// to stop will wait.
+/// Sets `best` if no evaluation was better so far. A returned request interrupted the evaluation, which may take longer
+/// than the requester will wait.
 StopRequest TrainingLoop::evaluate(bool& best) {
   update_.settle();
   bring_back();
@@ -223,11 +223,11 @@ StopRequest TrainingLoop::evaluate(bool& best) {
   };
   std::optional<EvalMetrics> evaluated = objective().evaluate({divided(), passes_->losses(), goes_on});
   journal_.evaluation_ends();
-  const bool counts = step_ > plan().resumed_step || evaluation_due_;  // the schedule has not seen it yet
+  const bool counts = step_ > plan().resumed_step || evaluation_due_;  // the schedule has not seen this evaluation yet
   evaluation_due_ = !evaluated;
   if (!evaluated) {
-    journal_.note(concat("step ", step_, ": the evaluation is given up, since the run is to stop",
-                         stop == StopRequest::terminate ? "; who goes on with it begins with that" : ""));
+    journal_.note(concat("step ", step_, ": the evaluation is interrupted because the run is stopping",
+                         stop == StopRequest::terminate ? "; a resumed run starts with it" : ""));
     clock_.enter(Phase::other);
     return stop;
   }
@@ -247,25 +247,25 @@ StopRequest TrainingLoop::evaluate(bool& best) {
   return StopRequest::none;
 }
 
-/// The end of the loop, whatever led to it.
+/// The end of the loop, for any reason.
 ExitCode TrainingLoop::finish(StopRequest stop) {
   const comm::LongPhase phase("finishing");
   update_.settle();
   const bool done = stop == StopRequest::none;
   if (numbers_.window().steps() > 0)
-    log(setup_.config.output.logging_strategy != Interval::no);  // an early stop between two logs
+    log(setup_.config.output.logging_strategy != Interval::no);  // after an early stop between two logs
   checkpoints_.finish();
   if (stop == StopRequest::terminate && checkpoints_.saved_step() != step_) {
     save();
     checkpoints_.finish();
     if (checkpoints_.saved_step() != step_ && world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
     if (checkpoints_.saved_step() != step_)
-      throw Error(concat("step ", step_, " could not be saved before the run stopped, as it was asked to"));
+      throw Error(concat("step ", step_, " could not be saved before the run stopped as requested"));
   }
   if (stop == StopRequest::terminate && time_is_over())
     journal_.note(concat("--exit_duration_in_mins ", format_real(setup_.config.optimization.exit_duration_in_mins),
                          ": saved and stopped after step ", step_, " of ", plan().total_steps,
-                         "; go on with --resume_from_checkpoint last"));
+                         "; resume with --resume_from_checkpoint last"));
   clock_.enter(Phase::other);
   write_timeline();
   bring_back();
@@ -292,7 +292,7 @@ void TrainingLoop::write_timeline() {
   journal_.note(concat("timeline: ", output_->path("trace.json"), " (open it in ui.perfetto.dev)"));
 }
 
-/// Rank 0: model card, report, the last lines of the log.
+/// On rank 0: model card, report, last lines of the log.
 void TrainingLoop::write_papers(StopRequest stop) {
   if (!output_) return;
   const bool done = stop == StopRequest::none;

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// train/loop/: a run from its start to its end: what is planned, the step, evaluation, signals.
+/// train/loop/: a run from start to end: planning, the step, evaluation, signals.
 ///
-/// train/: one run from configuration to a trained folder. This header: the loop of a run, as one object: what it owns,
-/// and its parts, each in a file of its own: training_loop.cpp (from the first step to the end), training_step.cpp (one
+/// train/: one run from configuration to a trained folder. This header: the loop of a run, as one object: its members
+/// and parts, each part in its own file: training_loop.cpp (from the first step to the end), training_step.cpp (one
 /// step), training_saves.cpp (checkpoints and the finished model).
 
 #include <tessera/comm/world.h>
@@ -33,21 +33,21 @@ namespace tessera::train {
 
 class TrainingLoop {
  public:
-  /// Divides the model and makes its optimizer; nothing is written yet. Collective. `process_bytes`: resident before
-  /// anything was made.
+  /// Divides the model and creates its optimizer; writes nothing yet. Collective. `process_bytes`: resident before
+  /// anything was created.
   TrainingLoop(Setup setup, const Value& configuration, std::int64_t process_bytes);
   /// Whether forward and backward of a micro-batch with the longest rows fit into the memory of every rank. Collective;
-  /// no gradient stays.
+  /// leaves no gradients.
   bool fits();
   /// Trains to the end, or until a signal. Collective.
   ExitCode run();
 
  private:
-  /// What the ranks tell each other before every step.
+  /// The agreement between the ranks before every step.
   struct Agreement {
     StepCounts counts;
     StopRequest stop = StopRequest::none;
-    bool save_ended = false;  ///< every rank has done its part of the checkpoint that is being written
+    bool save_ended = false;  ///< every rank has finished its part of the current checkpoint
   };
 
   // training_loop.cpp
@@ -87,7 +87,7 @@ class TrainingLoop {
   Objective& objective() { return setup_.parts.objective != nullptr ? *setup_.parts.objective : model_loss_; }
   void bring_back();
   bool divided() { return is_divided(setup_, model_); }
-  /// Checkpoints of whole tensors, which rank 0 writes; PEFT knows one file of adapters only.
+  /// Checkpoints of whole tensors, written by rank 0; PEFT supports only one file of adapters.
   bool saves_whole() const { return setup_.config.output.save_state_dict_type == StateDictType::full || setup_.lora; }
 
   Setup setup_;
@@ -98,7 +98,7 @@ class TrainingLoop {
   ParallelModel model_;
   RunClock clock_;
   RunNumbers numbers_;
-  std::optional<RunContext> context_;    // the features', once the model is divided
+  std::optional<RunContext> context_;    // for the features, once the model is divided
   std::optional<CompiledRun> compiled_;  // --device xla
   std::unique_ptr<StepPasses> passes_;
   ReplicaCheck replicas_;
@@ -106,8 +106,8 @@ class TrainingLoop {
   StopSignals signals_;
   std::optional<OutputFolder> output_;  // rank 0
   Journal journal_;
-  std::int64_t step_ = 0;        // done
-  bool evaluation_due_ = false;  // a stop left it out
+  std::int64_t step_ = 0;        // steps done
+  bool evaluation_due_ = false;  // a stop request interrupted it
   GuardedUpdate update_;
   GuardedUpdate::Outcome last_;
 };

@@ -36,9 +36,9 @@ void TrainingLoop::open_checkpoints() {
   if (output.save_strategy != SaveStrategy::no) checkpoints_.saver()->prepare(model_.core.saved_model());
   if (output.checkpoint_in_memory == 0) return;
   const std::string folder = comm::all_gather_text(world_.group(), launch::read_rank_environment().memory_folder)[0];
-  const char* const missing = folder.empty() ? "no agent of tessera holds memory for it (--max_restarts 1 or more)"
+  const char* const missing = folder.empty() ? "no tessera agent provides memory for it (--max_restarts 1 or more)"
                               : world_.local_size() != world_.size()
-                                  ? "it is for ranks of one host, and these are on several"
+                                  ? "it requires all ranks on one host, but they are on several"
                               : setup_.lora ? "adapters are small: save them with --save_steps"
                                             : nullptr;
   if (missing == nullptr)
@@ -47,7 +47,7 @@ void TrainingLoop::open_checkpoints() {
     log::warning("--checkpoint_in_memory has no effect: ", missing);
 }
 
-/// After a step, and its evaluation: the best so far, when `best`.
+/// Called after a step and its evaluation; `best`: the evaluation is the best so far.
 void TrainingLoop::save_if_due(bool best) {
   const bool to_disk = plan().saves_after(step_) || (best && setup_.config.output.save_strategy == SaveStrategy::best);
   if (!to_disk && !(checkpoints_.has_memory() && step_ % setup_.config.output.checkpoint_in_memory == 0)) return;
@@ -73,14 +73,14 @@ void TrainingLoop::save_in_memory() {
   clock_.enter(Phase::other);
 }
 
-/// Nothing is saved into a folder that has become another job's.
+/// Prevents saving into a folder that now belongs to another job.
 void TrainingLoop::renew_output_lock() {
   run_on_all_ranks(world_.group(), [&] {
     if (output_) output_->renew_lock();
   });
 }
 
-/// A run that trains adapters saves them alone, as PEFT names them.
+/// A run that trains adapters saves only them, with PEFT's names.
 std::vector<SavedModel> TrainingLoop::fill(SaveContents& contents) {
   if (output_) {
     checkpoint::RunState state = run_state();
@@ -97,13 +97,13 @@ std::vector<SavedModel> TrainingLoop::fill(SaveContents& contents) {
     std::erase_if(model.untrained, [&](const UntrainedTensor& tensor) {
       return std::find(kept.begin(), kept.end(), tensor.name) == kept.end();
     });
-    if (setup_.lora->ties_embeddings)  // under the head's name, too: any PEFT finds both
+    if (setup_.lora->ties_embeddings)  // also under the head's name, so that any PEFT version finds both
       for (const ShardedParameter& trained : model_.sharded().named_parameters())
         if (trained.name == setup_.model->tied_parameter() && !is_of_earlier_stage(model_.sharded(), trained.name))
           model.untrained.push_back(copy_of(model_.sharded(), trained, "lm_head.weight"));
     for (UntrainedTensor& tensor : model.untrained) tensor.name = concat(checkpoint::kAdapterPrefix, tensor.name);
   } else {
-    model.untrained = frozen_tensors(model_.sharded());  // biases by which routers choose
+    model.untrained = frozen_tensors(model_.sharded());  // biases for choosing experts
     put_in_writing_order(model.untrained);
   }
   return {std::move(model)};
@@ -114,7 +114,7 @@ void TrainingLoop::saved(const SaveOutcome& outcome) {
   write_report();
 }
 
-/// What the run leaves is the best model that it has saved.
+/// The run's final model is the best one that it has saved.
 void TrainingLoop::load_best_model() {
   const std::string folder = checkpoints_.best().checkpoint_to_load(world_.rank());
   if (folder.empty()) return;
@@ -131,13 +131,13 @@ void TrainingLoop::save_final_model() {
       .step = step_,
       .form = {.optimizer = false, .full = true, .finite = false},
       .folder = setup_.config.output.output_dir,
-      // Files of an older model that a run has written go; a person's file of such a name stays.
+      // Replaces files of an older model that a run has written; keeps a user's files of the same names.
       .model = ModelFolder{
           .replaces =
               [this](const std::string& name) {
                 return is_part_of_model(name) && output_ && output_->files().holds(name);
               },
-          // Before, so that a run which is killed meanwhile leaves no file that counts as a person's.
+          // Called before publishing, so that a run killed meanwhile leaves no file that would count as the user's.
           .before_publishing = [this](const std::vector<std::string>& names) { output_->note_new_files(names); }}};
   renew_output_lock();
   std::vector<SavedModel> models = fill(contents);

@@ -1,4 +1,4 @@
-// One step: what the ranks agree on, forward and backward.
+// One step: the agreement between ranks, forward and backward.
 
 #include <tessera/train/loop/training_loop.h>
 
@@ -15,8 +15,8 @@
 
 namespace tessera::train {
 
-/// The counts of the whole step, whose scored tokens the loss is divided by, whether anyone was asked to stop, and
-/// whether all have written their parts of a checkpoint.
+/// Sums the counts of the whole step, whose scored tokens divide the loss; also whether any rank was asked to stop, and
+/// whether all ranks have written their parts of a checkpoint.
 TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batch>& batches) {
   const comm::Tag tag("step");
   const StepCounts own = count(batches);
@@ -34,7 +34,7 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
   const std::vector<std::int64_t>& sums = numbers;
   rows_.shares().take_numbers(sums.data() + counted);
   if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
-  const std::int64_t same = ranks_with_same_loss(setup_.groups);  // they have counted the same rows
+  const std::int64_t same = ranks_with_same_loss(setup_.groups);  // these ranks have counted the same rows
   return {{sums[0] / same, sums[1] / same, sums[2] / same, sums[5] / same},
           sums[4] > 0   ? StopRequest::interrupt
           : sums[3] > 0 ? StopRequest::terminate
@@ -42,7 +42,8 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
           sums[6] == world_.size()};
 }
 
-/// --exit_duration_in_mins, which leaves a run one step at least, so that it gets on however often it is resumed.
+/// --exit_duration_in_mins. A run always takes at least one step, so that it makes progress however often it is
+/// resumed.
 bool TrainingLoop::time_is_over() const {
   const double minutes = setup_.config.optimization.exit_duration_in_mins;
   return minutes > 0 && step_ > plan().resumed_step && seconds_since_process_start() >= 60 * minutes;
@@ -53,7 +54,7 @@ StopRequest TrainingLoop::stop_requested() const {
   return asked == StopRequest::none && time_is_over() ? StopRequest::terminate : asked;
 }
 
-/// What any rank was asked, between steps. Collective.
+/// The stop request of any rank, checked between steps. Collective.
 StopRequest TrainingLoop::stop_of_all() const {
   const StopRequest own = stop_requested();
   std::vector<std::int64_t> asked = {std::int64_t{own == StopRequest::terminate},
@@ -63,7 +64,7 @@ StopRequest TrainingLoop::stop_of_all() const {
   return asked[0] > 0 ? StopRequest::terminate : StopRequest::none;
 }
 
-/// The loss of the step is the mean over its scored tokens, wherever they are, so each share is divided by the count of
+/// The loss of a step is the mean over its scored tokens, wherever they are, so each share is divided by the count over
 /// all ranks and micro-batches, and the reduction is a sum. Without average_tokens_across_devices it is the mean, over
 /// the ranks that have rows, of the mean over the rank's own scored tokens.
 LossScales TrainingLoop::loss_scales(const std::vector<data::Batch>& batches, const StepCounts& all_ranks) const {
@@ -73,24 +74,24 @@ LossScales TrainingLoop::loss_scales(const std::vector<data::Batch>& batches, co
   const double ranks = static_cast<double>(setup_.groups.gradients.size() * plan().ranks_with_rows(step_)) /
                        static_cast<double>(plan().data_ranks);
   const double own_share = own == 0 ? 0 : 1.0 / (static_cast<double>(own) * ranks);
-  // A sum over ranks of cross-entropies times `logged`, by all scored tokens, is the mean of the means.
+  // A sum over ranks of cross-entropies times `logged`, divided by all scored tokens, is the mean of the means.
   return {.scale = own_share * factor, .logged = own_share / share};
 }
 
-/// Forward and backward of each micro-batch.
+/// Runs forward and backward of each micro-batch.
 void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks) {
   const LossScales scales = loss_scales(batches, all_ranks);
   StepCore& core = model_.core;
   core.zero_grad();
-  // Each micro-batch counts alike in the routers' losses, whatever is scored in it.
+  // Each micro-batch has the same weight in the routers' losses, however many tokens are scored in it.
   setup_.model->set_auxiliary_scale(core.loss_factor() / static_cast<double>(plan().micro_batches_with_rows(step_)));
-  std::optional<nn::AccumulateInPlace> in_place;  // in fixed order each micro-batch's gradient is formed by itself
+  std::optional<nn::AccumulateInPlace> in_place;  // in fixed order each micro-batch's gradient is formed separately
   if (!setup_.config.parallel.deterministic_reduce) in_place.emplace();
   setup_.features.each(&RunFeature::begin_step, StepStart{step_, scales.scale, core.loss_factor()});
   passes_->compute(batches, step_, scales);
 }
 
-/// A micro-batch of rows that are as long as rows can be.
+/// A micro-batch of rows of maximum length.
 data::Batch TrainingLoop::largest_batch() {
   const std::int64_t length = setup_.datasets.train->max_length();
   data::Batch batch;
@@ -99,9 +100,9 @@ data::Batch TrainingLoop::largest_batch() {
   const bool classes = setup_.model->objective() == data::Objective::Kind::row_class;
   batch.labels = at::full({rows, length}, classes ? -100 : 0, at::kLong);
   batch.labels.select(1, 0).fill_(0);
-  if (const auto image = setup_.model->image_input(); image && length >= image->tokens) {  // one in each row
+  if (const auto image = setup_.model->image_input(); image && length >= image->tokens) {  // one per row
     batch.ids.narrow(1, 0, image->tokens).fill_(image->token);
-    // Those of all micro-batches lie in memory, as in a step.
+    // The images of all micro-batches are in memory, as in a step.
     batch.images = at::zeros({rows * plan().accumulation, 3, image->side, image->side}).narrow(0, 0, rows);
   }
   return batch;
@@ -116,7 +117,7 @@ bool TrainingLoop::fits() {
     passes_->rehearse(batch);
     model_.sharded().zero_grad();
   });
-  nn::release_unused_memory();  // the run begins as one of this batch size would
+  nn::release_unused_memory();  // the run starts as one of this batch size would
   return fit;
 }
 

@@ -9,14 +9,14 @@
 namespace tessera::train {
 namespace {
 
-/// log(exp x / (1 - exp x)) for x < 0; an answer that is certain (x = 0 in double) counts as nearly so.
+/// log(exp x / (1 - exp x)) for x < 0; a certain answer (x = 0 in double) counts as almost certain.
 at::Tensor log_odds(const at::Tensor& x) {
   constexpr double nearly_certain = -1e-12;
   const at::Tensor below = x.clamp_max(nearly_certain);
   return below - at::log(-at::expm1(below));
 }
 
-/// The loss of each pair [n], by what its answers have gained.
+/// The loss of each pair [n], from the gains of its answers.
 at::Tensor losses_of(const OptimizationConfig& config, const at::Tensor& chosen, const at::Tensor& rejected,
                      const at::Tensor& cross_entropy) {
   using Loss = PreferenceLoss;
@@ -42,7 +42,7 @@ at::Tensor losses_of(const OptimizationConfig& config, const at::Tensor& chosen,
     case Loss::none:
       break;
   }
-  throw Error("preference_loss is none: there is no loss of pairs");
+  throw Error("preference_loss is none, so there is no pair loss");
 }
 
 }  // namespace

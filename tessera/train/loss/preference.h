@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// train/loss/: losses that are made of what a model says of whole rows.
+/// train/loss/: losses computed from a model's log-probabilities of whole rows.
 ///
-/// Losses of pairs of answers to one prompt, of which one was chosen and the other rejected. With log-probabilities of
+/// Losses of pairs of answers to one prompt, one of them chosen and the other rejected. With log-probabilities of
 /// the answers' tokens given the prompt, of the trained model (w: chosen, l: rejected) and of a reference (rw, rl), and
 /// d = (w - rw) - (l - rl):
 ///
@@ -33,7 +33,7 @@ struct OptimizationConfig;
 
 namespace tessera::train {
 
-/// What a micro-batch of n pairs gives. Sums are over its pairs.
+/// Results of a micro-batch of n pairs, summed over the pairs.
 struct PreferenceTerms {
   at::Tensor loss;                          ///< double scalar with gradients: the sum
   double chosen = 0, rejected = 0;          ///< rewards: preference_beta times (log-probability - the reference's)
@@ -41,9 +41,9 @@ struct PreferenceTerms {
   double log_chosen = 0, log_rejected = 0;  ///< log-probabilities by the trained model, sums or means as in the loss
 };
 
-/// `sums`: double [2 n] on any device, of which 2 i is the chosen and 2 i + 1 the rejected answer of pair i: the sum of
-/// the log-probabilities of its tokens. `tokens`: double [2 n], how many these are (at least 1). `reference`: sums of
-/// the reference model, double [2 n]; undefined where the loss needs none.
+/// `sums`: double [2 n] on any device: the sum of the log-probabilities of an answer's tokens; 2 i is the chosen and 2
+/// i + 1 the rejected answer of pair i. `tokens`: double [2 n], the number of these tokens (at least 1). `reference`:
+/// sums of the reference model, double [2 n]; undefined if the loss needs none.
 PreferenceTerms preference_terms(const OptimizationConfig& config, const at::Tensor& sums, const at::Tensor& tokens,
                                  const at::Tensor& reference);
 

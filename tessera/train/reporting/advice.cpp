@@ -41,34 +41,35 @@ Advice memory_advice(const Utilization& run) {
 
 Advice input_advice(double share) {
   return {"input-bound", concat(percent(share),
-                                " of the time goes into reading rows: turn the text into tokens once "
-                                "(tessera tokenize) and train on the .bin, on a faster disk")};
+                                " of the time goes into reading rows: tokenize the text once "
+                                "(tessera tokenize) and train on the .bin file, or use a faster disk")};
 }
 
 Advice communication_advice(const Utilization& run, double share) {
   if (run.cut_axis == "pp")
-    return {"communication-bound",
-            concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
-                   run.ranks == 2 ? " process" : " processes",
-                   ", most of it along pp, where stages are empty at a step's ends or take longer than others: raise "
-                   "--gradient_accumulation_steps (now ",
-                   run.accumulation,
-                   "), take a --pipeline_schedule with less bubble (zb_h1, zbv), or cut by cost "
-                   "(--pipeline_layout half_blocks, or flops)")};
+    return {
+        "communication-bound",
+        concat(
+            percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
+            run.ranks == 2 ? " process" : " processes",
+            ", most of it along pp, where stages idle at the start and end of a step or take longer than others: raise "
+            "--gradient_accumulation_steps (now ",
+            run.accumulation,
+            "), use a --pipeline_schedule with less bubble (zb_h1, zbv), or cut by cost "
+            "(--pipeline_layout half_blocks, or flops)")};
   if (!run.cut_axis.empty())
     return {"communication-bound",
             concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
                    run.ranks == 2 ? " process" : " processes", ", most of it along ", run.cut_axis,
                    ", whose messages come with every layer: raise --per_device_train_batch_size (now ", run.micro_batch,
                    ") or --block_size, or lower --", run.cut_axis,
-                   "_size and divide the model with --fsdp full_shard, whose messages are fewer")};
+                   "_size and shard the model with --fsdp full_shard, which sends fewer messages")};
   if (run.gathers_parameters)
-    return {
-        "communication-bound",
-        concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
-               run.ranks == 2 ? " process" : " processes", ": raise --per_device_train_batch_size (now ",
-               run.micro_batch,
-               "), which computes more with what is gathered, or divide less (--zero_stage 2, --shard_group_size)")};
+    return {"communication-bound",
+            concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
+                   run.ranks == 2 ? " process" : " processes", ": raise --per_device_train_batch_size (now ",
+                   run.micro_batch,
+                   "), which computes more per gather, or shard less (--zero_stage 2, --shard_group_size)")};
   return {"communication-bound",
           concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
                  run.ranks == 2 ? " process" : " processes", ": raise --gradient_accumulation_steps (now ",
@@ -86,11 +87,11 @@ Advice compute_advice(const Utilization& run, double share) {
   std::string why = concat(percent(share), " of the time goes into computing");
   if (run.cpu_utilization > 0) why += concat(", processors ", percent(run.cpu_utilization), " busy");
   if (run.flops_utilization > 0)
-    why += concat(", ", percent(run.flops_utilization), " of the peak that a matrix product reaches here");
+    why += concat(", ", percent(run.flops_utilization), " of the peak measured here for matrix products");
   if (run.steps < few_steps)
-    return {"compute-bound", concat(why, "; ", plural(run.steps, "step"), run.steps == 1 ? " says" : " say",
-                                    " nothing about what to change")};
-  // Who waits for others is not idle for want of work.
+    return {"compute-bound",
+            concat(why, "; ", plural(run.steps, "step"), run.steps == 1 ? " is" : " are", " too few for advice")};
+  // A rank that waits for others is not idle for lack of work.
   const double steps = total(run) - at(run.seconds, Phase::other);
   const double working = steps > 0 ? 1 - at(run.seconds, Phase::communication) / steps : 1;
   const bool idle = run.cpu_utilization > 0 && run.cpu_utilization < idle_threads * working;
@@ -101,10 +102,10 @@ Advice compute_advice(const Utilization& run, double share) {
             concat(why, ": ", threads, " threads share ", run.cores, run.cores == 1 ? " core" : " cores",
                    "; lower --num_processes or --threads_per_process")};
   if (idle && run.threads == 1)
-    return {"compute-bound", concat(why, ": other programs take the cores' time; end them, or wait for them")};
+    return {"compute-bound", concat(why, ": other programs use the cores; stop them or wait for them")};
   if (idle)
     return {"compute-bound", concat(why, ": ", run.threads,
-                                    " threads per process have too little to do; raise "
+                                    " threads per process have too little work; raise "
                                     "--per_device_train_batch_size (now ",
                                     run.micro_batch, ") or use more processes with fewer threads")};
   if (inefficient && run.micro_batch < small_micro_batch)

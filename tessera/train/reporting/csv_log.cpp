@@ -18,17 +18,17 @@ constexpr std::string_view kHeader =
     "flos";
 constexpr int csv_digits = 9;
 
-/// The header of a log that is there, whose columns it keeps; else ours.
+/// The header of an existing log, whose columns are kept; otherwise our header.
 std::string header_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string line;
   std::getline(file, line);
-  // Nothing, or a header that a machine without power cut short.
+  // Empty, or a header truncated by a power failure.
   if (file.eof() && kHeader.starts_with(line)) return std::string(kHeader);
   if (file.eof() || !line.starts_with("step,"))
     throw InputError(concat(path, " begins with '", line.substr(0, 60),
-                            "': it is not the log of a run, and this run would append to it; move it away"));
-  if (line.ends_with('\r')) line.pop_back();  // a spreadsheet saved it
+                            "': it is not the log of a run, so this run cannot append to it; move it away"));
+  if (line.ends_with('\r')) line.pop_back();  // saved by a spreadsheet
   return line;
 }
 

@@ -21,14 +21,14 @@ double unix_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// Markdown that shows a text as it is.
+/// Markdown that shows a text verbatim.
 std::string as_code(const std::string& text) {
   std::string out;
   for (const std::string& line : split(text, '\n')) out += "    " + line + "\n";
   return out;
 }
 
-/// A name that may be a path (transformers' default is output_dir) as one name of a folder.
+/// Turns a name that may be a path (transformers' default is output_dir) into a single folder name.
 std::string file_name_of(std::string name) {
   while (name.size() > 1 && name.ends_with('/')) name.pop_back();
   name = name.substr(name.find_last_of('/') + 1);
@@ -169,7 +169,7 @@ void Journal::expose() {
   expositions_.submit([this, text = prometheus_text(exposition_)] {
     try {
       write_file_atomically(config_.metrics_file, text);
-    } catch (const std::exception& error) {  // a full disk of the collector ends no training
+    } catch (const std::exception& error) {  // a full disk of the metrics collector must not end the training
       if (!std::exchange(exposition_failed_, true)) log::warning("--metrics_file: ", error.what());
     }
   });

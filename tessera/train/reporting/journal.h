@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where a run's numbers go: log lines and the progress line, metrics.jsonl, TensorBoard, CSV, Prometheus, and
+/// Writes a run's metrics: log lines and the progress line, metrics.jsonl, TensorBoard, CSV, Prometheus, and
 /// trainer_state.json's history.
 
 #include <tessera/comm/world.h>
@@ -22,48 +22,48 @@
 
 namespace tessera::train {
 
-/// Every rank has one; that of the others than rank 0 writes nothing. Not thread-safe.
+/// Every rank has one; only rank 0's writes anything. Not thread-safe.
 class Journal {
  public:
-  /// Throws InputError when --metrics_port cannot be listened on.
+  /// Throws InputError if --metrics_port cannot be listened on.
   Journal(const Setup& setup, const comm::World& world);
 
-  /// Rank 0, once, when it is time to write: from now on numbers go to metrics.jsonl of `output` and to what
-  /// --report_to names: an event file in --logging_dir, which begins with `configuration`, and metrics.csv. `output`
-  /// must outlive this object. Throws InputError when one of them cannot be made.
+  /// Called once on rank 0 when it is time to write: from then on metrics go to metrics.jsonl of `output` and to the
+  /// targets of --report_to: an event file in --logging_dir, which starts with `configuration`, and metrics.csv.
+  /// `output` must outlive this object. Throws InputError if one of them cannot be created.
   void open(OutputFolder& output, const Value& configuration);
 
   void note(const std::string& text) { progress_.note(text); }
-  /// A step is done; `state()` is only asked for when a person can see it.
+  /// Reports a finished step; `state()` is called only if someone can see the result.
   template <class State>
   void step(State&& state) {
     if (progress_.mode() == Progress::Mode::terminal) progress_.step(state());
   }
   void logged(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
-  /// An evaluation has passed `done` of its batches.
+  /// Reports that an evaluation has finished `done` of its batches.
   void evaluating(std::int64_t done, std::int64_t batches) { progress_.evaluating(done, batches); }
-  /// It is over, whether it was finished or given up.
+  /// Reports the end of an evaluation, complete or interrupted.
   void evaluation_ends() { progress_.evaluated(); }
   void evaluated(const EvalMetrics& metrics);
   void sampled(std::int64_t step, const std::string& prompt, const std::string& text);
   void ended(const RunTotals& totals);
-  /// Ends the progress line. What --metrics_file shows is the end.
+  /// Ends the progress line and writes --metrics_file a last time.
   void close();
 
-  /// As Hugging Face's trainer_state.json keeps them, those before a resume included; of more than 1,024 a sample
-  /// (log_sample.h), which depends on the lines alone and not on where the run was resumed.
+  /// Entries in the form of Hugging Face's trainer_state.json, including those before a resume; beyond 1,024 a sample
+  /// (log_sample.h), which depends only on the lines and not on where the run was resumed.
   std::vector<Value> log_history() const { return log_history_.lines(); }
 
  private:
   void remember(Value entry);
-  /// Brings --metrics_file and --metrics_port up to date.
+  /// Updates --metrics_file and --metrics_port.
   void expose();
-  /// A number as TensorBoard groups it and as transformers' logs name it: "eval/loss" and "eval_loss".
+  /// A number with its name in TensorBoard's grouping and in transformers' logs: "eval/loss" and "eval_loss".
   struct Number {
     std::string tag, name;
     double value = 0;
   };
-  /// Numbers of training keep their name: "train/loss" and "loss".
+  /// Training metrics keep their name: "train/loss" and "loss".
   static Number number(const std::string& group, const std::string& name, double value);
   void open_csv(OutputFolder& output);
   void open_events(OutputFolder& output, const Value& configuration);
@@ -80,8 +80,8 @@ class Journal {
   std::optional<format::EventFile> events_;
   std::optional<CsvLog> csv_;
   LogSample<Value> log_history_{1024};
-  bool exposition_failed_ = false;            ///< which was said; the thread's of expositions_
-  LatestJob expositions_{"tessera-numbers"};  ///< writes --metrics_file; last: it ends first
+  bool exposition_failed_ = false;            ///< whether a failure was reported; used by the thread of expositions_
+  LatestJob expositions_{"tessera-numbers"};  ///< writes --metrics_file; declared last so that it ends first
 };
 
 }  // namespace tessera::train

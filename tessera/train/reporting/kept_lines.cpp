@@ -23,14 +23,14 @@ void keep_lines(const std::string& path, std::string_view head,
       waiting.clear();
     };
     std::ifstream file(path, std::ios::binary);
-    if (!file && path_exists(path)) throw Error(concat("cannot read ", path, ", of which lines are to stay"));
+    if (!file && path_exists(path)) throw Error(concat("cannot read ", path, ", whose earlier lines must be kept"));
     for (std::string line; std::getline(file, line);) {
       if (!keep(line, !file.eof())) continue;
       waiting += line;
       waiting += '\n';
       if (waiting.size() >= bytes_of_a_write) write();
     }
-    if (file.bad()) throw Error(concat("cannot read ", path, " to its end; it stays as it is"));
+    if (file.bad()) throw Error(concat("cannot read all of ", path, "; it is left unchanged"));
     write();
   });
 }

@@ -18,7 +18,7 @@ LatestJob::~LatestJob() {
 void LatestJob::submit(std::function<void()> job) {
   {
     const std::lock_guard lock(mutex_);
-    waiting_.swap(job);  // what waited is destroyed outside of the lock
+    waiting_.swap(job);  // the replaced job is destroyed outside the lock
   }
   changed_.notify_all();
   if (!thread_.joinable()) thread_ = comm::quiet_thread(name_, [this] { work(); });

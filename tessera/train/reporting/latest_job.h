@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Work that nobody waits for, and of which only the latest counts: a page that shows how things stand.
+/// Background work where only the latest request matters, such as a status page.
 
 #include <condition_variable>
 #include <functional>
@@ -9,20 +9,20 @@
 
 namespace tessera::train {
 
-/// One thread does one job at a time. Of jobs that arrive meanwhile the last one waits, and the others are never done:
-/// whoever submits is not held up, and no more than one waits however slow a disk is. The thread begins with the first
-/// job. submit() and finish() are one thread's at a time.
+/// One thread does one job at a time. Of the jobs that arrive meanwhile only the last one waits, and the others are
+/// dropped: the submitter is never held up, and at most one job waits however slow the disk is. The thread starts with
+/// the first job. submit() and finish() must be called by one thread at a time.
 class LatestJob {
  public:
   /// `name`: of the thread, for top and debuggers, at most 15 characters.
   explicit LatestJob(const char* name) : name_(name) {}
-  ~LatestJob();  ///< what waits is done first
+  ~LatestJob();  ///< finishes the waiting job first
   LatestJob(const LatestJob&) = delete;
   LatestJob& operator=(const LatestJob&) = delete;
 
-  /// `job` throws nothing.
+  /// `job` must not throw.
   void submit(std::function<void()> job);
-  /// Returns when the last job that was submitted is done.
+  /// Returns when the last submitted job is done.
   void finish();
 
  private:
@@ -33,7 +33,7 @@ class LatestJob {
   std::condition_variable changed_;
   std::function<void()> waiting_;
   bool running_ = false, ends_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace tessera::train

@@ -27,7 +27,7 @@ double reread(const char* format, int digits, double value) {
   return std::strtod(text, nullptr);
 }
 
-/// f"'{value:.4g}'", as transformers 5 writes reals (trainer_callback.py, ProgressCallback).
+/// f"'{value:.4g}'", the format of reals in transformers 5 (trainer_callback.py, ProgressCallback).
 std::string short_text(double value) {
   if (!std::isfinite(value)) return concat("'", python_repr(value), "'");
   char text[40];
@@ -41,7 +41,7 @@ std::string python_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char text[40];
-  // Python chooses the form by the decimal exponent, to_chars by length.
+  // Python chooses the notation by the decimal exponent, to_chars by length.
   const double magnitude = std::abs(value);
   const bool scientific = magnitude != 0 && (magnitude < 1e-4 || magnitude >= 1e16);
   const auto end = std::to_chars(text, text + sizeof text, value,

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Log lines as Hugging Face's Trainer prints them (a Python dictionary per line, in transformers 4 of numbers, in 5 of
-/// texts), for people and scripts that read those.
+/// Log lines in the format of Hugging Face's Trainer (a Python dictionary per line; its values are numbers in
+/// transformers 4 and strings in 5), for people and scripts that read those.
 
 #include <tessera/train/reporting/metrics.h>
 
@@ -10,17 +10,17 @@
 namespace tessera::train {
 
 /// repr() of a Python float: the shortest digits that read back as the same double; an exponent below 1e-4 and from
-/// 1e16 on; "nan", "inf".
+/// 1e16; "nan", "inf".
 std::string python_repr(double value);
-/// The same after rounding to `digits` significant digits.
+/// Same, after rounding to `digits` significant digits.
 std::string python_repr(double value, int digits);
-/// The same after round(value, places).
+/// Same, after round(value, places).
 std::string python_round(double value, int places);
 
 /// {'loss': 10.5949, 'grad_norm': 188.293, 'learning_rate': 4.58e-05, 'epoch': 0.25}: loss rounded to 4 places, epoch
 /// to 2 (transformers/trainer.py, _maybe_log_save_evaluate; trainer_callback.py, ProgressCallback). grad_norm,
 /// learning_rate and eval_loss have 6 significant digits where transformers prints up to 17.
-/// With `texts` as transformers 5 has it: every real is a text of 4 significant digits, {'loss': '10.59', 'grad_norm':
+/// With `texts` as in transformers 5: every real is a string with 4 significant digits, {'loss': '10.59', 'grad_norm':
 /// '188.3', ...}.
 std::string hf_line(const StepMetrics& metrics, bool texts = false);
 /// {'eval_loss': ..., 'eval_runtime': ..., 'eval_samples_per_second': ..., 'eval_steps_per_second': ..., 'epoch': ...}.

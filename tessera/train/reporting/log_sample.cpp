@@ -10,10 +10,10 @@ namespace {
 
 constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 
-/// Gathers a point from the members of a line, whatever their order.
+/// Builds a point from the members of a line, in any order.
 class PointOfMembers {
  public:
-  /// `text`: what a string holds; of a number empty.
+  /// `text`: value of a string; empty for a number.
   void take(std::string_view name, double number, std::string_view text) {
     if (name == "event")
       event_ = text;

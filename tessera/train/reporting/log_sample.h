@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// The lines of a run's log (metrics.jsonl, trainer_state.json's log_history), of which a bounded number is kept
-/// however long the run is.
+/// A bounded sample of a run's log lines (metrics.jsonl, trainer_state.json's log_history), however long the run is.
 
 #include <tessera/base/value.h>
 #include <tessera/train/reporting/series_sample.h>
@@ -16,30 +15,30 @@
 
 namespace tessera::train {
 
-/// What decides whether a line of a log stays.
+/// The properties of a log line that decide whether it is kept.
 struct LogPoint {
-  enum class Kind { step, evaluation, end };                                ///< each is a series of its own
-  static constexpr std::size_t peaks_of_step = 4, peaks_of_evaluation = 2;  ///< numbers whose peaks stay
+  enum class Kind { step, evaluation, end };                                ///< each kind is a separate series
+  static constexpr std::size_t peaks_of_step = 4, peaks_of_evaluation = 2;  ///< number of values whose peaks are kept
 
-  Kind kind = Kind::step;                 ///< what the line tells of
-  std::optional<std::int64_t> step = {};  ///< empty: the line names none
-  /// Of a step: loss, its negative, grad_norm, step_time_ms; of an evaluation: eval_loss, its negative. What a line
-  /// does not have is 0, what is no finite number ("nan") not a number.
+  Kind kind = Kind::step;                 ///< what the line reports
+  std::optional<std::int64_t> step = {};  ///< empty: the line has no step
+  /// For a step: loss, its negative, grad_norm, step_time_ms; for an evaluation: eval_loss, its negative. Missing
+  /// values are 0; values that are not finite ("nan") are NaN.
   std::array<double, peaks_of_step> peaks = {};
 };
 
 LogPoint log_point(const Value& line);  ///< `line`: an object
-/// Of a line's text; empty: it is no JSON object, or its step no integer.
+/// From a line's text; empty: not a JSON object, or its step is not an integer.
 std::optional<LogPoint> read_log_point(std::string_view line);
 
-/// A sample of each kind of line (series_sample.h). Not thread-safe.
+/// A sample per kind of line (series_sample.h). Not thread-safe.
 template <class Line>
 class LogSample {
  public:
-  /// Steps fall into at most so many buckets; evaluations and ends likewise.
+  /// `buckets`: maximum number of buckets for steps; also for evaluations and for ends.
   explicit LogSample(std::int64_t buckets) : steps_(buckets), evaluations_(buckets), ends_(buckets) {}
 
-  /// A point without a step counts as step 0, or as the last of its kind.
+  /// A point without a step counts as step 0 or as the last of its kind.
   void add(const LogPoint& point, Line line) {
     const std::int64_t step = point.step.value_or(0);
     if (point.kind == LogPoint::Kind::step)
@@ -50,7 +49,7 @@ class LogSample {
       ends_.add(place_++, step, {}, std::move(line));
   }
 
-  /// All kinds, in the order in which they were added.
+  /// All kinds, in insertion order.
   std::vector<Line> lines() const {
     std::vector<std::pair<std::int64_t, const Line*>> places;
     const auto take = [&](const auto& series) {

@@ -19,7 +19,7 @@ namespace tessera::train {
 namespace {
 
 constexpr int real_digits = 9;
-constexpr std::int64_t shown_parts = 256;  // a curve is some 1,000 pixels wide, and each part has several lines
+constexpr std::int64_t shown_parts = 256;  // a curve is about 1,000 pixels wide, and each part has several lines
 
 Value integers(const std::vector<std::int64_t>& numbers) {
   Value array = Value::make_array();
@@ -33,7 +33,7 @@ Value reals(const std::vector<double>& numbers) {
   return array;
 }
 
-/// A JSON number cannot be nan or infinite; null would hide which it was.
+/// A JSON number cannot be nan or infinite, and null would hide which one it was.
 Value real_or_text(double value) { return std::isfinite(value) ? Value::of(value) : Value::of(format_real(value)); }
 
 /// {"forward": 12.5, ...}: milliseconds.
@@ -145,7 +145,7 @@ Value to_json(const StepMetrics& m) {
                           {"peak_memory_bytes", Value::of(m.peak_memory_bytes())},
                           {"peak_allocated_bytes", Value::of(m.peak_allocated_bytes())},
                           {"peak_memory_bytes_by_rank", integers(m.memory_by_rank)},
-                          // whole milliseconds: Unix seconds have more digits than the other numbers are written with
+                          // whole milliseconds, because Unix seconds need more digits than the other numbers have
                           {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
   if (m.flops_utilization > 0) line.set("mfu", Value::of(m.flops_utilization));
   if (m.num_input_tokens_seen >= 0) line.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
@@ -265,7 +265,7 @@ double seconds_since_process_start() {
 MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : sample_(shown_parts) {
   if (resumed_step >= 0) {
     std::size_t unreadable = 0;
-    // Lines after the checkpoint will be measured again, and the former end is no longer the end.
+    // Lines after the checkpoint will be measured again, and the previous end is not the end.
     keep_lines(path, "", [&](std::string_view line, bool) {
       if (trim(line).empty()) return false;
       const std::optional<LogPoint> point = read_log_point(line);
@@ -275,8 +275,9 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : s
       return true;
     });
     if (unreadable > 0)
-      log::warning(path, ": ", unreadable, unreadable == 1 ? " line that is no JSON is" : " lines that are no JSON are",
-                   " left out (a machine that lost power leaves such)");
+      log::warning(path, ": ", unreadable,
+                   unreadable == 1 ? " line that is not JSON is" : " lines that are not JSON are",
+                   " dropped (a power failure can leave such lines)");
   } else {
     write_file_atomically(path, "");
   }

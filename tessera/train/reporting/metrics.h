@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// train/reporting/: what a run tells: metrics, log lines, progress, phases, trace, report.
+/// train/reporting/: a run's output: metrics, log lines, progress, phases, trace, report.
 ///
-/// What a run measures, and OUT/metrics.jsonl: one JSON object per logged step and per evaluation; the last line is
+/// The metrics of a run, and OUT/metrics.jsonl: one JSON object per logged step and per evaluation; the last line is
 /// {"event":"end", ...totals} (docs/configuration.md).
 
 #include <tessera/base/append_file.h>
@@ -21,102 +21,102 @@
 
 namespace tessera::train {
 
-/// What the routers of a mixture of experts did between two logs.
+/// Router statistics of a mixture of experts between two logs.
 struct RouterMetrics {
-  std::int64_t experts = 0;                               ///< 0: there are none
+  std::int64_t experts = 0;                               ///< 0: no experts
   double auxiliary_loss = 0, z_loss = 0;                  ///< means over micro-batches, without coefficients
-  std::map<std::int64_t, std::vector<double>> load = {};  ///< by block: the share of slots that chose each expert
-  bool limited = false;                                   ///< experts have a capacity
-  std::int64_t dropped = 0;                               ///< slots beyond it, of all layers since the previous log
+  std::map<std::int64_t, std::vector<double>> load = {};  ///< by block: share of slots that chose each expert
+  bool limited = false;                                   ///< experts have a limited capacity
+  std::int64_t dropped = 0;  ///< slots beyond capacity in all layers, since the previous log
   /// Shares over all blocks, [experts].
   std::vector<double> mean_load() const;
-  /// The largest share of all blocks times the number of experts: 1 where the load is even.
+  /// The largest share of all blocks times the number of experts: 1 if the load is even.
   double imbalance() const;
 };
 
 /// The gradient noise scale (features/noise_scale.h).
 struct NoiseMetrics {
-  bool measured = false;               ///< false: --gradient_noise_scale is off, or there was no step
+  bool measured = false;               ///< false: --gradient_noise_scale is off, or no step was taken
   double squared_norm = 0, trace = 0;  ///< estimates, means over the steps since the previous log
   std::optional<double> scale = {};    ///< rows, smoothed over the run; empty: not known yet
 };
 
-/// What preference losses (train/loss/preference.h) say of the pairs since the previous log: means over them.
+/// Metrics of preference losses (train/loss/preference.h): means over the pairs since the previous log.
 struct PreferenceMetrics {
-  bool measured = false;                    ///< false: there are no pairs
+  bool measured = false;                    ///< false: no pairs
   double chosen = 0, rejected = 0;          ///< rewards of the chosen and of the rejected answers
   double accuracy = 0;                      ///< share of the pairs whose chosen answer has the higher reward
   double log_chosen = 0, log_rejected = 0;  ///< log-probabilities of the answers, sums or means as in the loss
 };
 
-/// How often a classifier is right.
+/// Quality of a classifier.
 struct ClassMetrics {
-  bool measured = false;  ///< false: the model is no classifier
-  double accuracy = 0;    ///< share of the rows whose likeliest class is theirs
-  double f1 = 0;          ///< class 1's of two classes, else the mean of those that occur (scikit-learn's macro)
+  bool measured = false;  ///< false: the model is not a classifier
+  double accuracy = 0;    ///< share of rows whose most likely class is correct
+  double f1 = 0;          ///< of class 1 of two, otherwise the mean over occurring classes (scikit-learn's macro)
 };
-/// From [3, classes]: rows of a class that were found, rows that were taken for it, rows of it.
+/// From [3, classes]: per class, rows that were found, rows that were predicted, rows in the data.
 ClassMetrics class_metrics(const std::vector<double>& counts);
-/// "accuracy" and "f1"; none where nothing was measured.
+/// "accuracy" and "f1"; empty if nothing was measured.
 std::vector<std::pair<std::string, double>> named(const ClassMetrics& metrics);
 
-/// The numbers under TRL's names ("rewards/chosen", ...); none where nothing was measured.
+/// The numbers under TRL's names ("rewards/chosen", ...); empty if nothing was measured.
 std::vector<std::pair<std::string, double>> named(const PreferenceMetrics& metrics);
 
 /// The losses of multi-token prediction by depth: "mtp_1_loss", ...
 std::vector<std::pair<std::string, double>> named_predictions(const std::vector<double>& losses);
 
-/// A logged step. loss is the mean over the scored tokens of all ranks since the previous log (with --hf_loss_scale as
-/// transformers' Trainer reports it, window.h).
+/// A logged step. loss is the mean over the scored tokens of all ranks since the previous log (with --hf_loss_scale the
+/// value that transformers' Trainer would report, window.h).
 struct StepMetrics {
   std::int64_t step = 0;                    ///< optimizer steps done
   double loss = 0;                          ///< mean over the scored tokens since the previous log
   double grad_norm = 0;                     ///< norm of the last step, before clipping
-  double learning_rate = 0;                 ///< that the last step used
+  double learning_rate = 0;                 ///< of the last step
   double epoch = 0;                         ///< passes over the training data, with a fraction
   double tokens_per_second = 0;             ///< tokens of all ranks without padding, since the previous log
   double step_time_ms = 0;                  ///< mean since the previous log
   double cpu_seconds = 0;                   ///< processor seconds of one step, all ranks and threads, mean likewise
-  double cpu_utilization = 0;               ///< these / (time x ranks x threads)
+  double cpu_utilization = 0;               ///< cpu_seconds / (time x ranks x threads)
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
-  std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
-  std::int64_t skipped_steps = -1;        ///< whose gradients were not finite, since the previous log; -1: none can be
-  double loss_scale = 0;                  ///< that --fp16 takes in the next step; 0: no fp16
-  RouterMetrics routers = {};             ///< since the previous log
-  NoiseMetrics noise = {};                ///< since the previous log
-  std::vector<double> predictions = {};   ///< multi-token prediction: each depth's loss, mean over the steps likewise
-  PreferenceMetrics preference = {};      ///< since the previous log
-  std::int64_t rows = 0;                  ///< that the last step had, where steps differ; else 0
-  std::vector<std::int64_t> shares = {};  ///< rows of the last step by rank (--balance_batches); else empty
-  std::vector<double> idle_by_rank = {};  ///< share of the time in which a rank waited for others
-  std::vector<double> sums = {};          ///< for Window's caller; not written
-  PhaseSeconds phases = {};               ///< seconds of one step, mean over steps and ranks; other: between the steps
-  double wall_time = 0;                   ///< when it was logged, Unix seconds
+  std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not requested (include_num_input_tokens_seen)
+  std::int64_t skipped_steps = -1;          ///< with non-finite gradients, since the previous log; -1: n/a
+  double loss_scale = 0;                    ///< of --fp16 in the next step; 0: no fp16
+  RouterMetrics routers = {};               ///< since the previous log
+  NoiseMetrics noise = {};                  ///< since the previous log
+  std::vector<double> predictions = {};     ///< multi-token prediction: each depth's mean loss since the previous log
+  PreferenceMetrics preference = {};        ///< since the previous log
+  std::int64_t rows = 0;                    ///< rows of the last step if steps differ; otherwise 0
+  std::vector<std::int64_t> shares = {};    ///< rows of the last step by rank (--balance_batches); otherwise empty
+  std::vector<double> idle_by_rank = {};    ///< share of the time that a rank waited for others
+  std::vector<double> sums = {};            ///< for Window's caller; not written
+  PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
+  double wall_time = 0;      ///< Unix seconds of the log
   std::vector<std::int64_t> memory_by_rank;   ///< peak resident bytes so far, one per rank
-  std::vector<MemoryByKind> memory_kinds;     ///< what these consist of, one per rank
+  std::vector<MemoryByKind> memory_kinds;     ///< breakdown of the memory, one per rank
   std::int64_t peak_memory_bytes() const;     ///< the maximum over the ranks
-  std::int64_t peak_allocated_bytes() const;  ///< likewise of what tensors have asked for
+  std::int64_t peak_allocated_bytes() const;  ///< likewise for bytes that tensors have requested
 };
 
-/// The figures of one evaluation.
+/// The metrics of one evaluation.
 struct EvalMetrics {
   std::int64_t step = 0;               ///< steps done before it
   double epoch = 0;                    ///< passes over the training data, with a fraction
   double loss = 0;                     ///< mean over the scored tokens of the validation set
-  double perplexity() const;           ///< exp(loss); means nothing without has_perplexity()
+  double perplexity() const;           ///< exp(loss); meaningless without has_perplexity()
   std::int64_t tokens = 0;             ///< scored; of pairs of answers: pairs; of a classifier: rows
-  std::int64_t rows = 0, batches = 0;  ///< the whole validation set's rows; this rank's batches
-  double seconds = 0;                  ///< that it took
+  std::int64_t rows = 0, batches = 0;  ///< rows of the whole validation set; this rank's batches
+  double seconds = 0;                  ///< duration
   PreferenceMetrics preference = {};   ///< means over the whole validation set; loss is then the mean over its pairs
-  ClassMetrics classes = {};           ///< a classifier's, likewise
-  /// False where the loss is none of predicted tokens, but of pairs of answers or of classes: nothing reports a
-  /// perplexity then.
+  ClassMetrics classes = {};           ///< of a classifier, likewise
+  /// False if the loss is not one of predicted tokens but of pairs of answers or of classes: then no perplexity is
+  /// reported.
   bool has_perplexity() const { return !preference.measured && !classes.measured; }
 };
 
-/// The figures of a whole run.
+/// The metrics of a whole run.
 struct RunTotals {
-  std::int64_t steps = 0;        ///< done, counting those before a resume
+  std::int64_t steps = 0;        ///< steps done, including those before a resume
   double epoch = 0;              ///< passes over the training data, with a fraction
   std::int64_t tokens = 0;       ///< processed by this process and its peers since it started (inputs without padding)
   std::int64_t rows = 0;         ///< likewise
@@ -126,32 +126,33 @@ struct RunTotals {
   double loss = 0;               ///< loss of the last log
   double train_loss = 0;         ///< mean over the steps of this process
   double eval_loss = 0;          ///< loss of the last evaluation
-  bool has_eval = false;         ///< eval_loss counts
-  bool has_perplexity = true;    ///< and is one of tokens, not of pairs or classes
+  bool has_eval = false;         ///< eval_loss is valid
+  bool has_perplexity = true;    ///< and is a loss of tokens, not of pairs or classes
   double tokens_per_second = 0;  ///< over training steps only
   double flops_per_second = 0;   ///< speed of the model, all ranks
   double peak_flops_per_second = 0;           ///< peak of all ranks in a matrix product (utilization.h); 0: unknown
   double total_flops = 0;                     ///< arithmetic of the model since step 0, resumed runs included
-  std::int64_t peak_memory_bytes = 0;         ///< the most of one rank
-  std::int64_t peak_allocated_bytes = 0;      ///< likewise of what tensors asked for
-  std::int64_t skipped_steps = 0;             ///< steps among them whose gradients were not finite
-  double loss_scale = 0;                      ///< that --fp16 has after the last step; 0: no fp16
+  std::int64_t peak_memory_bytes = 0;         ///< maximum over the ranks
+  std::int64_t peak_allocated_bytes = 0;      ///< likewise for bytes that tensors have requested
+  std::int64_t skipped_steps = 0;             ///< steps whose gradients were not finite
+  double loss_scale = 0;                      ///< of --fp16 after the last step; 0: no fp16
   double unigram_entropy = 0;                 ///< entropy of the training data, nats per token (unigram.h)
   std::string reason = "done";                ///< done | terminated | interrupted
   std::string advice;                         ///< what limited the run (advice.h)
-  Value communication = Value::make_array();  ///< rank 0's: communication_table() (report.h)
+  Value communication = Value::make_array();  ///< of rank 0: communication_table() (report.h)
 };
 
 Value to_json(const StepMetrics& metrics);  ///< {"step", "loss", "grad_norm", ...}: see docs/architecture.md
 Value to_json(const EvalMetrics& metrics);  ///< {"event":"eval", ...}
 Value to_json(const RunTotals& totals);     ///< {"event":"end", ...}
 Value to_json(const MemoryByKind& memory);  ///< {"parameters": bytes, ...}
-/// The entries as Hugging Face's trainer_state.json keeps them; that of the end has train_runtime and the like.
+/// Entries in the form of Hugging Face's trainer_state.json; the entry of the end has train_runtime and similar
+/// members.
 Value hf_log_entry(const StepMetrics& metrics);
 Value hf_log_entry(const EvalMetrics& metrics);
 Value hf_log_entry(const RunTotals& totals);
 
-/// Peak resident memory of this process so far (VmHWM of /proc/self/status), and what is resident now (VmRSS).
+/// Peak resident memory of this process so far (VmHWM of /proc/self/status), and the currently resident memory (VmRSS).
 std::int64_t peak_resident_bytes();
 std::int64_t resident_bytes();
 /// Processor seconds that all threads of this process have used so far.
@@ -159,21 +160,21 @@ double process_cpu_seconds();
 /// Seconds since this process was started by its launcher (from /proc/self/stat).
 double seconds_since_process_start();
 
-/// Lines of metrics.jsonl as they stand there. A line never changes, so that all who show it share it.
+/// Lines of metrics.jsonl, verbatim. A line never changes, so all readers share it.
 using MetricsLines = std::vector<std::shared_ptr<const std::string>>;
 
-/// The file, kept open for appending. Every line is one write, so that readers never see half of one.
-/// Reals carry 9 significant digits. In memory stays a sample of the lines, bounded however long the run is.
+/// The file, kept open for appending. Every line is a single write, so readers never see half of one. Reals have 9
+/// significant digits. Keeps a sample of the lines in memory, bounded however long the run is.
 class MetricsFile {
  public:
-  /// Starts an empty file. With resumed_step >= 0, an existing file keeps its lines up to that step instead.
-  /// Lines that cannot be read (a power cut leaves such) are dropped with a warning. The file is read line by line.
+  /// Starts an empty file. With resumed_step >= 0, an existing file keeps its lines up to that step instead. Unreadable
+  /// lines (after a power failure) are dropped with a warning. The file is read line by line.
   MetricsFile(const std::string& path, std::int64_t resumed_step);
 
-  /// What the disk does not take at present is kept and written later.
+  /// Lines that the disk cannot take at present are kept and written later.
   void append(const Value& line);
-  /// A sample of the lines of the file so far, oldest first: the first, the last, and between them, of each of at most
-  /// 256 equal parts of the steps, its ends and peaks (log_sample.h).
+  /// A sample of the lines so far, oldest first: the first, the last, and in between, for each of at most 256 equal
+  /// parts of the steps, its ends and peaks (log_sample.h).
   MetricsLines lines() const { return sample_.lines(); }
 
  private:

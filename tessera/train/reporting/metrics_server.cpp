@@ -24,7 +24,7 @@ constexpr double patience = 1;              ///< seconds that a client may take
 
 launch::UniqueFd listen_here(int port) {
   launch::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int yes = 1;  // the port of a run that was just restarted
+  const int yes = 1;  // allows the port of a run that was just restarted
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -34,7 +34,7 @@ launch::UniqueFd listen_here(int port) {
                        ::listen(fd.get(), 16) == 0;
   if (!listens)
     throw InputError(concat("--metrics_port ", port, ": cannot listen on 127.0.0.1: ", std::strerror(errno),
-                            errno == EADDRINUSE ? "; every run of a host needs a port of its own" : ""));
+                            errno == EADDRINUSE ? "; every run on a host needs its own port" : ""));
   return fd;
 }
 
@@ -57,7 +57,7 @@ std::string http_answer(const std::string& request, const std::string& metrics) 
   if (words.size() != 3 || !words[2].starts_with("HTTP/")) return http("400 Bad Request", plain, "not HTTP\n");
   if (words[0] != "GET" && words[0] != "HEAD") return http("405 Method Not Allowed", plain, "GET only\n");
   const std::string path = words[1].substr(0, words[1].find('?'));
-  if (path != "/metrics") return http("404 Not Found", plain, "the numbers are at /metrics\n");
+  if (path != "/metrics") return http("404 Not Found", plain, "the metrics are at /metrics\n");
   const std::string answer = http("200 OK", "text/plain; version=0.0.4; charset=utf-8", metrics);
   return words[0] == "HEAD" ? answer.substr(0, answer.find("\r\n\r\n") + 4) : answer;
 }
@@ -65,7 +65,7 @@ std::string http_answer(const std::string& request, const std::string& metrics) 
 MetricsServer::MetricsServer(int port)
     : listening_(listen_here(port)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   TESSERA_CHECK(wake_, "eventfd: ", std::strerror(errno));
-  sigset_t all, before;  // signals are for the thread that trains
+  sigset_t all, before;  // signals are handled by the training thread
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { serve(); });

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// The newest numbers of a run at http://127.0.0.1:PORT/metrics, for a Prometheus that scrapes (--metrics_port).
+/// Serves a run's current metrics at http://127.0.0.1:PORT/metrics for Prometheus to scrape (--metrics_port).
 ///
-/// HTTP/1.0 with a single page. A thread of its own answers clients one after another, within a second each, so that
-/// one which sends nothing or reads nothing delays the next scrape and no step. Only this host can connect.
+/// HTTP/1.0 with a single page. A separate thread answers clients one after another, within a second each, so that a
+/// client that sends or reads nothing delays the next scrape but no step. Only this host can connect.
 
 #include <tessera/launch/agent/unique_fd.h>
 
@@ -16,27 +16,27 @@ namespace tessera::train {
 
 class MetricsServer {
  public:
-  /// Listens on 127.0.0.1. Throws InputError naming the port when it cannot.
+  /// Listens on 127.0.0.1. Throws InputError with the port if it cannot.
   explicit MetricsServer(int port);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
 
-  /// What /metrics says from now on. Thread-safe.
+  /// Sets the text of /metrics. Thread-safe.
   void show(std::string text);
 
  private:
   void serve();
   void answer(int client);
 
-  launch::UniqueFd listening_, wake_;  ///< wake_: an eventfd that ends the thread
+  launch::UniqueFd listening_, wake_;  ///< wake_: an eventfd that stops the thread
   std::mutex mutex_;
   std::string text_;
   std::atomic<bool> ends_ = false;
   std::thread thread_;
 };
 
-/// The answer to a request (its head, up to the empty line) with its status line and headers. `metrics`: the page.
+/// The answer to a request (its head, up to the empty line), including status line and headers. `metrics`: the page.
 std::string http_answer(const std::string& request, const std::string& metrics);
 
 }  // namespace tessera::train

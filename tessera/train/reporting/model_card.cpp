@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kReadme = "README.md";
 constexpr std::string_view kMarkBegins = "<!-- tessera train wrote this from the run's records (";
 constexpr std::string_view kMarkEnds = "). A card that is changed by hand is not written over. -->\n";
-constexpr std::size_t most_rows = 40;  // so many has the table of losses
+constexpr std::size_t most_rows = 40;  // maximum rows of the table of losses
 
 std::string plain_or_quoted(const std::string& text) {
   const bool plain = !text.empty() && std::isalpha(static_cast<unsigned char>(text[0])) &&
@@ -32,7 +32,8 @@ std::string plain_or_quoted(const std::string& text) {
                      });
   const std::string word = to_lower(text);
   const bool means_else = word == "true" || word == "false" || word == "null" || word == "no" || word == "yes" ||
-                          word == "on" || word == "off" || word == "nan" || word == "y" || word == "n";  // YAML 1.1's
+                          word == "on" || word == "off" || word == "nan" || word == "y" || word == "n";  // special in
+                                                                                                         // YAML 1.1
   return plain && !means_else ? text : dump_json(Value::of(text), -1);
 }
 
@@ -60,7 +61,7 @@ const Value* evaluated(const CardFacts& facts) {
 
 const Value* accuracy_in(const Value& evaluation) { return evaluation.find("eval_accuracy"); }
 
-/// Not of a loss of pairs of answers (train/loss/preference.h), whose evaluations have rewards, nor of classes.
+/// False for a loss of pairs of answers (train/loss/preference.h), whose evaluations have rewards, and for classes.
 bool has_perplexity(const Value& evaluation) {
   return evaluation.find("eval_rewards/chosen") == nullptr && accuracy_in(evaluation) == nullptr;
 }
@@ -71,7 +72,7 @@ std::string head_of(const CardFacts& facts) {
     head += yaml_lines("base_model", Value::of(facts.base_model));
     head += yaml_lines("base_model_relation", Value::of(facts.adapters ? "adapter" : "finetune"));
   }
-  for (const char* key : {"license", "license_name", "license_link", "language"})  // what held for the base holds on
+  for (const char* key : {"license", "license_name", "license_link", "language"})  // the base model's still apply
     if (const Value* value = facts.base_card.find(key); value != nullptr && !value->is_null() && !value->is_object())
       head += yaml_lines(key, *value);
   if (!facts.datasets.empty()) head += yaml_lines("datasets", list_of(facts.datasets));
@@ -91,7 +92,7 @@ std::string number(const Value& entry, const char* key, int digits) {
   return value->is_number() ? format_real(value->as_real(), digits) : value->as_string();
 }
 
-/// One row per evaluation, or, where there were none, per log; thinned out evenly, the last one kept.
+/// One row per evaluation or, without evaluations, per log; thinned out evenly, always including the last.
 std::string table_of(const std::vector<Value>& history) {
   struct Row {
     std::string training, validation, epoch, step;
@@ -121,7 +122,7 @@ std::string table_of(const std::vector<Value>& history) {
   return text;
 }
 
-/// A text in a code block of Markdown cannot end it.
+/// Fences a text so that it cannot end its Markdown code block.
 std::string code_block(const std::string& text) {
   std::string fence = "```";
   while (text.find(fence) != std::string::npos) fence += "`";
@@ -166,7 +167,7 @@ std::string how_long(const CardFacts& facts) {
 
 std::uint32_t sum_of(std::string_view text) { return format::crc32c(std::as_bytes(std::span(text))); }
 
-/// Where the mark stands in a text, and what it says.
+/// Position and checksum of the mark in a text.
 struct Mark {
   std::size_t begin = 0, end = 0;
   std::string sum;
@@ -185,7 +186,7 @@ std::string hex(std::uint32_t value) {
   return text;
 }
 
-/// "ORG/NAME", as the hub names models.
+/// "ORG/NAME", the hub's form of model names.
 bool is_hub_name(const std::string& text) {
   const std::size_t slash = text.find('/');
   return slash != std::string::npos && slash > 0 && slash + 1 < text.size() && text[0] != '.' &&
@@ -229,7 +230,7 @@ Value front_matter(const std::string& card) {
     Value head = parse_yaml(card.substr(dashes.size(), end + 1 - dashes.size()), kReadme);
     if (head.is_object()) return head;
   } catch (const InputError& error) {
-    log::warning("the base model's card says nothing of license and language: ", error.what());
+    log::warning("cannot read license and language from the base model's card: ", error.what());
   }
   return Value::make_object();
 }
@@ -241,7 +242,7 @@ std::string model_card(const CardFacts& facts) {
   for (const std::string& fact : facts.facts) body += concat("- ", fact, "\n");
   std::string settings;
   for (const auto& [name, value] : facts.settings) settings += concat(name, ": ", value, "\n");
-  if (!settings.empty()) body += concat("\nSettings (all others as by default):\n\n", code_block(settings));
+  if (!settings.empty()) body += concat("\nSettings (all others have their defaults):\n\n", code_block(settings));
   if (const std::string table = table_of(facts.history); !table.empty()) body += concat("\n## Losses\n\n", table);
   body += "\n## Hardware and duration\n\n";
   for (const std::string& line : facts.hardware) body += concat("- ", line, "\n");
@@ -286,7 +287,7 @@ CardFacts card_facts(const Setup& setup, const comm::World& world, const Value& 
   facts.facts = describe_start(setup, world);
   facts.facts.insert(
       facts.facts.begin() + 1,
-      concat("files: ", config.data.mock_data ? "none, tokens made up by --mock_data" : config.data.train_file,
+      concat("files: ", config.data.mock_data ? "none, tokens generated by --mock_data" : config.data.train_file,
              config.data.validation_file.empty() ? "" : concat("; validation: ", config.data.validation_file)));
   const std::int64_t hosts = (world.size() + world.local_size() - 1) / world.local_size();
   facts.hardware = {

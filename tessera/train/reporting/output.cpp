@@ -31,13 +31,13 @@ std::string made_folder(const OutputConfig& output) {
   return output.output_dir;
 }
 
-/// Makes the folder ready and returns it, so that the metrics file can be opened in the initialiser.
+/// Prepares the folder and returns it, so that the metrics file can be opened in the initializer.
 std::string make_ready(const Setup& setup) {
   const OutputConfig& output = setup.config.output;
   prepare_output_folder(output, setup.resume_folder, this_restart().generation == 0,
                         setup.lora && setup.config.model.lora_merge);
   mark_output(output.output_dir, this_restart());
-  // What runs that were killed while they wrote have left; the folder is locked, so that no other run is at it.
+  // Leftovers of runs that were killed while writing; the folder is locked, so no other run is using it.
   remove_abandoned(output.output_dir, [](const std::string& name) {
     const std::string whole = name_of_temporary(name);
     return whole == kRunFilesList || (!whole.empty() && is_run_name(whole));
@@ -57,7 +57,7 @@ checkpoint::NamedTensors weights_of(const models::LanguageModel& model) {
   return weights;
 }
 
-/// How the model's images are prepared; null: it sees none.
+/// The preprocessing of the model's images; null: it has no image input.
 Value preprocessor_of(const models::LanguageModel& model) {
   const auto* const llava = dynamic_cast<const models::Llava*>(&model);
   return llava == nullptr ? Value() : llava->preprocessor();
@@ -107,7 +107,7 @@ void OutputFolder::note_new_files(const std::vector<std::string>& names) {
 void OutputFolder::save_merged(const Setup& setup) {
   if (!setup.lora || !setup.config.model.lora_merge) return;
   const auto merged = models::load_language_folder(folder_);
-  // The adapters have learnt to stand beside what the quantized weights mean, so they are added to that.
+  // The adapters were trained on top of the quantized weights, so they are added to the dequantized values.
   if (const auto form = models::quantized_form(setup.config.model)) models::quantize(*merged, *form, nullptr);
   models::merge_lora(*merged);
   checkpoint::publish_folder(path(kMergedFolder), [&](const std::string& folder) {
@@ -123,9 +123,9 @@ void OutputFolder::write_cards(CardFacts facts) {
   const auto write = [&](const std::string& folder) {
     try {
       if (!write_model_card(folder, model_card(facts)))
-        log::info(path_join(folder, "README.md"), " is a person's, and stays as it is");
+        log::info(path_join(folder, "README.md"), " was not written by a run, so it is kept");
     } catch (const Error& error) {
-      log::warning("the model's card is missing: ", error.what());
+      log::warning("the model card could not be written: ", error.what());
     }
   };
   write(folder_);
@@ -139,7 +139,7 @@ void OutputFolder::write_report(Report report) {
     try {
       write();
     } catch (const std::exception& error) {
-      log::warning("the report is not up to date, and training goes on: ", error.what());
+      log::warning("the report could not be updated, and training continues: ", error.what());
     }
   };
   or_warn([&] {

@@ -18,20 +18,21 @@
 namespace tessera::train {
 namespace {
 
-/// What the holder has written: "job a1b2, process 123 on host node7".
+/// The holder's description: "job a1b2, process 123 on host node7".
 std::string holder(int fd) {
   std::array<char, 1024> text{};
   const ssize_t count = ::pread(fd, text.data(), text.size() - 1, 0);
   const std::string told = count > 0 ? trim(std::string(text.data(), static_cast<std::size_t>(count))) : "";
-  return told.empty() ? "another job, which is just beginning," : told;
+  return told.empty() ? "another job, which is just starting," : told;
 }
 
 [[noreturn]] void refuse(const std::string& output_dir, const std::string& holder) {
-  throw InputError(concat("--output_dir ", output_dir, ": ", holder, " writes there now, and a folder belongs to one ",
+  throw InputError(concat("--output_dir ", output_dir, ": ", holder, " is writing there, and a folder belongs to one ",
                           "job at a time: choose another folder, or end that job first"));
 }
 
-/// The whole file. A lock of the open file, as storage/folder_lock.h has: shared file systems keep it for all hosts.
+/// Locks the whole file. An open file description lock, as in storage/folder_lock.h: shared file systems apply it to
+/// all hosts.
 struct flock exclusive() {
   struct flock lock{};
   lock.l_type = F_WRLCK;
@@ -39,13 +40,13 @@ struct flock exclusive() {
   return lock;
 }
 
-/// False: another process has it. Where the file system has no locks nobody has.
+/// False: another process has the lock. True also if the file system has no locks.
 bool take_lock(int fd, const std::string& path) {
   struct flock lock = exclusive();
   while (::fcntl(fd, F_OFD_SETLK, &lock) != 0) {
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == EACCES) return false;
-    log::warning(path, " cannot be locked (", std::strerror(errno), "): nothing keeps a second job out of the folder");
+    log::warning(path, " cannot be locked (", std::strerror(errno), "): a second job could write into the same folder");
     break;
   }
   return true;
@@ -57,22 +58,22 @@ struct Taken {
   std::string holder = {};
 };
 
-/// Throws Error when the file cannot be made.
+/// Throws Error if the file cannot be created.
 Taken take(const std::string& path, const std::string& text) {
   Taken taken;
   for (;;) {
     taken.fd.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!taken.fd && errno == EACCES && path_exists(path))
       throw Error(concat(path,
-                         " belongs to another user, whose job has left it or still writes there: remove it if no ",
+                         " belongs to another user, whose job left it behind or still writes there: remove it if no ",
                          "such job runs, or choose another folder"));
-    if (!taken.fd) throw Error(concat(path, " cannot be made: ", std::strerror(errno)));
+    if (!taken.fd) throw Error(concat(path, " cannot be created: ", std::strerror(errno)));
     if (!take_lock(taken.fd.get(), path)) return {.holder = holder(taken.fd.get())};
-    if (leads_to(path, taken.fd.get())) break;  // else its former holder has removed it meanwhile
+    if (leads_to(path, taken.fd.get())) break;  // otherwise its previous holder has removed it meanwhile
   }
   const int fd = taken.fd.get();
   if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
-    log::warning(path, " cannot be written: a second job will not be told of this one");
+    log::warning(path, " cannot be written: a second job will not see which job holds it");
   return taken;
 }
 
@@ -95,24 +96,24 @@ void OutputLock::renew() {
     make_folders(folder_);
     taken = take(path_, text_);
   } catch (const Error&) {
-    if (path_exists(path_)) throw;  // another user's, and so another job's
+    if (path_exists(path_)) throw;  // it belongs to another user, and so to another job
     return;
   }
   if (!taken.fd)
-    throw Error(concat("--output_dir ", folder_, " was moved or removed while this run wrote there, and now ",
-                       taken.holder, " writes there: this run ends, its former files are where they were moved"));
+    throw Error(concat("--output_dir ", folder_, " was moved or removed while this run was writing there, and now ",
+                       taken.holder, " is writing there: this run ends; its earlier files are where they were moved"));
   log::warning(path_, " was moved or removed: this run has taken the folder again");
   fd_ = std::move(taken.fd);
 }
 
 OutputLock::~OutputLock() {
-  if (leads_to(path_, fd_.get())) ::unlink(path_.c_str());  // while it is locked: who has opened it looks again
+  if (leads_to(path_, fd_.get())) ::unlink(path_.c_str());  // still locked: a process that has opened it checks again
 }
 
 void require_unlocked(const std::string& output_dir) {
   const std::string path = path_join(output_dir, kOutputLock);
   const launch::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd) return;  // none, or not ours to open: whoever makes the lock says it
+  if (!fd) return;  // no lock, or not ours to open: creating the lock reports it
   struct flock lock = exclusive();
   if (::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) refuse(output_dir, holder(fd.get()));
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// An output folder belongs to one job at a time: OUT/.tessera-lock, which the kernel gives free when its holder ends,
-/// however it ends.
+/// An output folder belongs to one job at a time: OUT/.tessera-lock, which the kernel releases when its holder ends,
+/// for whatever reason.
 
 #include <tessera/launch/agent/unique_fd.h>
 
@@ -11,16 +11,14 @@ namespace tessera::train {
 
 inline constexpr const char* kOutputLock = ".tessera-lock";
 
-/// Rank 0 holds one while it writes into the folder. Where the file system has no locks it holds nothing, with a
-/// warning.
+/// Rank 0 holds one while it writes into the folder. On a file system without locks it holds nothing, with a warning.
 class OutputLock {
  public:
-  /// Does not wait. Throws InputError that names the job, the process and the host which write there, and Error when
-  /// the file cannot be made.
+  /// Does not wait. Throws InputError with the job, process and host that write there, and Error if the file cannot be
+  /// created.
   OutputLock(const std::string& output_dir, const std::string& job);
-  /// Takes the lock anew, with a warning, where the file or its folder was moved or removed. Throws Error when another
-  /// job, also one of another user, has taken it meanwhile. What the disk refuses is left as it is: whatever is written
-  /// next says so.
+  /// Takes the lock again, with a warning, if the file or its folder was moved or removed. Throws Error if another job,
+  /// also one of another user, has taken it meanwhile. Ignores disk errors: the next write reports them.
   void renew();
   /// Removes the file.
   ~OutputLock();
@@ -30,11 +28,11 @@ class OutputLock {
  private:
   std::string folder_;
   std::string path_;
-  std::string text_;  // what the file says of its holder
+  std::string text_;  // the file's description of its holder
   launch::UniqueFd fd_;
 };
 
-/// Throws that InputError if another process holds the lock now; makes no file.
+/// Throws the same InputError if another process holds the lock; creates no file.
 void require_unlocked(const std::string& output_dir);
 
 }  // namespace tessera::train

@@ -12,7 +12,7 @@ void PhaseClock::enter(Phase phase) { enter(phase, monotonic_ns(), comm::recorde
 void PhaseClock::enter(Phase phase, std::int64_t now_ns, double blocked_seconds) {
   if (running_) {
     const double passed = static_cast<double>(now_ns - since_ns_) * 1e-9;
-    // Several threads can be blocked at once, so the sum of their times may exceed what passed.
+    // Several threads can be blocked at once, so the sum of their times may exceed the elapsed time.
     const double blocked = std::clamp(blocked_seconds - blocked_seconds_, 0.0, passed);
     at(seconds_, Phase::communication) += blocked;
     at(seconds_, phase_) += passed - blocked;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where the time of a step goes.
+/// How the time of a step is spent.
 
 #include <array>
 #include <cstdint>
@@ -8,8 +8,9 @@
 
 namespace tessera::train {
 
-/// What a process does. communication: blocked in a collective, whatever it was doing (what overlaps with computing
-/// costs nothing and is not counted); other: between two steps (logs, evaluations, checkpoints, reports).
+/// Activity of a process. communication: blocked in a collective, whatever else happened (communication that
+/// overlaps with computing costs nothing and is not counted); other: between two steps (logs, evaluations, checkpoints,
+/// reports).
 enum class Phase { data, forward, backward, communication, optimizer, other };
 inline constexpr std::size_t phase_count = 6;  ///< enumerators of Phase
 inline constexpr std::string_view phase_names[phase_count] = {"data",          "forward",   "backward",
@@ -20,18 +21,19 @@ using PhaseSeconds = std::array<double, phase_count>;
 inline double& at(PhaseSeconds& seconds, Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
 inline double at(const PhaseSeconds& seconds, Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
 
-/// Books time on phases as they follow one another. Costs a clock reading and a walk over the collectives' totals per
-/// change. Of one thread.
+/// Books time on consecutive phases. Each change costs a clock reading and a pass over the collectives' totals. For one
+/// thread.
 class PhaseClock {
  public:
-  /// The running phase ends and `phase` begins. Time that callers of collectives spent blocked since the last change
-  /// (comm::recorder) is booked as communication instead of the phase that ends.
+  /// Ends the current phase and starts `phase`. Time that callers of collectives spent blocked since the last change
+  /// (comm::recorder) is booked as communication instead of the ending phase.
   void enter(Phase phase);
-  /// The same with both readings given: nanoseconds of a monotonic clock, seconds blocked since the process began.
+  /// Same, with both readings given: nanoseconds of a monotonic clock, seconds blocked since the process started.
   void enter(Phase phase, std::int64_t now_ns, double blocked_seconds);
-  /// What take() would give; nothing is taken.
+  /// What take() would return; nothing is reset.
   const PhaseSeconds& booked() const { return seconds_; }
-  /// Seconds since the last take(), up to the last change of phase. Nothing is booked before the first enter().
+  /// Seconds since the last take(), up to the last change of phase; resets them. Nothing is booked before the first
+  /// enter().
   PhaseSeconds take();
 
  private:

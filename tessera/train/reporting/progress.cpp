@@ -35,7 +35,8 @@ std::string bar(double fraction, int width) {
   return "[" + text + "]";
 }
 
-/// From the begin of the line on. Not only to the end of the line: it is wrapped when the terminal has become narrower.
+/// Returns to the beginning of the line and erases to the end of the screen: the line wraps when the terminal has
+/// become narrower.
 constexpr const char* erase = "\r\x1b[J";
 
 void put(const std::string& text, int file = STDERR_FILENO) {
@@ -49,14 +50,14 @@ void put(const std::string& text, int file = STDERR_FILENO) {
   }
 }
 
-/// One is left free: a full line would make some terminals wrap.
+/// One column stays free: a full line would make some terminals wrap.
 int columns() { return terminal_columns(STDERR_FILENO) - 1; }
 
 }  // namespace
 
 std::string progress_line(const ProgressState& s, int columns) {
   const double fraction = s.total_steps > 0 ? static_cast<double>(s.step) / static_cast<double>(s.total_steps) : 1;
-  // In the order in which they appear; the rank says who stays when there is little room.
+  // In display order; when space is short, parts with the highest rank are dropped first.
   struct Part {
     std::string text;
     int rank;
@@ -79,7 +80,7 @@ std::string progress_line(const ProgressState& s, int columns) {
         std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; }));
 
   std::string line;
-  const int room = columns - width() - 4;  // "[" "]" and two blanks
+  const int room = columns - width() - 4;  // "[" "]" and two spaces
   if (room >= 8) line = bar(fraction, std::min(room, 30)) + "  ";
   for (std::size_t i = 0; i < parts.size(); ++i) line += (i > 0 ? "  " : "") + parts[i].text;
   return line.substr(0, static_cast<std::size_t>(std::max(columns, 0)));
@@ -87,7 +88,7 @@ std::string progress_line(const ProgressState& s, int columns) {
 
 std::string evaluation_line(std::int64_t done, std::int64_t batches, int columns) {
   const std::string text = concat("evaluation ", done, "/", batches);
-  const int room = columns - static_cast<int>(text.size()) - 4;  // "[" "]" and two blanks
+  const int room = columns - static_cast<int>(text.size()) - 4;  // "[" "]" and two spaces
   const double fraction = batches > 0 ? static_cast<double>(done) / static_cast<double>(batches) : 1;
   const std::string line = room >= 8 ? bar(fraction, std::min(room, 30)) + "  " + text : text;
   return line.substr(0, static_cast<std::size_t>(std::max(columns, 0)));
@@ -143,7 +144,7 @@ std::string Progress::training_line() const { return progress_line(state_, colum
 
 void Progress::draw(std::string line) {
   line_ = std::move(line);
-  // The cursor rests at the line's begin, so that what another process prints starts there.
+  // The cursor stays at the beginning of the line, so that output of other processes starts there.
   put(erase + line_ + "\r");
   drawn_ = true;
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What a person sees while a run goes on. On a terminal: one line that rewrites itself, as wide as the terminal, with
-/// lasting lines (evaluations, checkpoints) above it. Without a terminal: one plain line per logged step.
+/// Progress display for people. On a terminal: one line that rewrites itself, as wide as the terminal, with permanent
+/// lines (evaluations, checkpoints) above it. Otherwise: one plain line per logged step.
 
 #include <tessera/train/reporting/metrics.h>
 
@@ -19,15 +19,16 @@ struct ProgressState {
   double seconds_left = 0;
 };
 
-/// The rewriting line: "[=====>    ] 120/400  loss 5.1234  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left". What does
-/// not fit into `columns` is left out, the least important part first; the result is never wider.
+/// The rewriting line: "[=====>    ] 120/400  loss 5.1234  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left". Parts that
+/// do not fit into `columns` are dropped, the least important first; the result is never wider.
 std::string progress_line(const ProgressState& state, int columns);
-/// The same while an evaluation goes on: "[=====>    ]  evaluation 120/400".
+/// Same during an evaluation: "[=====>    ]  evaluation 120/400".
 std::string evaluation_line(std::int64_t done, std::int64_t batches, int columns);
 /// "step 120/400 (30%)  epoch 0.61  loss 5.1234  grad_norm 0.812  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left".
 std::string plain_line(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
 
-/// Writes to stderr, records to stdout (our launcher leaves rank 0 both). Only rank 0 makes one that is not `quiet`.
+/// Writes to stderr, and records to stdout (our launcher passes on both from rank 0). Only rank 0 creates one that is
+/// not `quiet`.
 class Progress {
  public:
   enum class Mode { quiet, plain, terminal };
@@ -39,18 +40,18 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   Mode mode() const { return mode_; }
-  /// A step is done. Redraws at most ten times a second.
+  /// Reports a finished step. Redraws at most ten times a second.
   void step(const ProgressState& state);
-  /// An evaluation has passed `done` of its batches. Redraws at most ten times a second; without a terminal, one plain
-  /// line a minute.
+  /// Reports that an evaluation has finished `done` of its batches. Redraws at most ten times a second; without a
+  /// terminal, one plain line a minute.
   void evaluating(std::int64_t done, std::int64_t batches);
-  /// The evaluation is over: the rewriting line is the training's again, if there was one.
+  /// The evaluation is over: the rewriting line shows training again, if it did before.
   void evaluated();
-  /// The loss that the rewriting line shows from now on.
+  /// Sets the loss that the rewriting line shows.
   void set_loss(double loss);
-  /// A lasting line, for people: stderr.
+  /// A permanent line for people, on stderr.
   void note(const std::string& text);
-  /// A lasting line that scripts may read, too: stdout.
+  /// A permanent line that scripts may read as well, on stdout.
   void record(const std::string& text);
   /// Ends the rewriting line.
   void close();
@@ -64,7 +65,7 @@ class Progress {
   bool drawn_ = false;
   std::int64_t drawn_ns_ = 0, told_ns_ = 0;
   ProgressState state_;
-  std::string line_ = {};  ///< the rewriting one
+  std::string line_ = {};  ///< the rewriting line
 };
 
 }  // namespace tessera::train

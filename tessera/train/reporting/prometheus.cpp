@@ -9,7 +9,7 @@
 namespace tessera::train {
 namespace {
 
-/// The value of a label: backslash, quotation mark and line feed are written with a backslash.
+/// Escapes a label value: backslash, quotation mark and line feed are written with a backslash.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -29,7 +29,7 @@ class Writer {
  public:
   explicit Writer(const std::string& job) : job_(escaped(job)) {}
 
-  /// A metric of one sample, or of one for each value of a label.
+  /// Adds a metric with one sample, or with one per label value.
   void add(const char* name, const char* type, const char* help, double value) {
     begin(name, type, help);
     sample(name, "", value);
@@ -76,7 +76,7 @@ void add_step(Writer& out, const StepMetrics& m) {
       out.sample("tessera_rows", by_rank(rank), static_cast<double>(m.shares[rank]));
   }
   if (m.noise.scale)
-    out.add("tessera_gradient_noise_scale_rows", "gauge", "Batch size beyond which larger ones gain little.",
+    out.add("tessera_gradient_noise_scale_rows", "gauge", "Batch size beyond which larger batches gain little.",
             *m.noise.scale);
 }
 
@@ -84,13 +84,13 @@ void add_step(Writer& out, const StepMetrics& m) {
 
 std::string prometheus_text(const Exposition& now) {
   Writer out(now.job);
-  out.add("tessera_running", "gauge", "1 while the run goes on, 0 when it has ended as it should.", now.running);
-  out.add("tessera_written_timestamp_seconds", "gauge", "When this was written: a run that died writes no more.",
+  out.add("tessera_running", "gauge", "1 while the run is in progress, 0 when it has ended normally.", now.running);
+  out.add("tessera_written_timestamp_seconds", "gauge", "Time of writing: a run that has died stops updating it.",
           now.wall_time);
   if (now.planned > 0)
     out.add("tessera_steps_planned", "gauge", "Optimizer steps of the whole run.", static_cast<double>(now.planned));
   if (now.step) {
-    out.add("tessera_remaining_seconds", "gauge", "Time left by the present speed.",
+    out.add("tessera_remaining_seconds", "gauge", "Time left at the current speed.",
             now.running ? now.seconds_left : 0);
     add_step(out, *now.step);
   }

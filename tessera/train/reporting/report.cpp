@@ -22,7 +22,7 @@ std::string json_for_script(std::string json) {
   return json;
 }
 
-/// An array of lines that are JSON already.
+/// Joins lines that are already JSON into an array.
 std::string joined(const MetricsLines& lines) {
   std::string out = "[";
   for (const auto& line : lines) {
@@ -38,7 +38,7 @@ Value strings(const std::vector<std::string>& items) {
   return array;
 }
 
-/// Replaces each {{name}} of the template once; what is put in is not looked at again.
+/// Replaces each {{name}} of the template once; inserted text is not searched again.
 std::string fill(std::string_view page, const std::vector<std::pair<std::string_view, std::string_view>>& values) {
   std::string out;
   while (true) {

@@ -18,29 +18,30 @@ struct Report {
   MetricsLines metrics;                          ///< lines of metrics.jsonl
   Value configuration;                           ///< sections of {"name": {"value": ..., "origin": ...}}
   Value communication;                           ///< communication_table()
-  Value predicted_memory = Value::make_array();  ///< state bytes per rank as they follow from the settings, by kind
-  Value units = Value::make_array();        ///< what is gathered and dropped as one: rows of cells, the headings first
-  Value memory = Value::make_array();       ///< array by rank of {kind: bytes}, the parts of the last peak
-  Value expert_load = Value::make_array();  ///< by block with experts, of the last log: {block, shares: [experts]}
-  std::string pipeline;                     ///< a drawing (SVG) of a step, planned and measured; empty: none
-  double unigram_entropy = 0;               ///< drawn as a yardstick into the loss; 0: not
-  std::string advice;                       ///< what limits the run, one line; empty: not known
+  Value predicted_memory = Value::make_array();  ///< predicted state bytes per rank, by kind
+  Value units = Value::make_array();             ///< units gathered and freed together: rows of cells, headings first
+  Value memory = Value::make_array();            ///< by rank: {kind: bytes}, the breakdown of the last peak
+  Value expert_load = Value::make_array();       ///< last log, per block with experts: {block, shares: [experts]}
+  std::string pipeline;                          ///< drawing (SVG) of a step, planned and measured; empty: none
+  double unigram_entropy = 0;                    ///< drawn as a baseline into the loss curve; 0: not drawn
+  std::string advice;                            ///< what limits the run, one line; empty: unknown
   std::string sample_prompt, sample_text, sample_note;  ///< sample_text empty: no sample
-  std::string sample_before;                            ///< what the model said before the training; empty: not known
+  std::string sample_before;                            ///< the model's text before training; empty: unknown
 };
 
-/// The page.
+/// Renders the page.
 std::string render(const Report& report);
 
 /// The communication table of this process, from comm::recorder(): an array, by group and operation, of {axis ("tp",
-/// "dp_shard-cp"; "world": all ranks, for what is no axis' business: start, logs, agreement), operation, count,
-/// payload_bytes, wire_bytes (by theory), moved_bytes (sent by this rank, as the backends count), seconds_waited,
-/// seconds_in_flight, hidden_share}. hidden_share: of the time between start and end, what did not block the caller;
-/// an upper bound of what was hidden under computing, since a collective that nobody waits for counts as in flight.
+/// "dp_shard-cp"; "world": operations of all ranks that belong to no axis, such as start, logs, agreement), operation,
+/// count, payload_bytes, wire_bytes (theoretical), moved_bytes (sent by this rank, as counted by the backends),
+/// seconds_waited, seconds_in_flight, hidden_share}. hidden_share: share of the time between start and end that did not
+/// block the caller; an upper bound of what was hidden behind computing, since a collective counts as in flight until
+/// someone waits for it.
 Value communication_table();
 
-/// That table as lines for a terminal, without what carries no bytes; none for one process. `seconds`: of the process,
-/// of which the waits are shares.
+/// The same table as lines for a terminal, without operations that carry no bytes; empty for one process. `seconds`:
+/// lifetime of the process; waits are shown as shares of it.
 std::vector<std::string> communication_lines(const Value& table, double seconds);
 
 }  // namespace tessera::train

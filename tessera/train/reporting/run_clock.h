@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What a process does, for everybody who wants to know: the phases' times, the watchers (comm/heartbeat.h) and, with
-/// --profile, the timeline.
+/// Distributes the current activity of a process to its consumers: the times by phase, the watchdog (comm/heartbeat.h)
+/// and, with --profile, the timeline.
 
 #include <tessera/comm/group.h>
 #include <tessera/train/reporting/phases.h>
@@ -16,17 +16,17 @@ namespace tessera::train {
 
 class RunClock {
  public:
-  /// What follows is booked on `phase`; `name` is what people see of it.
+  /// Books the time from here on `phase`; `name` is shown to users.
   void enter(Phase phase, std::string_view name);
   void enter(Phase phase) { enter(phase, phase_names[static_cast<std::size_t>(phase)]); }
   const PhaseSeconds& booked() const { return phases_.booked(); }
   PhaseSeconds take() { return phases_.take(); }
 
-  /// From now on a timeline is kept. Collective.
+  /// Starts recording a timeline. Collective.
   void start_trace(const comm::Group& group, bool one_host);
-  /// Takes the collectives since the last call into the timeline, if there is one.
+  /// Adds the collectives since the last call to the timeline, if one is recorded.
   void collect();
-  /// The timeline of all ranks, on rank 0; nothing where none is kept. Collective.
+  /// The timeline of all ranks, on rank 0; nullopt if none is recorded. Collective.
   std::optional<std::string> merged_trace(const comm::Group& group);
 
  private:

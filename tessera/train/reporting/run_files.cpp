@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a run writes besides checkpoints, event files and the model.
+/// Files of a run besides checkpoints, event files and the model.
 constexpr std::array<const char*, 5> own_names = {"metrics.jsonl", "metrics.csv", "report.html", "trace.json",
                                                   plan::chosen_file};
 constexpr const char* last_state = "trainer_state.json";
@@ -33,7 +33,7 @@ bool is_among(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Also a link that leads nowhere.
+/// Also true for a dangling link.
 bool is_there(const std::string& path) {
   std::error_code ignored;
   return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
@@ -46,7 +46,7 @@ bool is_own_card_file(const std::string& path) {
   return fs::is_regular_file(fs::symlink_status(path, ignored)) && is_own_card(read_file(path));
 }
 
-/// The first path in the folder of the merged model that no run has written; empty: none.
+/// The first path in the merged model's folder that no run has written; empty: none.
 std::string foreign_in_merged(const std::string& output_dir, const RunFiles& files) {
   const std::string folder = path_join(output_dir, kMergedFolder);
   if (!is_there(folder)) return "";
@@ -59,7 +59,7 @@ std::string foreign_in_merged(const std::string& output_dir, const RunFiles& fil
   return "";
 }
 
-/// A checkpoint proves itself by its manifest.
+/// A checkpoint is identified by its manifest.
 std::string foreign_in_checkpoint(const std::string& folder) {
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(folder, ignored))) return folder;
@@ -93,7 +93,7 @@ RunFiles::RunFiles(std::string output_dir) : output_dir_(std::move(output_dir)) 
 void RunFiles::add(const std::vector<std::string>& names) {
   const std::size_t before = names_.size();
   names_.insert(names.begin(), names.end());
-  const bool gone = is_directory(output_dir_) && !path_exists(path_join(output_dir_, kRunFilesList));  // by a person
+  const bool gone = is_directory(output_dir_) && !path_exists(path_join(output_dir_, kRunFilesList));  // by a user
   if (names_.size() != before || gone) write();
 }
 
@@ -105,7 +105,7 @@ void RunFiles::write() const {
 
 namespace {
 
-/// Whether a run lists such a name, whatever a damaged list holds.
+/// Whether runs list such names; guards against a damaged list.
 bool is_listed_name(const std::string& name) {
   return is_run_name(name) || name.starts_with(concat(kMergedFolder, "/")) ||
          fs::path(name).filename().string().starts_with("events.out.tfevents.");
@@ -133,11 +133,11 @@ void RunFiles::remove_all() {
     if (!is_listed_name(name)) continue;  // the list is damaged
     const fs::path path = path_join(output_dir_, name);
     std::error_code error;
-    if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a person's, of the same name
+    if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a user's, with the same name
     fs::remove(path, error);
     if (error) throw Error(concat("cannot remove '", path.string(), "': ", error.message()));
   }
-  for (auto folder = inner.rbegin(); folder != inner.rend(); ++folder) {  // those inside first
+  for (auto folder = inner.rbegin(); folder != inner.rend(); ++folder) {  // inner ones first
     std::error_code not_empty;
     fs::remove(path_join(output_dir_, folder->string()), not_empty);
   }
@@ -155,16 +155,16 @@ bool is_run_name(std::string_view name) {
 
 namespace {
 
-/// The checkpoints that go with the former run.
+/// The checkpoints that are removed together with the previous run.
 std::vector<std::string> former_checkpoints(const std::string& output_dir, bool first_life) {
   std::vector<std::string> folders;
   for (const auto& folder : checkpoint::step_folders(output_dir)) folders.push_back(folder.path);
-  if (first_life)  // a restart that begins anew keeps what shows why
+  if (first_life)  // a restart from the beginning keeps damaged folders as evidence
     for (std::string& folder : checkpoint::damaged_folders(output_dir)) folders.push_back(std::move(folder));
   return folders;
 }
 
-/// `removes`: the former run is to be removed.
+/// `removes`: the previous run will be removed.
 std::string path_in_the_way(const std::string& output_dir, bool removes, bool first_life, bool merges) {
   if (!is_directory(output_dir)) return "";
   const RunFiles files(output_dir);
@@ -178,7 +178,7 @@ std::string path_in_the_way(const std::string& output_dir, bool removes, bool fi
   return "";
 }
 
-/// The first folder of the former run in which this user may not remove files; empty: none.
+/// The first folder of the previous run in which this user may not remove files; empty: none.
 std::string write_protected(const std::string& output_dir, bool first_life) {
   std::vector<std::string> folders = former_checkpoints(output_dir, first_life);
   for (const std::string& folder : std::vector<std::string>(folders)) {
@@ -201,16 +201,16 @@ std::string write_protected(const std::string& output_dir, bool first_life) {
 void require_nothing_in_the_way(const OutputConfig& output, const std::string& resume_folder, bool first_life,
                                 bool merges) {
   const std::string& folder = output.output_dir;
-  if (is_inside(resume_folder, folder)) return;  // the folder is a run's
+  if (is_inside(resume_folder, folder)) return;  // the folder belongs to a run
   const bool removes = output.overwrite_output_dir && resume_folder.empty();
   if (const std::string path = path_in_the_way(folder, removes, first_life, merges); !path.empty())
     throw InputError(concat("--output_dir: ", path, " is in the way: a run writes there, and neither ",
                             path_join(folder, kRunFilesList),
-                            " nor a manifest says that a run of ours has written it. ",
+                            " nor a manifest lists it as written by one of our runs. ",
                             "Nothing was changed. Move it away, or choose another folder"));
   if (!removes || !is_directory(folder)) return;
   if (const std::string path = write_protected(folder, first_life); !path.empty())
-    throw InputError(concat("--overwrite_output_dir: ", path, " is write-protected for this user, so that the former ",
+    throw InputError(concat("--overwrite_output_dir: ", path, " is write-protected for this user, so the previous ",
                             "run cannot be removed. Nothing was changed. Give write permission, or choose another ",
                             "folder"));
 }
@@ -229,7 +229,7 @@ void prepare_output_folder(const OutputConfig& output, const std::string& resume
     files.remove_all();
   }
   std::vector<std::string> names = {"metrics.jsonl"};
-  if (goes_on_here)  // the folder is a run's: also what was written before there was a list
+  if (goes_on_here)  // the folder belongs to a run: include files written before the list existed
     for (const std::string& name : list_folder(folder))
       if (is_run_name(name)) names.push_back(name);
   files.add(names);

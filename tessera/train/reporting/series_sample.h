@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A series that never ends, of which a bounded number of lines is kept: enough to draw its curves, peaks included.
+/// A bounded sample of an endless series of lines: enough to draw its curves, including peaks.
 
 #include <algorithm>
 #include <array>
@@ -16,30 +16,30 @@
 
 namespace tessera::train {
 
-/// Steps fall into buckets of equal width, which doubles whenever a step would need more than `buckets` of them. Of
-/// each bucket stay its first line, its last, and for each of `Peaks` numbers the first line in which that is largest.
-/// What stays depends on the lines alone, and adding what has stayed (and what came later) to an empty sample gives the
-/// same sample: a restart goes on as if nothing had happened. At most buckets * (2 + Peaks) lines stay.
+/// Steps are assigned to buckets of equal width, which doubles whenever a step would need more than `buckets` of them.
+/// Each bucket keeps its first line, its last, and for each of `Peaks` numbers the first line in which it is largest.
+/// The result depends only on the lines, and adding the kept lines (and later ones) to an empty sample gives the same
+/// sample, so a restart continues seamlessly. At most buckets * (2 + Peaks) lines are kept.
 ///
-/// Every add() costs about the same, since a step of the training waits for it: buckets that a doubling has united are
-/// thinned out two at a time by the lines that follow, and until then by whoever asks for lines(). Not thread-safe, not
+/// Every add() costs about the same, because a step of the training waits for it: buckets merged by a doubling are
+/// thinned out two at a time by the following lines, and until then by callers of lines(). Not thread-safe, not
 /// copyable.
 template <class Line, std::size_t Peaks>
 class SeriesSample {
  public:
-  using Numbers = std::array<double, Peaks>;  ///< what has peaks; a number that is not finite is a peak, too
-  /// What add() was given.
+  using Numbers = std::array<double, Peaks>;  ///< values whose peaks are kept; non-finite ones count as peaks
+  /// An entry as passed to add().
   struct Kept {
     std::int64_t place;  ///< among the lines of all series
-    std::int64_t step;   ///< never below that of an earlier line
-    Numbers peaks;       ///< infinite where they were not finite
-    Line line;           ///< what is kept
+    std::int64_t step;   ///< never less than that of an earlier line
+    Numbers peaks;       ///< non-finite values become infinity
+    Line line;           ///< the payload
   };
 
   /// At least 1 bucket.
   explicit SeriesSample(std::int64_t buckets) : buckets_(std::max<std::int64_t>(1, buckets)) {}
 
-  /// `place`: orders lines of several series. A step below an earlier one counts as that.
+  /// `place`: orders the lines of several series. A step lower than an earlier one is raised to it.
   void add(std::int64_t place, std::int64_t step, Numbers peaks, Line line) {
     step = std::max(step, kept_.empty() ? std::int64_t{0} : kept_.back().step);
     for (double& number : peaks)
@@ -60,7 +60,7 @@ class SeriesSample {
     }
   }
 
-  /// In the order in which they were added; until the next add().
+  /// In insertion order; valid until the next add().
   std::vector<const Kept*> lines() const {
     std::vector<const Kept*> all;
     all.reserve(kept_.size());
@@ -74,7 +74,7 @@ class SeriesSample {
     }
     return all;
   }
-  std::int64_t width() const { return width_; }  ///< a bucket's, in steps
+  std::int64_t width() const { return width_; }  ///< of a bucket, in steps
 
  private:
   using Place = typename std::pmr::list<Kept>::iterator;
@@ -88,7 +88,7 @@ class SeriesSample {
     return end;
   }
 
-  /// Those of the bucket [begin, end) that stay; one may be there more than once.
+  /// Lines of the bucket [begin, end) to keep; may contain duplicates.
   template <class Place>
   static std::array<Place, Peaks + 2> staying(Place begin, Place end) {
     std::array<Place, Peaks + 2> stay;
@@ -108,9 +108,9 @@ class SeriesSample {
   std::int64_t buckets_, width_ = 1;
   std::pmr::unsynchronized_pool_resource pool_{
       {.max_blocks_per_chunk = 64,
-       .largest_required_pool_block = 1024}};  ///< lines close together, for who looks at all
+       .largest_required_pool_block = 1024}};  ///< keeps lines close together for faster traversal
   std::pmr::list<Kept> kept_{&pool_};
-  Place untidy_ = kept_.end();  ///< where the first bucket begins that the last doubling has united
+  Place untidy_ = kept_.end();  ///< first bucket merged by the last doubling and not thinned out yet
 };
 
 }  // namespace tessera::train

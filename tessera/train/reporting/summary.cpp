@@ -44,7 +44,8 @@ std::string rows_text(const data::Dataset& dataset) {
   return concat(blocks ? "blocks of " : "rows of at most ", dataset.max_length(), " tokens");
 }
 
-/// How many ids of a row are given in the sample: what is not scored (a prompt, a question), else the first words.
+/// Number of ids of a row used as the sample's prompt: the unscored ones (a prompt, a question), otherwise the first
+/// words.
 std::int64_t prompt_length(const data::Row& row) {
   const auto scored =
       std::find_if(row.labels.begin(), row.labels.end(), [](std::int64_t label) { return label != -100; });
@@ -59,12 +60,12 @@ std::string batch_text(const Setup& setup) {
     return concat("about ", plan.rows_of_step(plan.resumed_step), " rows (",
                   plural(plan.data_ranks, "process", "processes"), " x ",
                   plural(plan.accumulation, "micro-batch", "micro-batches"), " of at most ",
-                  setup.config.optimization.tokens_per_batch, " tokens, padding counted)");
+                  setup.config.optimization.tokens_per_batch, " tokens, including padding)");
   const std::int64_t left = plan.train_blocks % plan.rows_per_step();
   const bool comes = plan.total_steps >= plan.steps_per_epoch();
   const bool partial = plan.steps_end_with_epochs && left > 0 && comes,
              whole_epoch = plan.train_blocks < plan.rows_per_step();
-  const std::string before = partial && whole_epoch     ? concat(left, " rows, all of an epoch; of up to ")
+  const std::string before = partial && whole_epoch     ? concat(left, " rows, a whole epoch; of up to ")
                              : plan.segments.size() > 1 ? concat(plan.segments.front().rows, ", growing to ")
                                                         : std::string();
   return concat(
@@ -73,11 +74,11 @@ std::string batch_text(const Setup& setup) {
       " x ", plan.batch_size, " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")",
       partial && !whole_epoch ? concat(", ", left, " in the last step of an epoch") : "",
       left > 0 && !plan.steps_end_with_epochs && plan.epoch(plan.total_steps) > 1
-          ? concat("; steps go on across the ends of epochs: ", why_steps_are_whole(setup.config, plan))
+          ? concat("; steps cross the ends of epochs: ", why_steps_are_whole(setup.config, plan))
           : "");
 }
 
-/// Control bytes, of which a model that has learnt little is full, by their numbers: a log is text.
+/// Shows control bytes, which a barely trained model produces often, as numbers: a log is text.
 std::string one_line(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -133,11 +134,11 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
     if (const auto changed = config::changed_since(setup.resume->configuration, setup.config); !changed.empty())
       lines.push_back(concat("settings that differ from before: ", join(changed)));
     if (const auto changed = changed_since(setup.resume->basis, setup.basis); !changed.empty())
-      lines.push_back(concat("warning: what the run works on is not what the checkpoint was made with: ",
-                             join(changed, "; "), ". Its numbers are others than those of a run that was not stopped"));
+      lines.push_back(concat("warning: this run's inputs differ from those of the checkpoint: ", join(changed, "; "),
+                             ". Its results differ from those of an uninterrupted run"));
     if (plan.repeated_rows > 0)
-      lines.push_back(
-          concat("--ignore_data_skip: the ", plan.repeated_rows, " rows that this epoch has had so far come again"));
+      lines.push_back(concat("--ignore_data_skip: the ", plan.repeated_rows,
+                             " rows that this epoch has already used are repeated"));
   }
   return lines;
 }
@@ -152,14 +153,14 @@ std::string describe(const EvalMetrics& m) {
 std::string describe_skipped(const StepMetrics& m) {
   if (m.loss_scale <= 0 || m.skipped_steps <= 0) return "";
   return concat("step ", m.step, ": ", plural(m.skipped_steps, "step"), " since the previous log ",
-                m.skipped_steps == 1 ? "was" : "were", " skipped, whose fp16 gradients were not finite (loss scale ",
+                m.skipped_steps == 1 ? "was" : "were", " skipped because fp16 gradients were not finite (loss scale ",
                 format_real(m.loss_scale), " now)");
 }
 
 std::string describe_skipped(const RunTotals& t) {
   if (t.skipped_steps <= 0) return "";
   return concat("skipped: ", t.skipped_steps, " of ", plural(t.steps_here, "step"),
-                ", whose gradients were not finite; weights and optimizer stayed as they were",
+                ", because gradients were not finite; weights and optimizer were left unchanged",
                 t.loss_scale > 0 ? concat(" (--fp16: loss scale ", format_real(t.loss_scale), ")") : "");
 }
 
@@ -171,7 +172,7 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
   if (twice) lines.push_back(concat("after:  ", one_line(after.prompt), " |", one_line(after.text)));
   const std::string head = concat(t.reason, " after step ", t.steps);
   lines.push_back(t.steps_here == 0
-                      ? concat(head, ", where it began", t.reason == "done" ? ": no step was left to do" : "")
+                      ? concat(head, ", where it started", t.reason == "done" ? ": no steps were left to do" : "")
                       : concat(head, " (", format_duration(t.seconds), "): ", numbers_text("loss %.4f", t.loss),
                                t.has_eval ? numbers_text(", eval loss %.4f", t.eval_loss) : "",
                                numbers_text("; unigram entropy %.4f", t.unigram_entropy)));
@@ -185,7 +186,7 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
                format_bytes(static_cast<std::uint64_t>(t.peak_allocated_bytes)), " in tensors)"));
   if (std::string skipped = describe_skipped(t); !skipped.empty()) lines.push_back(std::move(skipped));
   if (t.steps_here > 0) lines.push_back(t.advice);
-  // the waits are those of the start, too
+  // the waits include those at startup
   const double seconds = seconds_since_start(getpid()).value_or(t.seconds);
   for (std::string& line : communication_lines(t.communication, seconds)) lines.push_back(std::move(line));
   if (t.reason == "done") {
@@ -202,25 +203,25 @@ Report describe_run(const Setup& setup, const comm::World& world) {
   const std::string& name = setup.config.output.run_name;
   report.title = name.empty() ? describe_model(*setup.model) : concat(name, ": ", describe_model(*setup.model));
   report.facts = {processes_text(world), batch_text(setup) + " a step", rows_text(*setup.datasets.train),
-                  setup.config.data.mock_data ? "tokens made up by --mock_data" : setup.config.data.train_file};
+                  setup.config.data.mock_data ? "tokens generated by --mock_data" : setup.config.data.train_file};
   char time[64] = {};
   const std::time_t now = std::time(nullptr);
   std::tm local = {};
   std::strftime(time, sizeof time, "%Y-%m-%d %H:%M", localtime_r(&now, &local));
   report.footer = concat("written ", time, " on ", host_name("?"));
-  report.sample_note = concat("what is given is pale; temperature ", format_real(sample_temperature), ", top-p ",
-                              format_real(sample_top_p));
+  report.sample_note = concat("the prompt is shown in a lighter color; temperature ", format_real(sample_temperature),
+                              ", top-p ", format_real(sample_top_p));
   return report;
 }
 
 Sample sample_text(const Setup& setup) {
   const auto model = std::dynamic_pointer_cast<models::CausalLm>(setup.model);
-  if (!setup.tokenizer_fits_data || !model) return {};  // only causal models continue texts
+  if (!setup.tokenizer_fits_data || !model) return {};  // only causal models generate text
   const data::Dataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.rows_to_show();
   const data::Row row = dataset.read(0);
-  if (!row.images.empty()) return {};  // texts are continued without images
+  if (!row.images.empty()) return {};  // generation does not support images
   const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + prompt_length(row));
-  // a .bin made with another tokenizer than the one named: the run is fine, its text cannot be shown
+  // a .bin made with a tokenizer other than the named one: the run is fine, but its text cannot be shown
   if (std::any_of(prompt.begin(), prompt.end(), [&](std::int32_t id) { return id >= setup.tokenizer->vocab_size(); }))
     return {};
   GenerateOptions options;
@@ -232,8 +233,8 @@ Sample sample_text(const Setup& setup) {
   options.stop_ids = stop_ids(setup.model->hf_config(), *setup.tokenizer);
   if (text::has_chat_tokens(*setup.tokenizer))
     options.stop_ids.push_back(setup.tokenizer->encode(text::chat_end).front());
-  // On the CPU one token's products cost less than rounding the weights does, and oneDNN would keep a kernel for every
-  // length of the text (110 MB of them for a small model).
+  // On the CPU a token's products cost less than rounding the weights, and oneDNN would keep a kernel for every text
+  // length (110 MB of them for a small model).
   options.bf16 = setup.config.optimization.bf16 && setup.config.device != Device::cpu;
   const std::vector<std::int32_t> ids = generate(*model, prompt, options);
   return {text::replace_ill_formed(setup.tokenizer->decode(prompt)),

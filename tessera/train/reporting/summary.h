@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A run in words: what is said at its start and its end, the head of its report, and a sample of what it learnt.
+/// A run in words: log lines at its start and end, the head of its report, and a sample of the model's text.
 
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/metrics.h>
@@ -11,12 +11,12 @@
 
 namespace tessera::train {
 
-/// A given begin and what a model made of it; empty: none.
+/// A prompt and the model's continuation; empty: none.
 struct Sample {
   std::string prompt, text;
 };
 
-/// Parameters, frozen ones too, tied ones once.
+/// Number of parameters, including frozen ones; tied ones count once.
 std::int64_t parameter_count(const models::LanguageModel& model);
 
 /// "gpt2, 124 M parameters".
@@ -24,19 +24,19 @@ std::string describe_model(const models::LanguageModel& model);
 
 std::vector<std::string> describe_start(const Setup& setup, const comm::World& world);
 std::string describe(const EvalMetrics& metrics);
-/// How many steps --fp16 has skipped since the previous log; empty: none.
+/// Number of steps that --fp16 has skipped since the previous log, as text; empty: none.
 std::string describe_skipped(const StepMetrics& metrics);
-/// How many steps the run has skipped; empty: none.
+/// Number of steps that the run has skipped, as text; empty: none.
 std::string describe_skipped(const RunTotals& totals);
-/// `before` and `after`: samples; an empty one is not shown.
+/// `before` and `after`: samples; empty ones are not shown.
 std::vector<std::string> describe_end(const Setup& setup, const RunTotals& totals, const Sample& before,
                                       const Sample& after, const std::string& report_path);
 
-/// Title, facts, footer and the note of the sample; the rest is empty.
+/// Fills title, facts, footer and the note of the sample; the rest is empty.
 Report describe_run(const Setup& setup, const comm::World& world);
 
-/// The first tokens of the validation (else training) data, and how the model continues them. Empty when ids cannot be
-/// turned into text. Not collective.
+/// The first tokens of the validation data (otherwise of the training data) and the model's continuation. Empty if ids
+/// cannot be turned into text. Not collective.
 Sample sample_text(const Setup& setup);
 
 }  // namespace tessera::train

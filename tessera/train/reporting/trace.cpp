@@ -17,7 +17,7 @@ namespace tessera::train {
 namespace {
 
 constexpr int phase_track = 0, wait_track = 1, first_group_track = 2;
-constexpr std::int64_t shown_wait_ns = 20'000;  // shorter waits are left out
+constexpr std::int64_t shown_wait_ns = 20'000;  // shorter waits are not shown
 
 std::string quoted(std::string_view text) { return dump_json(Value::of(std::string(text)), -1); }
 
@@ -33,7 +33,7 @@ std::string label(const char* what, int rank, int track, std::string_view text) 
                 ",\"args\":{\"name\":", quoted(text), "}}");
 }
 
-// {"ph":"X"}: something with a beginning and an end.
+// {"ph":"X"}: an event with a start and an end.
 std::string span(std::string_view name, const char* category, int rank, int track, std::int64_t begin_ns,
                  std::int64_t end_ns, const std::string& arguments = "") {
   return concat("{\"ph\":\"X\",\"name\":", quoted(name), ",\"cat\":\"", category, "\",\"pid\":", rank,
@@ -50,7 +50,7 @@ std::string arguments_of(const comm::Entry& e) {
                 ",\"status\":", e.status == comm::Status::failed ? "\"failed\"" : "\"done\"");
 }
 
-// Collectives of one group may overlap, spans of one track may not: each takes the first lane that is free.
+// Collectives of one group may overlap, spans of one track may not: each takes the first free lane.
 class Lanes {
  public:
   int track(const comm::Entry& entry) {
@@ -99,7 +99,7 @@ void Trace::collect() {
     if (entry.id < next_entry_) continue;
     dropped_ += static_cast<std::int64_t>(entry.id - next_entry_);  // left the ring unseen
     next_entry_ = entry.id;
-    if (entry.status == comm::Status::started) return;  // and those after it: next time
+    if (entry.status == comm::Status::started) return;  // this one and later ones are added by the next call
     add(entry);
     ++next_entry_;
   }
@@ -116,9 +116,9 @@ std::string Trace::events(int rank, std::int64_t zero_ns) const {
     add(span(s.name, "phase", rank, phase_track, s.begin_ns - zero_ns, s.end_ns - zero_ns));
   }
   Lanes lanes;
-  std::int64_t waited_until = 0;  // threads may wait at the same time; one track shows one wait at a time
+  std::int64_t waited_until = 0;  // threads may wait at the same time; the track shows one wait at a time
   for (const comm::Entry& e : collectives_) {
-    if (e.start_ns < zero_ns) continue;  // it belongs to the start
+    if (e.start_ns < zero_ns) continue;  // part of the startup
     add(span(comm::op_name(e.op), "collective", rank, lanes.track(e), e.start_ns - zero_ns, e.end_ns - zero_ns,
              arguments_of(e)));
     const std::int64_t begin = std::max(e.end_ns - e.waited_ns, waited_until);
@@ -141,7 +141,7 @@ std::int64_t common_zero(const comm::Group& group, bool one_host) {
 std::string merge_traces(const Trace& mine, std::int64_t zero_ns, const comm::Group& group) {
   const std::string events = mine.events(group.rank(), zero_ns);
   const int ranks = group.size();
-  // Lengths and counts first, then the texts, each padded to the longest.
+  // Lengths and counts first, then the texts, each padded to the longest one.
   at::Tensor head =
       at::tensor({static_cast<std::int64_t>(events.size()), mine.dropped()}, at::kLong).to(group.device());
   at::Tensor heads = at::empty({ranks, 2}, head.options());

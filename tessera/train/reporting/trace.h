@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// OUT/trace.json (--profile): one timeline of all ranks in Chrome's trace format, which ui.perfetto.dev and
-/// chrome://tracing open. A process row per rank: what it does (data, forward, backward, ...), where it waits for
-/// others, and a track per group with its collectives.
+/// OUT/trace.json (--profile): one timeline of all ranks in Chrome's trace format, for ui.perfetto.dev and
+/// chrome://tracing. One process row per rank: its phases (data, forward, backward, ...), its waits for other ranks,
+/// and one track per group with its collectives.
 
 #include <tessera/base/clock.h>
 #include <tessera/comm/recorder.h>
@@ -19,23 +19,23 @@ class Group;
 
 namespace tessera::train {
 
-/// What one rank did. Bounded: the newest events stay, the others are counted.
+/// The events of one rank. Bounded: the newest events are kept, the others are counted.
 class Trace {
  public:
-  static constexpr std::size_t capacity = 100'000;  ///< phases, and collectives likewise
+  static constexpr std::size_t capacity = 100'000;  ///< of phases, and of collectives
 
-  /// The running phase ends and this one begins; "" begins none. Times are those of the recorder.
+  /// Ends the current phase and starts this one; "" starts none. Times are those of the recorder.
   void phase(std::string_view name) { phase(name, monotonic_ns()); }
   void phase(std::string_view name, std::int64_t now_ns);
-  /// Takes the collectives that ended since the last call from the record of this process. Call it at least every
-  /// few thousand collectives.
+  /// Adds the collectives that ended since the last call, from this process's record. Call it at least every few
+  /// thousand collectives.
   void collect();
   void add(const comm::Entry& entry);
 
   std::int64_t dropped() const { return dropped_; }
 
-  /// The events of this rank as JSON objects separated by ",\n". `rank`: its row; times are written in microseconds
-  /// after `zero_ns` of the local clock; collectives that began before it are left out.
+  /// The events of this rank as JSON objects separated by ",\n". `rank`: its row; times are in microseconds after
+  /// `zero_ns` of the local clock; collectives that started before it are omitted.
   std::string events(int rank, std::int64_t zero_ns) const;
 
  private:
@@ -51,11 +51,11 @@ class Trace {
   std::int64_t dropped_ = 0;
 };
 
-/// The nanoseconds that this rank's clock shows at a moment that is the same on all ranks, up to the time of a barrier;
+/// The reading of this rank's clock, in nanoseconds, at a moment common to all ranks, up to the duration of a barrier;
 /// ranks of one host share a clock and get the same number. Collective.
 std::int64_t common_zero(const comm::Group& group, bool one_host);
 
-/// Brings the ranks' events together: the whole file on rank 0, "" elsewhere. Collective.
+/// Merges the ranks' events: the whole file on rank 0, "" on the others. Collective.
 std::string merge_traces(const Trace& mine, std::int64_t zero_ns, const comm::Group& group);
 
 }  // namespace tessera::train

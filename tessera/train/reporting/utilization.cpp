@@ -25,7 +25,7 @@ MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& tr
   for (const at::Tensor& buffer : model.buffers()) kinds[1] += bytes(buffer);
   kinds[1] += models::quantized_sizes(model).bytes;
   for (const HeldState& state : trained.states) kinds[3] += state.bytes();
-  std::int64_t in_files = held.offloaded;  // whose pages, as far as they are resident, are reserve
+  std::int64_t in_files = held.offloaded;  // their resident pages count as reserve
   for (const std::size_t kind : {3u, 1u, 2u}) {
     const std::int64_t part = std::min(in_files, kinds[kind]);
     kinds[kind] -= part;
@@ -47,12 +47,12 @@ std::int64_t allocated_bytes(const MemoryByKind& kinds) {
 
 double measured_peak_flops(c10::Device device, bool bf16) {
   if (!device.is_cpu()) return 0;
-  const std::int64_t n = at::get_num_threads() <= 2 ? 384 : 768;  // as many as keep the threads busy
+  const std::int64_t n = at::get_num_threads() <= 2 ? 384 : 768;  // large enough to keep the threads busy
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().dtype(bf16 ? at::kBFloat16 : at::kFloat);
   const at::Tensor a = at::ones({n, n}, options), b = at::ones({n, n}, options), c = at::empty({n, n});
-  const auto product = [&] { (bf16 ? nn::multiply_half : nn::multiply)(c, a, b, false); };  // as the model multiplies
-  constexpr std::int64_t enough_ns = 10'000'000;  // more is only lost time, before every run and on every rank
+  const auto product = [&] { (bf16 ? nn::multiply_half : nn::multiply)(c, a, b, false); };  // the model's own product
+  constexpr std::int64_t enough_ns = 10'000'000;  // more would only cost time, before every run and on every rank
   const std::int64_t started_ns = monotonic_ns();
   product();
   std::int64_t best_ns = 0;

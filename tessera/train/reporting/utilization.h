@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How well a run uses the machine: memory by kind, and what the processor could do at best.
+/// How well a run uses the machine: memory by kind, and the processor's peak.
 
 #include <c10/core/Device.h>
 
@@ -16,29 +16,29 @@ namespace tessera::train {
 
 struct SavedModel;
 
-/// What memory holds. process: resident before the model was made (program, libraries); the four next: bytes of
-/// tensors, parameters and gradients being those that stay on this rank, buffers what is gathered or on its way to
-/// others; activations: the rest of what tensors have asked for at most (activations, temporary buffers, data);
-/// reserve: the rest of the peak (what the allocator keeps or rounds, what libraries keep, pages of peers).
+/// Kinds of memory. process: resident before the model was created (program, libraries); the next four: bytes of
+/// tensors, where parameters and gradients count only if they stay on this rank and buffers are gathered or in transit
+/// to others; activations: the rest of the peak that tensors have requested (activations, temporary buffers, data);
+/// reserve: the rest of the peak (kept or rounded up by the allocator, kept by libraries, pages of peers).
 inline constexpr std::size_t memory_kind_count = 7;
 inline constexpr std::string_view memory_kind_names[memory_kind_count] = {
     "process", "parameters", "gradients", "optimizer", "buffers", "activations", "reserve"};
 /// Bytes by kind; they add up to the peak.
 using MemoryByKind = std::array<std::int64_t, memory_kind_count>;
 
-/// Sizes of this process now. `trained`: its parts that are trained, and its optimizer's states. `process_bytes`:
-/// resident before the model was made; `peak_bytes`: the peak so far; `allocated_peak`: the most that tensors have
-/// asked for so far (base/allocated.h; of it what lies in files is no part). Should the parts exceed the peak (weights
-/// that are mapped and were never touched), the later ones are cut, so that the sum is the peak.
+/// Current sizes in this process. `trained`: its trained parts and optimizer states. `process_bytes`: resident before
+/// the model was created; `peak_bytes`: the peak so far; `allocated_peak`: the most that tensors have requested so far
+/// (base/allocated.h; without tensors in files). If the parts exceed the peak (mapped weights that were never touched),
+/// the later ones are reduced so that the sum is the peak.
 MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& trained, std::int64_t process_bytes,
                             std::int64_t peak_bytes, std::int64_t allocated_peak);
-/// What tensors have asked for: all but process and reserve.
+/// Bytes that tensors have requested: all kinds except process and reserve.
 std::int64_t allocated_bytes(const MemoryByKind& kinds);
 
-/// FLOP/s of this process in a matrix product as the model multiplies (fp32, or bf16), with its threads: of 768 x 768
-/// matrices, or of 384 x 384, which are enough for one or two threads. After one to warm up, the best of two to ten, as
-/// many as fit into 0.01 s. Call it on all ranks at once, so that processes that share cores share them here, too. 0
-/// for devices other than the CPU, where so short a product says nothing.
+/// FLOP/s of this process in a matrix product of the model's kind (fp32 or bf16), with its threads: of 768 x 768
+/// matrices, or of 384 x 384, which suffice for one or two threads. After one warm-up the best of two to ten, as many
+/// as fit into 0.01 s. Call it on all ranks at once, so that processes that share cores also share them here. 0 for
+/// devices other than the CPU, for which such a short product is not representative.
 double measured_peak_flops(c10::Device device, bool bf16);
 
 }  // namespace tessera::train

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The files that a rank writes of one model, filled one after another.
+/// The files of one model that a rank writes, filled one after another.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,23 +18,24 @@ namespace tessera::train {
 
 class PartFiles {
  public:
-  /// Bytes of memory that files take which are kept until write().
+  /// Bytes of memory needed for files that are kept until write().
   static std::size_t image_bytes(const std::vector<PartFile>& files);
 
-  /// Each file lies in `memory` (image_bytes(files), aligned, the caller's while this object lives) until write().
+  /// Keeps every file in `memory` until write(). `memory`: image_bytes(files) bytes, aligned, owned by the caller for
+  /// the lifetime of this object.
   PartFiles(std::vector<PartFile> files, std::span<std::byte> memory, const std::atomic<bool>& cancelled);
-  /// Each goes to the disk, into `folder`, as it comes, and is complete there before the next one begins.
+  /// Writes every file directly into `folder`; each is complete before the next one starts.
   PartFiles(std::vector<PartFile> files, std::string folder, const std::atomic<bool>& cancelled);
 
-  /// The next elements, of one tensor. Throws Error when writing fails.
+  /// Appends the next elements, of one tensor. Throws Error when writing fails.
   void append(const at::Tensor& piece);
-  /// After all of them: what is not yet in `folder` (of the files that go to the disk as they come, theirs) is written,
-  /// forced to the disk and read back. Throws Error on failure, and on values that should be finite and are not. It may
-  /// run on a thread of its own.
+  /// Call after all append() calls: writes the files to `folder` (those written directly are already in theirs), syncs
+  /// them to disk and reads them back. Throws Error on failure, and on values that should be finite and are not. May
+  /// run on a separate thread.
   const std::vector<format::ManifestFile>& write(const std::string& folder);
 
   std::size_t bytes() const { return bytes_; }       ///< written so far
-  double write_seconds() const { return seconds_; }  ///< write and fsync of them
+  double write_seconds() const { return seconds_; }  ///< for their write and fsync
 
  private:
   bool kept() const { return folder_.empty(); }
@@ -44,7 +45,7 @@ class PartFiles {
 
   std::vector<PartFile> files_;
   std::string folder_;
-  std::span<std::byte> memory_;  // what files that are still to come may take
+  std::span<std::byte> memory_;  // available to the remaining files
   const std::atomic<bool>& cancelled_;
   std::size_t opened_ = 0;
   std::optional<checkpoint::ShardFile> open_;  // files_[opened_ - 1]

@@ -17,7 +17,7 @@
 namespace tessera::train {
 namespace {
 
-/// "model-00001-of-00004.safetensors", as Hugging Face numbers them; one of one has the plain name.
+/// "model-00001-of-00004.safetensors", numbered as by Hugging Face; a single file has the plain name.
 std::string part_name(const std::string& stem, std::size_t number, std::size_t parts) {
   if (parts == 1) return concat(stem, ".safetensors");
   char text[48];
@@ -31,8 +31,8 @@ std::int64_t bytes_of(const std::vector<std::int64_t>& shape, at::ScalarType typ
   return bytes;
 }
 
-/// One file after another, each of at most max_bytes or of one tensor; [trained.begin, trained.end) of `tensors` are to
-/// be finite.
+/// Splits tensors into files, each of at most max_bytes or of one tensor; [trained.begin, trained.end) of `tensors`
+/// must be finite.
 std::vector<PartFile> cut_into_files(const std::vector<format::TensorSpec>& tensors,
                                      const checkpoint::ShardFile::Tensors& trained, std::int64_t max_bytes) {
   std::vector<PartFile> files;
@@ -54,8 +54,8 @@ std::vector<PartFile> cut_into_files(const std::vector<format::TensorSpec>& tens
   return files;
 }
 
-/// Names the files of a model's weights, one row over all stages. Collective over `all` where there are stages.
-/// `first`, `files`: place of this rank's first file among so many of its stage.
+/// Names the files of a model's weights, numbered over all stages. Collective over `all` if there are stages. `first`,
+/// `files`: number of this rank's first file, and number of files of its stage.
 void name_weights(SavePlan& plan, const SavedModel& model, const comm::Group& all, std::size_t first,
                   std::size_t files) {
   if (model.sharded->options().stages) {
@@ -78,9 +78,9 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
   std::vector<std::int64_t> bytes;
   for (const ShardedParameter& p : parameters)
     bytes.push_back(is_of_earlier_stage(sharded, p.name) ? 0 : bytes_of(saved_shape(p), p.local.scalar_type()));
-  // One of HSDP's copies of a tensor is written; by the rank that has it whole, if one has.
+  // One of HSDP's copies of a tensor is written, if possible by a rank that has it whole.
   std::vector<int> holders = sharded.whole_holders();
-  if (tensor_group(sharded)) std::fill(holders.begin(), holders.end(), -1);  // they may differ between parts
+  if (tensor_group(sharded)) std::fill(holders.begin(), holders.end(), -1);  // holders may differ between parts
   const std::vector<int> copies = layout::assign_owners(bytes, sharded.replicate_ranks());
   for (std::size_t i = 0; i < holders.size(); ++i)
     if (holders[i] >= 0) holders[i] += copies[i] * sharded.shard_ranks();
@@ -111,22 +111,22 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
   trained.end = tensors.size();
   add_untrained(plan.untrained_first, model.untrained.size());
   plan.weights = cut_into_files(tensors, trained, form.full ? form.max_file_bytes : SaveForm().max_file_bytes);
-  std::set<int> writers(owners.begin(), owners.end());  // fewer than ranks, of a model with few tensors
+  std::set<int> writers(owners.begin(), owners.end());  // fewer than ranks for a model with few tensors
   writers.erase(-1);
   const auto first = static_cast<std::size_t>(std::distance(writers.begin(), writers.lower_bound(group.rank())));
   name_weights(plan, model, all, first, form.full ? plan.weights.size() : writers.size());
 }
 
-/// A state that this rank writes, or its part of it.
+/// A state that this rank writes, whole or in part.
 struct PlannedState {
   std::size_t place;                // in SavedModel::states
-  std::vector<std::int64_t> shape;  // the part's
+  std::vector<std::int64_t> shape;  // of the part
   bool divided;
 };
 
 bool is_cut(const HeldState& state) { return state.parameter != nullptr && lies_in_parts(*state.parameter); }
 
-/// What this rank writes of the states, in the order in which the reference writer has them.
+/// The states that this rank writes, in the order of the reference writer.
 std::vector<PlannedState> states_to_write(const SavedModel& model, const Dealing& dealing) {
   const Sharded& sharded = *model.sharded;
   const comm::Group& group = dealing.group;
@@ -165,7 +165,7 @@ std::vector<PlannedState> states_to_write(const SavedModel& model, const Dealing
 
 void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all, const Dealing& dealing) {
   const std::vector<PlannedState> own = states_to_write(model, dealing);
-  if (own.empty() && all.size() > 1) return;  // one rank has no index that could say that there are none
+  if (own.empty() && all.size() > 1) return;  // a single rank has no index in which to record their absence
   PartFile& file = plan.states.emplace_back();
   file.name =
       part_name(model.states_stem, static_cast<std::size_t>(all.rank()) + 1, static_cast<std::size_t>(all.size()));
@@ -197,9 +197,9 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
   file.finite.end = file.tensors.size();
 }
 
-/// Whole, at rank 0: lists of states that are laid out like the parameters (those of a list have the names' first word
-/// in common), then what every rank has whole anyway. With stages each first rank has such a file, whose tensors are
-/// pieces in an index.
+/// Whole states at rank 0: first lists of states laid out like the parameters (all states of a list share the first
+/// word of their names), then states that every rank holds whole. With stages, each stage's first rank has such a file,
+/// whose tensors are pieces in an index.
 void plan_full_states(SavePlan& plan, const SavedModel& model, const comm::Group&, const Dealing& dealing) {
   const comm::Group& stages = model.sharded->options().stages;
   const std::vector<ShardedParameter>& parameters = model.sharded->named_parameters();
@@ -251,7 +251,7 @@ std::vector<HeldState> held_states(const Sharded& sharded, const optim::Optimize
   for (const auto& [name, held] : optimizer.state())
     states.push_back({name, held, optimizer.is_replicated(name) ? nullptr : &parameter_of_state(sharded, name)});
   for (optim::EncodedState& encoded : optimizer.encoded_states()) {
-    const at::Tensor form = at::zeros({}, at::kFloat).expand(encoded.shape);  // one element for all
+    const at::Tensor form = at::zeros({}, at::kFloat).expand(encoded.shape);  // one element for all positions
     const ShardedParameter& parameter = parameter_of_state(sharded, encoded.name);
     states.push_back({encoded.name, form, &parameter, std::make_shared<const optim::EncodedState>(std::move(encoded))});
   }

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What the ranks tell rank 0 about the files of a save that they have written, and the indexes that it writes of that.
+/// Reports of the ranks to rank 0 about the files of a save that they have written, and the indexes that rank 0 writes
+/// from them.
 
 #include <tessera/base/value.h>
 #include <tessera/format/manifest/manifest.h>
@@ -16,15 +17,15 @@
 
 namespace tessera::train {
 
-/// What a rank has written of one model.
+/// A rank's files of one model.
 struct ModelReport {
-  std::int64_t files = 0, bytes = 0;                ///< those of weights
+  std::int64_t files = 0, bytes = 0;                ///< of weights
   std::map<std::string, std::string> file_of = {};  ///< the file of each weight
   std::vector<format::StoredTensor> states = {};
 };
 ModelReport report_of(const SavePlan& plan);
 
-/// What a rank has written.
+/// Everything that a rank has written.
 struct PartReport {
   std::vector<format::ManifestFile> files = {};
   std::vector<ModelReport> models = {};
@@ -33,14 +34,14 @@ struct PartReport {
 Value to_value(const PartReport& report);
 PartReport parse_report(const Value& value);
 
-/// SavedModel::one_file: where several ranks have written weights of models[place], their files become one, in the
-/// folder and in the list of `files`. Returns it; nothing: there was one already.
+/// SavedModel::one_file: if several ranks have written weights of models[place], joins their files into one, in the
+/// folder and in the list `files`. Returns it; nullopt: there was only one file.
 std::optional<format::ManifestFile> join_weights(const std::string& folder, const SavedModel& model, std::size_t place,
                                                  const std::vector<PartReport>& parts,
                                                  std::vector<format::ManifestFile>& files);
 
 /// Writes the indexes of models[place] from the reports of all ranks: model.safetensors.index.json, unless one file
-/// holds all weights, and, where states are in pieces, optimizer.safetensors.index.json.
+/// contains all weights, and, if states are in pieces, optimizer.safetensors.index.json.
 std::vector<format::ManifestFile> write_indexes(const std::string& folder, const SavedModel& model, std::size_t place,
                                                 const std::vector<PartReport>& parts, bool with_states_index);
 

@@ -25,7 +25,7 @@
 namespace tessera::train {
 namespace {
 
-/// `work`, unless something failed before; what it throws is kept as text.
+/// Runs `work` unless something failed before; stores its exception as text.
 template <class Work>
 void guarded(std::string& error, Work&& work) {
   if (!error.empty()) return;
@@ -33,7 +33,7 @@ void guarded(std::string& error, Work&& work) {
     work();
   } catch (const std::exception& failed) {
     error = failed.what();
-    if (error.empty()) error = "it failed without a word";
+    if (error.empty()) error = "unknown failure";
   }
 }
 
@@ -41,7 +41,7 @@ std::size_t image_bytes(const SavePlan& plan) {
   return PartFiles::image_bytes(plan.weights) + PartFiles::image_bytes(plan.states);
 }
 
-/// Once a checkpoint is there: what fails while old ones are removed is a warning.
+/// Called after a checkpoint is complete: failures while old ones are removed become warnings.
 void prune_or_warn(const std::string& folder, const std::function<void()>& prune) {
   try {
     prune();
@@ -50,40 +50,40 @@ void prune_or_warn(const std::string& folder, const std::function<void()>& prune
   }
 }
 
-/// Removes what runs that died while saving have left in the output folder. What cannot be removed is a warning.
+/// Removes leftovers in the output folder of runs that died while saving. Failures become warnings.
 void remove_stale_or_warn(const std::string& output_dir) {
   try {
     checkpoint::remove_stale_folders(output_dir);
   } catch (const std::exception& failed) {
-    log::warning("half-written checkpoints of former runs stay for now: ", failed.what());
+    log::warning("half-written checkpoints of earlier runs could not be removed yet: ", failed.what());
   }
 }
 
-/// Removes what a dropped save has left, if it is there. False, with a warning: it cannot be removed now.
+/// Removes the leftovers of a dropped save, if any. Returns false, with a warning, if they cannot be removed now.
 bool remove_or_warn(const std::string& folder) {
   try {
     remove_tree(folder);
     return true;
   } catch (const std::exception& failed) {
-    log::warning("the rest of a checkpoint that was dropped stays for now: ", failed.what());
+    log::warning("the rest of a dropped checkpoint could not be removed yet: ", failed.what());
     return false;
   }
 }
 
 }  // namespace
 
-/// What of a model this rank writes.
+/// This rank's part of one model.
 struct Saver::Part {
   SavePlan plan;
-  std::optional<PartFiles> weights, states;  // empty: their memory could not be had
+  std::optional<PartFiles> weights, states;  // empty: their memory could not be allocated
   RankTensors of_rank = {};
 };
 
-/// A save from copy to name.
+/// A save, from the copy to the final name.
 struct Saver::Job {
   SaveContents contents;
   std::vector<SavedModel> models;
-  std::vector<Part> parts;  // one for each model
+  std::vector<Part> parts;  // one per model
   std::string temporary;
   PartReport report;
   SaveOutcome outcome;
@@ -93,7 +93,7 @@ Saver::Saver(const comm::Group& group, SaverOptions options) : group_(group), op
   const std::vector<std::string> pids = comm::all_gather_text(group_, std::to_string(::getpid()));
   writer_pid_ = parse_int(pids[0]).value();
   if (group_.rank() == 0 && !options_.output_dir.empty()) remove_stale_or_warn(options_.output_dir);
-  group_.barrier().wait();  // nobody writes before that
+  group_.barrier().wait();  // prevents writing before the cleanup
 }
 
 Saver::~Saver() {
@@ -101,9 +101,9 @@ Saver::~Saver() {
   if (thread_.joinable()) thread_.join();
   if (!busy() || group_.rank() != 0) return;
   try {
-    remove_tree(job_->temporary);  // what other ranks still write there is removed by the next run
+    remove_tree(job_->temporary);  // files that other ranks still write there are removed by the next run
   } catch (const std::exception& error) {
-    log::warning("an unfinished checkpoint stays: ", error.what());
+    log::warning("an unfinished checkpoint could not be removed: ", error.what());
   }
 }
 
@@ -119,14 +119,14 @@ void Saver::prepare(const SavedModel& model) {
   if (!options_.in_memory || busy() || thread_.joinable()) return;
   const SavePlan plan = plan_save(model, group_, {});
   thread_ = std::thread([this, bytes = image_bytes(plan)] {
-    std::string ignored;  // the save will try again, and say it
+    std::string ignored;  // the save will try again and report it
     guarded(ignored, [&] { staging_.reserve(bytes); });
   });
 }
 
 void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
   TESSERA_CHECK(!busy(), "a checkpoint is being written: finish() it first");
-  if (thread_.joinable()) thread_.join();  // what prepare() began
+  if (thread_.joinable()) thread_.join();  // started by prepare()
   remove_leftovers();
   const std::int64_t begin = monotonic_ns();
   phase_ = Phase::writing;
@@ -143,8 +143,8 @@ void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
     job.outcome.folder = job.contents.folder;
     job.temporary = job.contents.model ? path_join(job.contents.folder, "model.tmp") : job.contents.folder + ".tmp";
     if (group_.rank() == 0)
-      guarded(error_, [&] { checkpoint::remove_written(job.temporary); });  // left by a run that died while it saved
-    group_.barrier().wait();                                                // nobody writes before that
+      guarded(error_, [&] { checkpoint::remove_written(job.temporary); });  // left by a run that died while saving
+    group_.barrier().wait();                                                // prevents writing before the cleanup
   }
   for (const SavedModel& model : job.models)
     job.parts.emplace_back().plan = plan_save(model, group_, job.contents.form);
@@ -183,7 +183,7 @@ void Saver::make_files() {
   }
 }
 
-/// What fails here is kept: the other ranks go on with the collectives, and so does this one.
+/// An error here is stored: this rank must continue with the collectives, like the others.
 void Saver::copy() {
   for (std::size_t m = 0; m < job_->models.size(); ++m) {
     const SavedModel& model = job_->models[m];
@@ -222,7 +222,7 @@ void Saver::copy() {
   }
 }
 
-/// Others are not to make a folder that nothing comes into.
+/// A rank without files should not create a folder that stays empty.
 bool Saver::writes() const {
   if (group_.rank() == 0) return true;
   return std::any_of(job_->parts.begin(), job_->parts.end(), [](const Part& part) {
@@ -254,7 +254,7 @@ void Saver::write_own() {
   job.outcome.own_bytes = report.bytes;
 }
 
-/// On rank 0's thread: from the parts of all ranks to a folder that exists.
+/// Runs on rank 0's thread: turns the parts of all ranks into a complete folder.
 void Saver::publish(const std::vector<Value>& reports) {
   Job& job = *job_;
   std::vector<PartReport> parts;
@@ -271,7 +271,7 @@ void Saver::publish(const std::vector<Value>& reports) {
       manifest.files.push_back(std::move(index));
   }
   if (!job.contents.model) format::write_manifest(job.temporary, manifest);
-  // Shards were read back by those who wrote them; now the small files, and the list itself, which has its own
+  // Shards were read back by their writers; this checks the small files and the list itself, which has its own
   // checksum.
   for (const format::ManifestFile& file : manifest.files)
     if (!file.name.ends_with(".safetensors"))
@@ -316,7 +316,7 @@ std::optional<SaveOutcome> Saver::advance() {
   return std::nullopt;
 }
 
-/// Nothing is under way afterwards. With errors the checkpoint is dropped: the other ranks' threads have ended, too.
+/// Ends the save. With errors the checkpoint is dropped: the other ranks' threads have ended, too.
 SaveOutcome Saver::end(std::string errors) {
   SaveOutcome outcome = std::move(job_->outcome);
   outcome.error = std::move(errors);
@@ -329,7 +329,7 @@ SaveOutcome Saver::end(std::string errors) {
   return outcome;
 }
 
-/// What cannot be removed now, while a disk fails, is tried again with every save.
+/// Retries with every save to remove what could not be removed because of a failing disk.
 void Saver::remove_leftovers() { std::erase_if(leftovers_, remove_or_warn); }
 
 std::optional<SaveOutcome> Saver::finish() {
@@ -339,7 +339,7 @@ std::optional<SaveOutcome> Saver::finish() {
 }
 
 void save_now(const comm::Group& group, std::vector<SavedModel> models, SaveContents contents) {
-  const comm::LifeState saving(launch::RankState::saving);  // a slow disk is no hang
+  const comm::LifeState saving(launch::RankState::saving);  // a slow disk is not a hang
   Saver saver(group, {.output_dir = "", .in_memory = false});
   saver.save(std::move(models), std::move(contents));
   const SaveOutcome outcome = saver.finish().value();

@@ -1,22 +1,22 @@
 #pragma once
 /// \file
-/// The one writer: checkpoints of a running training, and the models that it leaves.
+/// The single writer of checkpoints of a running training and of the final models.
 ///
-///   save()       all ranks copy: weights go whole to the rank that writes them (layout/owners.h), optimizer
-///                states stay where they are. The step goes on after this copy.
-///   thread       each rank writes its files into checkpoint-N.tmp.PID, forces them to the disk, reads them back
-///   advance()    when all ranks have ended (ended(), which the loop sums up before every step): they tell each other
-///                what they wrote; rank 0's thread writes indexes and manifest, renames the folder, and only then
-///                removes old checkpoints
+///   save()       all ranks copy: weights are sent whole to the rank that writes them (layout/owners.h), optimizer
+///                states stay on their ranks. The step continues after this copy.
+///   thread       each rank writes its files into checkpoint-N.tmp.PID, syncs them to disk and reads them back
+///   advance()    when all ranks have ended (ended(), which the loop sums before every step): they exchange lists of
+///                their files; rank 0's thread writes indexes and manifest, renames the folder, and only then removes
+///                old checkpoints
 ///   advance()    again: every rank knows that the checkpoint exists
 ///
-/// SHARDED: every rank writes what it holds, while the training goes on. FULL: rank 0 writes everything in whole
-/// tensors, as the others send it messages of 1 MiB; of a pipeline, the first rank of each stage. A finished model is
-/// FULL, without states; its files go into a folder that may hold other things (ModelFolder).
+/// SHARDED: every rank writes what it holds, while the training continues. FULL: rank 0 (in a pipeline, the first rank
+/// of each stage) writes everything as whole tensors, which the others send in messages of 1 MiB. A finished model is
+/// FULL, without states; its files go into a folder that may contain other things (ModelFolder).
 ///
-/// When anything fails on any rank, at any of these points, the checkpoint is dropped on all of them: the temporary
-/// folder goes, what was there before is untouched, training goes on, and the outcome says why. The layout of the
-/// folder: docs/checkpoints.md.
+/// If anything fails on any rank at any of these points, the checkpoint is dropped on all ranks: the temporary folder
+/// is removed, earlier contents are untouched, training continues, and the outcome contains the reason. The layout of
+/// the folder: docs/checkpoints.md.
 
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/shard_file.h>
@@ -38,83 +38,82 @@
 
 namespace tessera::train {
 
-/// What became of a save; the same on every rank but for the times, which are this rank's.
+/// The outcome of a save; the same on every rank except for the times, which are this rank's.
 struct SaveOutcome {
-  std::int64_t step = 0;       ///< that was saved
-  std::string folder;          ///< where it is, or would have been
-  std::string error = {};      ///< why there is none; empty: it was written
-  std::int64_t bytes = 0;      ///< those of all ranks' tensors
-  double stall_seconds = 0;    ///< that the training waited for this save: the copy, agreeing, and what finish() waited
+  std::int64_t step = 0;       ///< saved step
+  std::string folder;          ///< the folder, also of a failed save
+  std::string error = {};      ///< reason of a failure; empty: the save succeeded
+  std::int64_t bytes = 0;      ///< of all ranks' tensors
+  double stall_seconds = 0;    ///< training time lost to this save: copy, agreement, waits in finish()
   double write_seconds = 0;    ///< write and fsync of this rank's files
-  std::int64_t own_bytes = 0;  ///< those of this rank's files
+  std::int64_t own_bytes = 0;  ///< of this rank's files
 };
 
-/// Where checkpoints are written, and whether the training goes on meanwhile.
+/// The destination of checkpoints, and whether the training continues while they are written.
 struct SaverOptions {
-  std::string output_dir;  ///< where checkpoint-STEP is made; empty: every save names its folder
-  bool in_memory =
-      true;  ///< copy, and write beside the training; false: written before save() returns, and nothing is kept
+  std::string output_dir;  ///< parent of checkpoint-STEP; empty: every save names its folder
+  bool in_memory = true;   ///< copy, and write in the background; false: write before save() returns, without a copy
 };
 
-/// A model in a folder that may hold other things (checkpoints, metrics, an older model): its files are written into
-/// FOLDER/model.tmp and published when all of them are on the disk (checkpoint::publish_files). There is no manifest.
+/// A model in a folder that may contain other things (checkpoints, metrics, an older model): its files are written into
+/// FOLDER/model.tmp and published when all of them are on disk (checkpoint::publish_files). It has no manifest.
 struct ModelFolder {
-  /// The names of files that belonged to an older model; they go when the new one is there.
+  /// Whether a file belongs to an older model; such files are removed once the new model is complete.
   std::function<bool(const std::string& name)> replaces;
   /// Called on rank 0's writing thread with the names of all files that are about to be published; may be empty.
   std::function<void(const std::vector<std::string>& names)> before_publishing = {};
 };
 
-/// Everything of a save that is not a tensor.
+/// All parts of a save that are not tensors.
 struct SaveContents {
-  std::int64_t step = 0;  ///< optimizer steps done: the folder's number
+  std::int64_t step = 0;  ///< optimizer steps done, the folder's number
   SaveForm form = {};     ///< which tensors, in which files
-  /// The checkpoint's folder, which is replaced if it is there; it is written as FOLDER.tmp. Empty:
-  /// OUTPUT_DIR/checkpoint-STEP.
+  /// The checkpoint's folder, replaced if it exists; written as FOLDER.tmp first. Empty: OUTPUT_DIR/checkpoint-STEP.
   std::string folder = {};
-  /// Set: not a checkpoint but a model, in `folder`.
+  /// Set to save a model in `folder` instead of a checkpoint.
   std::optional<ModelFolder> model = {};
-  /// Writes the small files (configuration, tokenizer, states) into the folder; called on rank 0 by the writing thread,
-  /// with values of its own.
+  /// Writes the small files (configuration, tokenizer, states) into the folder; called on rank 0's writing thread, so
+  /// it must own its values.
   std::function<std::vector<format::ManifestFile>(const std::string& folder)> small_files = {};
-  /// Called on rank 0 by the writing thread once the folder has its name: removes old checkpoints. What it throws is a
-  /// warning.
+  /// Called on rank 0's writing thread once the folder has its final name: removes old checkpoints. Its errors become
+  /// warnings.
   std::function<void()> prune = {};
 };
 
-/// All ranks of a group have one. All members are to be called by one thread; those marked collective by all ranks at
-/// the same point.
+/// Every rank of a group has one. All members must be called by one thread; collective ones by all ranks at the same
+/// point.
 class Saver {
  public:
-  /// Collective. Removes what runs that died while saving have left in the output folder.
+  /// Collective. Removes leftovers in the output folder of runs that died while saving.
   Saver(const comm::Group& group, SaverOptions options);
-  /// Ends the thread; an unfinished checkpoint is dropped.
+  /// Stops the thread; an unfinished checkpoint is dropped.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
   const std::string& output_dir() const { return options_.output_dir; }  ///< SaverOptions::output_dir
-  bool beside_training() const { return options_.in_memory; }            ///< the step goes on while files are written
-  /// A save is under way, the same on every rank.
+  bool beside_training() const { return options_.in_memory; }            ///< the step continues while files are written
+  /// Whether a save is in progress; the same on every rank.
   bool busy() const { return phase_ != Phase::idle; }
-  /// This rank has done its part of the present phase (or failed).
+  /// Whether this rank has finished (or failed) its part of the current phase.
   bool ended() const { return busy() && ended_.load(std::memory_order_acquire); }
-  /// What became of the last save that has ended; empty: none has.
+  /// The outcome of the last completed save; empty: none.
   const std::optional<SaveOutcome>& last() const { return last_; }
 
-  /// Makes the memory for copies beside the training, so that not even the first save waits for fresh pages. Optional;
-  /// the first save makes what is missing. Collective.
+  /// Allocates the memory for background copies, so that not even the first save waits for fresh pages. Optional; the
+  /// first save allocates what is missing. Collective.
   void prepare(const SavedModel& model);
-  /// Copies and starts; not busy. Collective. Failures are kept for advance(); throws only when the ranks can no longer
-  /// talk.
+  /// Copies and starts writing; must not be busy. Collective. Failures are stored and reported by advance(); throws
+  /// only if the ranks can no longer communicate.
   void save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
     save({{.sharded = &sharded, .states = held_states(sharded, optimizer)}}, std::move(contents));
   }
-  /// The same of several models, each in files of its own stems. Everything that `models` refer to outlives the save.
+  /// Same for several models, each in files with its own stems. Everything that `models` refer to must outlive the
+  /// save.
   void save(std::vector<SavedModel> models, SaveContents contents);
-  /// Goes on to the next phase, once every rank has ended(). Collective. The outcome, when this was the last phase.
+  /// Moves on to the next phase, once every rank has ended(). Collective. Returns the outcome after the last phase.
   std::optional<SaveOutcome> advance();
-  /// Waits until nothing is under way. Collective. The outcome, if anything was.
+  /// Waits until no save is in progress. Collective. Returns the outcome of a save, if there was one.
   std::optional<SaveOutcome> finish();
 
  private:
@@ -134,19 +133,19 @@ class Saver {
 
   comm::Group group_;
   SaverOptions options_;
-  std::int64_t writer_pid_ = 0;  // rank 0's, part of the temporary folder's name
+  std::int64_t writer_pid_ = 0;  // of rank 0; part of the temporary folder's name
   Phase phase_ = Phase::idle;
   checkpoint::StagingBuffer staging_;
   std::unique_ptr<Job> job_;
   std::optional<SaveOutcome> last_;
   std::vector<std::string> leftovers_;  // temporary folders of dropped checkpoints that could not be removed yet
-  std::string error_;                   // what was wrong with this rank's part; written by the thread before ended_
+  std::string error_;                   // error of this rank's part; written by the thread before ended_
   std::atomic<bool> ended_ = false, cancelled_ = false;
   std::thread thread_;
 };
 
-/// Saves before it returns, and keeps no copy. `contents` names its folder. Collective; where it fails every rank
-/// throws, rank 0 an Error with the reason, and what was in the folder before is unharmed.
+/// Saves before it returns and keeps no copy. `contents` specifies its folder. Collective; on failure every rank throws
+/// (rank 0's Error has the reason), and the folder's earlier contents are unharmed.
 void save_now(const comm::Group& group, std::vector<SavedModel> models, SaveContents contents);
 
 }  // namespace tessera::train

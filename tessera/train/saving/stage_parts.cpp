@@ -25,8 +25,8 @@ Dealing dealing_of(const Sharded& sharded, const comm::Group& all) {
   if (!tensor && !options.stages) return {all};
   Dealing dealing{options.group, writes_whole(tensor)};
   if (!options.stages) return dealing;
-  TESSERA_CHECK(options.group, "the ranks of a stage are to be named (ShardingOptions::group)");
-  // A stage without a single cut tensor has the same on all ranks of tp.
+  TESSERA_CHECK(options.group, "the ranks of a stage must be specified (ShardingOptions::group)");
+  // In a stage without cut tensors all ranks of tp hold the same.
   const std::vector<std::vector<std::int64_t>> places =
       comm::all_gather_numbers(all, {options.stages.rank(), options.group.rank()});
   const auto first = std::find(places.begin(), places.end(), places[static_cast<std::size_t>(all.rank())]);
@@ -57,7 +57,8 @@ Counts count_over_stages(const Sharded& sharded, const std::function<Counts()>& 
   Counts sums{};
   for (std::size_t stage = 0; stage < told.size(); ++stage) {
     const std::string text =
-        concat("stage ", stage, ": ", errors[stage].empty() ? "another rank of it fails, and says why" : errors[stage]);
+        concat("stage ", stage, ": ",
+               errors[stage].empty() ? "another rank of this stage failed and reports the reason" : errors[stage]);
     if (told[stage][2] == static_cast<std::int64_t>(ExitCode::bad_input)) throw InputError(text);
     if (told[stage][2] != 0) throw Error(text, static_cast<ExitCode>(told[stage][2]));
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += told[stage][i];

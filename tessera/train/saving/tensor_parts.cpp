@@ -11,7 +11,7 @@
 namespace tessera::train {
 namespace {
 
-/// Runs of elements that `held` and the box share, as places in both.
+/// Visits the runs of elements that `held` and the box share, as positions in both.
 void for_each_run(const ShardedParameter& parameter, const at::Tensor& held, const layout::Region& box,
                   const std::function<void(const layout::CommonRun&)>& visit) {
   const layout::Region own = layout::flat_region(parameter.shape, parameter.begin, parameter.begin + held.numel());

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What saving and loading do where parameters are cut over the ranks of tp (parallel/tensor_parallel.h): weights go
-/// whole to the first of these ranks, states are written as they lie, in boxes of the whole tensors.
+/// Saving and loading when parameters are cut over the ranks of tp (parallel/tensor_parallel.h): weights are sent whole
+/// to the first of these ranks, states are written as they are held, in boxes of the whole tensors.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,33 +17,34 @@
 
 namespace tessera::train {
 
-/// The ranks of tp that hold the other parts; empty: nothing of the module is cut.
+/// The ranks of tp that hold the other parts; empty: no parameter of the module is cut.
 comm::Group tensor_group(const Sharded& sharded);
-/// Whether this rank writes a tensor of which all ranks of tp have the same, or that they bring together.
+/// Whether this rank writes a tensor that is the same on all ranks of tp, or that they assemble.
 bool writes_whole(const comm::Group& tensor);
-/// Whether ranks of tp hold other parts of a parameter than this one, which may be all of it or nothing (an expert that
-/// lies on some of them).
+/// Whether ranks of tp hold different parts of a parameter, where a part may be all of it or nothing (an expert that
+/// only some of them hold).
 bool lies_in_parts(const ShardedParameter& parameter);
-/// Whether this rank writes what it holds of a parameter: of ranks of tp that hold the same the first does.
+/// Whether this rank writes the part of a parameter that it holds: of several ranks of tp with the same part, the first
+/// does.
 bool writes_part(const ShardedParameter& parameter);
-/// The shape of a parameter, before any cut.
+/// The shape of a parameter before cutting.
 std::vector<std::int64_t> saved_shape(const ShardedParameter& parameter);
 
-/// A visitor for Sharded::gather_to_owners() and gather_like_to_owners() that waits for all pieces of a part, puts the
-/// parts of all ranks of tp together (collective over them: all deliver the same), and on the rank that writes hands on
-/// the whole tensor. Without tp: `keep` itself.
+/// A visitor for Sharded::gather_to_owners() and gather_like_to_owners() that collects all pieces of a part, assembles
+/// the parts of all ranks of tp (collective over them: all deliver the same), and on the writing rank passes the whole
+/// tensor to `keep`. Without tp: `keep` itself.
 Sharded::PieceVisitor of_whole_tensors(const Sharded& sharded, const comm::Group& tensor, Sharded::PieceVisitor keep);
 
-/// What of a whole tensor a rank holds that has elements [begin, begin + count) of its part.
+/// The boxes of the whole tensor on a rank that has elements [begin, begin + count) of its part.
 std::vector<layout::TensorBox> held_boxes(const ShardedParameter& parameter, std::int64_t begin, std::int64_t count);
-/// The elements of a box, contiguous, out of a tensor that has elements [begin, ...) of the part.
+/// The elements of a box, contiguous, taken from a tensor that has elements [begin, ...) of the part.
 at::Tensor take_box(const ShardedParameter& parameter, const at::Tensor& held, const layout::Region& box);
-/// Puts them there.
+/// Writes the elements of a box back.
 void put_box(const ShardedParameter& parameter, const at::Tensor& held, const layout::Region& box,
              const at::Tensor& elements);
 
-/// Fills `held`, a tensor laid out like this rank's part of the parameter (a state), from the whole one of that name.
-/// Throws what StoredState::read does.
+/// Fills `held`, a tensor laid out like this rank's part of the parameter (a state), from the whole state of that name.
+/// Throws the errors of StoredState::read.
 void read_held(const ShardedParameter& parameter, const checkpoint::StoredState& stored, const std::string& name,
                const at::Tensor& held);
 

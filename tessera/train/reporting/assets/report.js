@@ -119,7 +119,7 @@
   chart('loss', lossRows(0), ['training', 'validation'], ['--c0', '--c1'], fixed4,
         {series: {validation: {drawPoints: true, pointSize: 3}}, visibility: [true, evals.length > 0],
          underlayCallback: (canvas, area, graph) => {
-           // The yardstick: what guessing by frequency alone would score.
+           // The baseline: the score of guessing by token frequency alone.
            const entropy = data.unigram_entropy, [low, high] = graph.yAxisRange(0);
            if (!entropy || entropy < low || entropy > high) return;
            const y = Math.round(graph.toDomYCoord(entropy)) + 0.5;
@@ -190,7 +190,7 @@
     $('kinds-legend').appendChild(entry);
   }
   $('kinds-card').hidden = data.memory.length === 0;
-  // what follows from the settings beside what was measured
+  // predicted next to measured
   const predicted = (data.predicted_memory || []).filter((p, rank) => data.memory[rank]);
   if (predicted.length > 0) {
     const stated = ['parameters', 'gradients', 'optimizer', 'buffers', 'activations', 'reserve'];
