@@ -27,7 +27,7 @@ struct TokenBudget {
 
 /// One micro-batch: the indices of its rows in the step, in batch order.
 struct TokenBatch {
-  std::vector<std::int64_t> rows;  ///< indices in the step's sorted order
+  std::vector<std::int64_t> rows;  ///< indices into the step's rows, which are in sample order
   std::int64_t longest = 0;        ///< tokens that every row is padded to
   std::int64_t first = 0;          ///< number of rows of the step in earlier micro-batches
   double cost = 0;                 ///< sum over its rows, see TokenBudget::quadratic

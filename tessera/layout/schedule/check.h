@@ -5,11 +5,9 @@
 ///
 /// The model of communication:
 /// - There is one FIFO channel from each rank to each other rank: the k-th receive of the receiver takes the k-th
-///   message
-///   of the sender, so both must name the same message.
+///   message of the sender, so both must name the same message.
 /// - A send returns at once while fewer than K messages of its channel are sent and not yet received; otherwise it
-///   waits
-///   until the receiver has taken one (K = 0: no bound).
+///   waits until the receiver has taken one (K = 0: no bound).
 /// - A receive waits for its message. Computations need only messages received or results computed on the rank before.
 ///   Gathers, reshards and reductions do not wait for other pipeline ranks (their partners run the same schedule).
 /// In this model a rank never chooses, so whether all ranks finish does not depend on their speeds (Kahn 1974), and one
