@@ -16,8 +16,8 @@ struct LayerMatrices {
   double all() const { return attention + mlp; }  ///< both
 };
 LayerMatrices matrices_of_layer(const ModelSpec& spec, std::int64_t layer);
-/// Width of scores and weighted values per token and visible token, on one of `tp` ranks: the mean of the two, since in
-/// latent attention scores are as wide as queries, and values as values. With latent attention every rank computes all
+/// Width of scores and weighted values per token and visible token, on one of `tp` ranks: the mean of the two, which
+/// differ in latent attention (the head sizes of queries and of values). With latent attention every rank computes all
 /// heads.
 double score_width(const ModelSpec& spec, int tp = 1);
 /// Tokens visible to a layer's attention in a row of `row_tokens`; the states of linear attention are counted with the
