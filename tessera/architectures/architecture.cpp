@@ -70,7 +70,7 @@ void add_mup(const Value& config, ModelSpec& spec) {
                                    : nullptr;
   if (why != nullptr)
     throw InputError(concat(config.at("use_mup").where().str(), ": use_mup is not supported here: ", why,
-                            "; use a GPT-2, Llama, Mistral, Qwen or OPT, or leave it out"));
+                            "; use a GPT-2, Llama, Mistral, Qwen or OPT, or remove it"));
   spec.score_scale = spec.mup->score_scale(spec.head_size);
   spec.multipliers.embedding = spec.mup->embedding;
   spec.multipliers.logits = spec.mup->logits;

@@ -244,7 +244,7 @@ std::vector<std::vector<int>> all_groups(const Mesh& mesh, std::span<const Axis>
 
 std::vector<std::vector<int>> groups_beside_experts(const Mesh& mesh, bool stages) {
   TESSERA_CHECK(mesh.ep * mesh.etp % mesh.size(Axis::tp) == 0, "ep x etp = ", mesh.ep * mesh.etp,
-                " is no multiple of tp = ", mesh.size(Axis::tp));
+                " is not a multiple of tp = ", mesh.size(Axis::tp));
   std::map<std::array<int, 3>, std::vector<int>> groups;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     const Coordinates dense = coordinates(mesh, rank), expert = coordinates(mesh, rank, View::expert);

@@ -163,8 +163,7 @@ TEST(AccelerateEnvironment, Mistakes) {
         "one of them"}},
       {{{"ACCELERATE_MIXED_PRECISION", "fp8"}, {"ACCELERATE_FP8_BACKEND", "MSAMP"}},
        {"environment ACCELERATE_FP8_BACKEND: backend MSAMP, with gradients and the optimizer's states in eight bits, "
-        "is "
-        "not built: use TE or AO, whose linear maps have eight bits"}},
+        "is not implemented: use TE or AO, whose linear maps have eight bits"}},
       {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_VERSION", "3"}},
        {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine here does what both do)"}},
       {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", "0"}},

@@ -328,7 +328,7 @@ TEST(AccelerateFile, Mistakes) {
        {"a.yaml:2:16: unknown key num_procesess; did you mean num_processes?"}},
       {"distributed_type: NO\nzero_stage: 2\n",
        {"a.yaml:2:13: unknown key zero_stage; it is a key of deepspeed_config, for distributed_type DEEPSPEED only: "
-        "give --zero_stage to the training"}},
+        "use --zero_stage to the training"}},
       {"distributed_type: DEEPSPEED\nzero_stage: 2\n",
        {"a.yaml:2:13: unknown key zero_stage; it belongs into deepspeed_config"}},
       // where Hugging Face's guide of FSDP has them
@@ -380,8 +380,7 @@ TEST(AccelerateFile, MistakesInSections) {
       {in(deepspeed, "deepspeed_config", "gradient_clipping: much"),
        {"a.yaml:4:22: gradient_clipping is 'much'; it takes a number"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_pp_degree: 4\nmegatron_lm_decoder_last_pipeline_num_layers: 3"),
-       {"a.yaml:5:49: megatron_lm_decoder_last_pipeline_num_layers 3: leave it out, and say which blocks each stage "
-        "has "
+       {"a.yaml:5:49: megatron_lm_decoder_last_pipeline_num_layers 3: remove it, and say which blocks each stage has "
         "with --pipeline_layout"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_pp_degree: 0"),
        {"a.yaml:4:26: megatron_lm_pp_degree must be a whole number from 1 to 4096, not '0'"}},
@@ -394,7 +393,7 @@ TEST(AccelerateFile, MistakesInSections) {
        {"a.yaml:5:38: megatron_lm_recompute_activations recomputes the attention only, but "
         "megatron_lm_recompute_granularity full in line 4 whole blocks: keep one of them"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_eod_mask_loss: true"),
-       {"a.yaml:4:30: megatron_lm_eod_mask_loss: all tokens of a block are scored; leave it out"}},
+       {"a.yaml:4:30: megatron_lm_eod_mask_loss: all tokens of a block are scored; remove it"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_tp_degre: 1\ntp_degree: 1"),
        {"a.yaml:4:25: unknown key megatron_lm_config.megatron_lm_tp_degre; did you mean megatron_lm_tp_degree?"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_num_micro_batches: 1\nnum_micro_batches: 2"),

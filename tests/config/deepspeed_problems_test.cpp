@@ -40,43 +40,38 @@ TEST(DeepspeedMismatch, ListedTogether) {
                        "3"};
   EXPECT_EQ(read_case(json, flags).problems,
             (Words{"deepspeed:1:96: - ds gradient_clipping=0.5 vs hf max_grad_norm=1 (--max_grad_norm): make them "
-                   "equal, or leave one of them out",
+                   "equal, or remove one of them",
                    "deepspeed:2:53: - ds optimizer.params.lr=0.1 vs hf learning_rate=0.001 (--learning_rate): make "
-                   "them equal, or leave one of them out",
+                   "them equal, or remove one of them",
                    "deepspeed:2:109: - ds optimizer.params.weight_decay=0.01 vs hf weight_decay=0 (--weight_decay): "
-                   "make them equal, or leave one of them out",
+                   "make them equal, or remove one of them",
                    "deepspeed:1:36: - ds train_micro_batch_size_per_gpu=4 vs hf per_device_train_batch_size=8 "
-                   "(--per_device_train_batch_size): make them "
-                   "equal, or leave one of them out",
+                   "(--per_device_train_batch_size): make them equal, or remove one of them",
                    "deepspeed:4:25: - ds fp16.enabled=true vs hf fp16|fp16_full_eval=false (--fp16): make them equal, "
-                   "or leave one of them out",
+                   "or remove one of them",
                    "deepspeed:2:67: - ds optimizer.params.betas=[0.8, 0.99] vs hf adam_beta1+adam_beta2=[0.9, 0.999] "
-                   "(--adam_beta1): make them equal, or "
-                   "leave one of them out",
+                   "(--adam_beta1): make them equal, or remove one of them",
                    "deepspeed:2:87: - ds optimizer.params.eps=1e-06 vs hf adam_epsilon=1e-08 (--adam_epsilon): make "
-                   "them equal, or leave one of them out",
+                   "them equal, or remove one of them",
                    "deepspeed:3:72: - ds scheduler.params.warmup_max_lr=0.2 vs hf learning_rate=0.001 "
-                   "(--learning_rate): make them equal, or leave one of "
-                   "them out",
+                   "(--learning_rate): make them equal, or remove one of them",
                    "deepspeed:3:97: - ds scheduler.params.warmup_num_steps=5 vs hf warmup_steps=10 (--warmup_steps): "
-                   "make them equal, or leave one of them out",
+                   "make them equal, or remove one of them",
                    "deepspeed:3:119: - ds scheduler.params.total_num_steps=50 vs hf num_training_steps "
-                   "(calculated)=100 (--max_steps): make them equal, or "
-                   "leave one of them out",
+                   "(calculated)=100 (--max_steps): make them equal, or remove one of them",
                    "deepspeed:4:91: - ds zero_optimization.stage=2 vs hf zero_stage=3 (--zero_stage): make them equal, "
-                   "or leave one of them out"}));
+                   "or remove one of them"}));
 }
 
 TEST(DeepspeedMismatch, OptimizerAndScheduler) {
   const char* json =
       R"({"optimizer": {"type": "Adam"}, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 7}}})";
-  EXPECT_EQ(
-      read_case(json, {"--optim", "sgd", "--lr_scheduler_type", "linear"}).problems,
-      (Words{"deepspeed:1:24: - ds optimizer.type Adam=adamw vs hf optim=sgd (--optim): make them equal, or leave "
-             "one of them out"}));
+  EXPECT_EQ(read_case(json, {"--optim", "sgd", "--lr_scheduler_type", "linear"}).problems,
+            (Words{"deepspeed:1:24: - ds optimizer.type Adam=adamw vs hf optim=sgd (--optim): make them equal, or "
+                   "remove one of them"}));
   EXPECT_EQ(problem_of(json, {"--warmup_ratio", "0.1", "--max_steps", "95"}),
             "deepspeed:1:98: - ds scheduler.params.warmup_num_steps=7 vs hf warmup_steps=10 (--warmup_ratio 0.1): make "
-            "them equal, or leave one of them out");
+            "them equal, or remove one of them");
   EXPECT_EQ(read_case(json, {"--warmup_ratio", "0.0625", "--max_steps", "112"}).problems, Words{});
   EXPECT_EQ(problem_of(R"({"train_batch_size": 3e15, "train_micro_batch_size_per_gpu": 2e15,
                            "gradient_accumulation_steps": 2e15})"),
@@ -192,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "zero_optimization.stage3_max_reuse_distance (deepspeed:1) "
                     "together: they are one parameter; keep one of them"},
         ProblemCase{R"({"zero_optimization": {"stage": 1, "legacy_stage1": true}})",
-                    "deepspeed:1:53: zero_optimization.legacy_stage1: there is one stage 1; leave it out"}));
+                    "deepspeed:1:53: zero_optimization.legacy_stage1: there is one stage 1; remove it"}));
 
 INSTANTIATE_TEST_SUITE_P(
     WhatDeepspeedRefuses, DeepspeedProblem,
@@ -214,12 +209,10 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed parameter 'gradient_clipping'"},
         ProblemCase{R"({"prescale_gradients": true, "zero_optimization": {"stage": 2}})",
                     "deepspeed:1:24: prescale_gradients: pre-scale gradients is not yet supported with ZeRO-2 with "
-                    "reduce scatter enabled, which is how "
-                    "gradients are divided; leave it out"},
+                    "reduce scatter enabled, which is how gradients are divided; remove it"},
         ProblemCase{R"({"gradient_predivide_factor": 2, "zero_optimization": {"stage": 3}})",
                     "deepspeed:1:31: gradient_predivide_factor: gradient_predivide_factor != 1.0 is not yet supported "
-                    "with ZeRO-3 with reduce scatter "
-                    "enabled, which is how gradients are divided; leave it out"},
+                    "with ZeRO-3 with reduce scatter enabled, which is how gradients are divided; remove it"},
         ProblemCase{
             R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}})",
             "deepspeed:1:64: zero_optimization.offload_param.device is 'disk'; it must be one of none, cpu, nvme"},
@@ -229,19 +222,17 @@ INSTANTIATE_TEST_SUITE_P(
                     "of its files"},
         ProblemCase{
             R"({"zero_optimization": {"stage": 3, "mics_shard_size": 2, "offload_optimizer": {"device": "cpu"}}})",
-            "deepspeed:1:55: zero_optimization.mics_shard_size: MiCS does not go with offloading; leave one of them "
-            "out"},
+            "deepspeed:1:55: zero_optimization.mics_shard_size: MiCS cannot be combined with offloading; remove one of "
+            "them"},
         ProblemCase{R"({"zero_optimization": {"stage": 2, "zero_hpz_partition_size": 2}})",
                     "deepspeed:1:63: zero_optimization.zero_hpz_partition_size is for stage 3; zero_optimization.stage "
-                    "is 2: leave it out, or set the stage to 3"},
+                    "is 2: remove it, or set the stage to 3"},
         ProblemCase{R"({"optimizer": {"type": "OneBitAdam"}, "zero_optimization": {"stage": 1}})",
                     "deepspeed:1:24: optimizer.type OneBitAdam: it is not compatible with ZeRO; set "
                     "zero_optimization.stage to 0, or use AdamW"},
         ProblemCase{R"({"elasticity": {"enabled": true, "max_train_batch_size": 2000}})",
-                    "deepspeed:1:16: elasticity: batch sizes that follow the number of processes are not built; give "
-                    "them, and continue with any "
-                    "number of processes by "
-                    "--resume_from_checkpoint"}));
+                    "deepspeed:1:16: elasticity: batch sizes that follow the number of processes are not implemented; "
+                    "give them, and continue with any number of processes by --resume_from_checkpoint"}));
 
 INSTANTIATE_TEST_SUITE_P(
     OptimizerAndScheduler, DeepspeedProblem,
@@ -250,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed:1:24: optimizer.type 'AdamWW' is unknown; did you mean AdamW? (the types are AdamW, "
                     "Adam, Adagrad, Lion, Lamb, SGD, OneBitAdam, ZeroOneAdam, OneBitLamb)"},
         ProblemCase{R"({"optimizer": {"type": "Muon"}})",
-                    "deepspeed:1:24: optimizer.type Muon is not built: use AdamW or Lion"},
+                    "deepspeed:1:24: optimizer.type Muon is not implemented: use AdamW or Lion"},
         ProblemCase{R"({"optimizer": {"params": {"lr": 1}}})",
                     "deepspeed:1:26: optimizer.params need optimizer.type, which is not given"},
         ProblemCase{R"({"optimizer": {"type": "Lion", "params": {"eps": 1}}})",

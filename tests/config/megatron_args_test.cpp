@@ -244,7 +244,7 @@ TEST(MegatronArgs, Mistakes) {
        {"--hierarchical-context-parallel-sizes 2 4: expected two sizes from 2 on, whose product is "
         "--context-parallel-size 4, such as 2 4 for 8"}},
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 8 --tensor-model-parallel-size 4",
-       {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 data-parallel processes = 6"}},
+       {"--global-batch-size 16 is not a multiple of --micro-batch-size 3 x 2 data-parallel processes = 6"}},
       {"--pipeline-model-parallel-size=4 --expert-tensor-parallel-size 0",
        {"--expert-tensor-parallel-size is '0'; it takes a whole number from 1"}},
       {"--pipeline-model-parallel-size 0", {"--pipeline-model-parallel-size is '0'; it takes a whole number from 1"}},
@@ -254,7 +254,7 @@ TEST(MegatronArgs, Mistakes) {
         "--decoder-first-pipeline-num-layers needs --num-layers; --pipeline-model-parallel-layout does not"}},
       {pipeline + "--decoder-first-pipeline-num-layers 3 --account-for-loss-in-pipeline-split",
        {"--decoder-first-pipeline-num-layers and --account-for-loss-in-pipeline-split both say where the model is cut: "
-        "give one of them"}},
+        "use only one of them"}},
       {pipeline + "--num-layers-per-virtual-pipeline-stage 2",
        {"--num-layers-per-virtual-pipeline-stage 2 needs --num-layers; --num-virtual-stages-per-pipeline-rank does "
         "not"}},
@@ -270,10 +270,11 @@ TEST(MegatronArgs, Mistakes) {
         "prediction, needs the last norm and the head, so it stands with L in the last stage, behind all blocks; the "
         "nearest layout is Et|tmL"}},
       {pipeline + "--pipeline-model-parallel-layout Et|tL --num-virtual-stages-per-pipeline-rank 2",
-       {"--pipeline-model-parallel-layout and --num-virtual-stages-per-pipeline-rank say the same: give one of them"}},
+       {"--pipeline-model-parallel-layout and --num-virtual-stages-per-pipeline-rank say the same: use only one of "
+        "them"}},
       {pipeline + "--pipeline-model-parallel-layout Et|tL --account-for-loss-in-pipeline-split",
-       {"--account-for-loss-in-pipeline-split stands beside --pipeline-model-parallel-layout, which says it all: leave "
-        "it out"}},
+       {"--account-for-loss-in-pipeline-split stands beside --pipeline-model-parallel-layout, which says it all: "
+        "remove it"}},
       {pipeline + "--account-for-embedding-in-pipeline-split",
        {"--account-for-embedding-in-pipeline-split needs --num-layers; --pipeline-model-parallel-layout does not"}},
       {"--train-iters 5 --num-experts 8", {"--num-experts describes a model that has no --num-layers: add it"}},
@@ -281,14 +282,14 @@ TEST(MegatronArgs, Mistakes) {
       {"--train-iters", {"--train-iters needs a value"}},
       {"--train-iters 5 6", {"--train-iters takes one value, not 5 6"}},
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 2",
-       {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 processes = 6"}},
+       {"--global-batch-size 16 is not a multiple of --micro-batch-size 3 x 2 processes = 6"}},
       {"--global-batch-size 16", {"--global-batch-size 16 needs --micro-batch-size"}},
       {"--train-samples 16", {"--train-samples 16 needs --micro-batch-size"}},
       {"--lr-decay-style cosin",
        {"--lr-decay-style is 'cosin'; it is one of constant, linear, cosine, inverse-square-root, wsd (did you mean "
         "cosine?)"}},
       {"--lr-decay-style inverse-square-root --min-lr 1",
-       {"--min-lr 1 has no place in --lr-decay-style inverse-square-root: leave it out"}},
+       {"--min-lr 1 has no place in --lr-decay-style inverse-square-root: remove it"}},
       {"--recompute-granularity full --recompute-activations",
        {"--recompute-activations recomputes the attention only, but --recompute-granularity full whole blocks: keep "
         "one of them"}},
@@ -297,11 +298,11 @@ TEST(MegatronArgs, Mistakes) {
       {"--use-megatron-fsdp --outer-dp-sharding-strategy optim --num-distributed-optimizer-instances 2 "
        "--num_processes 4",
        {"--outer-dp-sharding-strategy optim is not supported: the optimizer's states are divided within each of the 2 "
-        "copies of the shards, not over them; leave it out, or let one copy be divided over all processes "
+        "copies of the shards, not over them; remove it, or let one copy be divided over all processes "
         "(--num-distributed-optimizer-instances 1)"}},
       {"--train-iters 5 --fine-grained-activation-offloading",
        {"--fine-grained-activation-offloading needs --recompute-granularity: what goes to the host is what is kept to "
-        "compute blocks, or their attention, again; give --recompute-granularity full or selective, or leave it out"}},
+        "compute blocks, or their attention, again; use --recompute-granularity full or selective, or remove it"}},
       {"--train-iters 5 --lr 1e-5 --lr-warmup-init 1e-4",
        {"--lr-warmup-init 1e-04 is more than --lr 1e-05: the warm-up would fall"}},
       {"--train-iters 5 --lr 1e-5 --lr-warmup-init 1e-6 --decoupled-lr 1e-4",
@@ -312,7 +313,7 @@ TEST(MegatronArgs, Mistakes) {
       {"--train-iters 5 --split 0,0", {"--split 0,0: the shares are all 0"}},
       {"--train-iters 5 --eod-mask-loss",
        {"--eod-mask-loss needs --reset-position-ids, which divides the documents of a block: without it all of its "
-        "tokens are scored; give it, too, or leave this one out"}},
+        "tokens are scored; give it, too, or remove this one"}},
       {"--train-iters 5 --use-rotary-position-embeddings --rotary-percent 0.5 --config_name llama",
        {"--use-rotary-position-embeddings describes the model, which --config_name or --model_name_or_path does "
         "already: keep one of them"}},
@@ -326,7 +327,7 @@ TEST(MegatronArgs, Mistakes) {
         "as "
         "0:384 200B:768, beside --seq-length"}},
       {"--step-batch-size-schedule 0:4 --seq-length 8 --train-iters 5 --global-batch-size 4 --micro-batch-size 4",
-       {"--step-batch-size-schedule and --global-batch-size exclude each other: give one of them"}},
+       {"--step-batch-size-schedule and --global-batch-size exclude each other: use only one of them"}},
       {"--step-batch-size-schedule 0:4,7:6 --seq-length 8 --micro-batch-size 1 --train-iters 5",
        {"--step-batch-size-schedule 0:4,7:6: expected TOKENS:ROWS TOKENS:ROWS ..., from 0 on, each with more of both, "
         "such as 0:384 200B:768, beside --seq-length"}},
@@ -337,10 +338,10 @@ TEST(MegatronArgs, Mistakes) {
       {"--train-iters 5 --optimizer adamw",
        {"--optimizer is 'adamw'; it is one of adam, sgd, lion, muon, dist_muon (did you mean adam?)"}},
       {"--train-iters 5 --optimizer muon --muon-scalar-optimizer lion",
-       {"--muon-scalar-optimizer lion is not built: vectors and embeddings follow adam"}},
+       {"--muon-scalar-optimizer lion is not implemented: vectors and embeddings follow adam"}},
       {"--train-iters 5 --optimizer muon --muon-no-split-qkv",
        {"--muon-no-split-qkv is not supported: queries, keys and values are matrices of their own, as muon_split_qkv "
-        "has it; leave it out"}},
+        "has it; remove it"}},
       {"--train-iters 5 --optimizer muon --muon-coefficient-type aol",
        {"--muon-coefficient-type is 'aol'; it is one of quintic, simple"}},
       {"--num-layers 2 --hidden-size 64", {"--num-layers describes a model that has no --num-attention-heads: add it"}},
@@ -430,7 +431,7 @@ TEST(MegatronArgs, LoadingWhatWasSaved) {
   write_file_atomically(path_join(checkpoint, "manifest.json"), "{}");
   EXPECT_EQ(read(elsewhere + "/checkpoint-5").settings["resume_from_checkpoint"], checkpoint);
   EXPECT_EQ(read("--train-iters 5 --load not_there --exit-on-missing-checkpoint").problems,
-            Words{"--load not_there holds no checkpoint: leave it out"});
+            Words{"--load not_there holds no checkpoint: remove it"});
 }
 
 bool stands_alone(std::string_view name) {

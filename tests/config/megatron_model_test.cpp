@@ -195,13 +195,13 @@ TEST(MegatronModel, WhatNoModelHereHas) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"--num-experts 2 --moe-router-topk 3", "--moe-router-topk a token would see 3 of 2 experts"},
       {"--multi-latent-attention --add-qkv-bias",
-       "--add-qkv-bias beside --multi-latent-attention: latents have no biases; leave it out"},
+       "--add-qkv-bias beside --multi-latent-attention: latents have no biases; remove it"},
       {latent + "--moe-layer-freq 2", "--moe-layer-freq 2: DeepSeek-V3's dense layers come before those of experts"},
       {latent + "--moe-router-num-groups 4 --moe-router-topk 4",
        "--moe-router-num-groups 4 needs --moe-router-topk 2, twice --moe-router-group-topk 1: DeepSeek-V3's groups are "
        "judged by their two best experts"},
       {latent + "--moe-ffn-hidden-size 48",
-       "--moe-shared-expert-intermediate-size 64 is no multiple of --moe-ffn-hidden-size 48, as DeepSeek-V3's is"},
+       "--moe-shared-expert-intermediate-size 64 is not a multiple of --moe-ffn-hidden-size 48, as DeepSeek-V3's is"},
       {latent + "--rotary-scaling-factor 40 --mscale 0.5",
        "--mscale 0.5 needs --mscale-all-dim: without it the factor is 1"},
       {"--experimental-attention-variant dsa",
@@ -209,9 +209,9 @@ TEST(MegatronModel, WhatNoModelHereHas) {
       {"--experimental-attention-variant gated_delta_net --linear-attention-freq ([1]*3)",
        "--linear-attention-freq ([1]*3): it names 3 layers, the model has 4"},
       {"--attention-output-gate --multi-latent-attention",
-       "--attention-output-gate beside --multi-latent-attention is in no model here: leave it out"},
+       "--attention-output-gate beside --multi-latent-attention is in no model here: remove it"},
       {"--num-experts 4 --moe-latent-size 8",
-       "--moe-latent-size is not supported: experts here are those of the known models; leave it out"},
+       "--moe-latent-size is not supported: experts here are those of the known models; remove it"},
   };
   for (const auto& [line, problem] : cases) EXPECT_EQ(read_line(llama + line).problems, Words{problem}) << line;
   const std::string gpt2 = "--train-iters 5 --num-layers 2 --hidden-size 64 --num-attention-heads 4 ";

@@ -82,7 +82,8 @@ TEST(RunMesh, ExpertsHaveAGridOfTheirOwn) {
        "ep_size 8 does not divide the 4 groups of processes that have an expert together (of 8 / pp_size 1 / etp_size "
        "2); make it one of 1, 2, 4"},
       {4, 2, 1, 8,
-       "ep_size 2 x etp_size 1 is no multiple of tp_size 4, so that processes with the same part of the other layers "
+       "ep_size 2 x etp_size 1 is not a multiple of tp_size 4, so that processes with the same part of the other "
+       "layers "
        "would hold different experts; make etp_size 4, or ep_size a multiple of 4"},
   };
   for (const Row& row : rows) {
@@ -125,7 +126,8 @@ TEST(RunMesh, WhatDoesNotFitIsRefusedWithWhatDoes) {
        "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host do not divide the 6 "
        "processes of the run; give shard_group_size and make it one of 1, 2, 3, 6"},
       {settings(hybrid_shard, 2, 4), 16, 4,
-       "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host are no multiple of tp_size "
+       "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host are not a multiple of "
+       "tp_size "
        "2 x cp_size 4; give shard_group_size and make it one of 4, 8"},
       {settings(ddp, 1, 1, 0, 3), 8, 8,
        "pp_size 3 does not divide the 8 processes of the run; start 6 or 9, or make it one of 1, 2, 4, 8"},

@@ -229,7 +229,7 @@ TEST_F(TesseraFile, WrongFiles) {
       {"max_steps: 3\noptimization:\n  max_steps: 4",
        "a.yaml:3:14: max_steps 4 contradicts max_steps 3 in line 1; keep one of them"},
       {"optim: adalomo",
-       "a.yaml:1:8: optim adalomo: it is not built: --optim sgd has no states, --optim adafactor small ones"},
+       "a.yaml:1:8: optim adalomo: it is not implemented: --optim sgd has no states, --optim adafactor small ones"},
       {"fsdp_config: {min_num_prams: 5}", "a.yaml:1:30: unknown key min_num_prams; did you mean min_num_params?"},
       {"- a", "a.yaml:1:1: expected settings, such as learning_rate: 5e-5"},
       {"{seed: 1, seed: x}", "a.yaml:1:17: seed is 'x'; it takes an integer"},

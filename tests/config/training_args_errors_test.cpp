@@ -20,27 +20,28 @@ TEST_F(TrainingArguments, WrongFlags) {
        "--sharded_ddp: FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "
        "full_shard for zero_dp_3"},
       {{"--source_max_len", "10"},
-       "--source_max_len: prompt and answer have one bound together: leave it out, and give --max_seq_length (QLoRA's "
+       "--source_max_len: prompt and answer have one bound together: remove it, and use --max_seq_length (QLoRA's "
        "is the sum of its two)"},
       {{"--optim", "RMSPROP_BNB_8BIT"},
        "--optim RMSPROP_BNB_8BIT: states of 8 bits are built for adamw and lion: --optim rmsprop keeps those of 32 "
        "bits, --optim adamw_8bit two of 8"},
       {{"--optim", "adamw_torch_8bit"},
        "--optim adamw_torch_8bit: states of 8 bits are built as bitsandbytes has them: write --optim adamw_8bit"},
-      {{"--optim", "ademamix_8bit"}, "--optim ademamix_8bit: it is not built: --optim adamw is the nearest"},
+      {{"--optim", "ademamix_8bit"}, "--optim ademamix_8bit: it is not implemented: --optim adamw is the nearest"},
       {{"--optim", "galore_adamw_8bit"},
-       "--optim galore_adamw_8bit: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim "
-       "adafactor has small states"},
+       "--optim galore_adamw_8bit: projected gradients are not implemented: --lora_r 8 trains low-rank adapters, "
+       "--optim adafactor has small states"},
       {{"--optim", "paged_ademamix_32bit"},
-       "--optim paged_ademamix_32bit: it is not built: --optim adamw is the nearest"},
+       "--optim paged_ademamix_32bit: it is not implemented: --optim adamw is the nearest"},
       {{"--optim", "galore_adamw"},
-       "--optim galore_adamw: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim "
+       "--optim galore_adamw: projected gradients are not implemented: --lora_r 8 trains low-rank adapters, --optim "
        "adafactor has small states"},
       {{"--optim", "admaw"},
        "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon, "
        "rmsprop, adamw_8bit, lion_8bit (did you mean adamw?)"},
       {{"--lr_scheduler_type", "greedy"},
-       "--lr_scheduler_type greedy: it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"},
+       "--lr_scheduler_type greedy: it is not implemented: reduce_lr_on_plateau, too, follows the loss of the "
+       "evaluations"},
       {{"--report_to", "tensorbord"},
        "--report_to is 'tensorbord'; it must be one of tensorboard, csv, none, all (did you mean "
        "tensorboard?)"},
@@ -84,7 +85,7 @@ TEST_F(TrainingArguments, WrongFiles) {
       {"eval_strategy: 'no'\nevaluation_strategy: steps",
        "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1; keep one of them"},
       {"optim: adamw_torch_4bit",
-       "a.yaml:1:8: optim adamw_torch_4bit: states of 4 bits are not built: --optim adamw_8bit keeps them in 8, "
+       "a.yaml:1:8: optim adamw_torch_4bit: states of 4 bits are not implemented: --optim adamw_8bit keeps them in 8, "
        "--zero_stage 1 divides them over processes"},
       {"fsdp: full_shard\nfsdp_config:\n  min_num_prams: 5",
        "a.yaml:3:18: unknown key min_num_prams; did you mean min_num_params?"},

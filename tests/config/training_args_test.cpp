@@ -78,7 +78,7 @@ std::string member(const std::string& key, const std::string& text) {
 /// Without the word about defaults of the program that has the argument.
 Read plain(Read read) {
   std::erase_if(read.resolved.notes,
-                [](const std::string& note) { return note.find("whose defaults hold") != std::string::npos; });
+                [](const std::string& note) { return note.find("whose defaults apply") != std::string::npos; });
   return read;
 }
 
@@ -424,7 +424,7 @@ TEST_F(TrainingArguments, ArgsFiles) {
       {"other.json", "run.args:1: unexpected argument 'other.json': settings are given as --name value"},
       {"--seed '3", "run.args:1:8: this quote ' is never closed; write it behind the word, too"},
       {"--use_mps_device true",
-       "run.args:1: --use_mps_device: Apple's GPUs are not supported: leave it out, or choose --device cpu"}};
+       "run.args:1: --use_mps_device: Apple's GPUs are not supported: remove it, or choose --device cpu"}};
   for (const auto& [text, message] : cases)
     EXPECT_EQ(bare(flags({file("run.args", text)}).only_problem()), message) << text;
   EXPECT_EQ(bare(flags({file("run.args", "--seed 1\n--seed 2")}).only_note()),

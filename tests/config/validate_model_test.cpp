@@ -43,10 +43,9 @@ TEST(ValidateModel, ClassesToWrap) {
   };
   EXPECT_EQ(wraps("LlamaDecoderLayer,BertLayer"), "");
   EXPECT_EQ(wraps("Qwen2DecoderLayer"), "");
-  EXPECT_EQ(
-      wraps("BertLayer,GPT2Block"),
-      "--transformer_layer_cls_to_wrap BertLayer,GPT2Block: a model of type \"llama\" has no such module: leave it "
-      "out, and the model's own blocks are wrapped");
+  EXPECT_EQ(wraps("BertLayer,GPT2Block"),
+            "--transformer_layer_cls_to_wrap BertLayer,GPT2Block: a model of type \"llama\" has no such module: remove "
+            "it, and the model's own blocks are wrapped");
 }
 
 TEST(ValidateModel, TheEndOfATextIsTheTokenizers) {
@@ -61,7 +60,7 @@ TEST(ValidateModel, TheEndOfATextIsTheTokenizers) {
   EXPECT_EQ(ends("<|im_end|>"), "");
   EXPECT_EQ(ends("</s>"),
             "--eos_token </s> is not the tokenizer's own end of a text (<|im_end|>): name it as eos_token in its "
-            "tokenizer_config.json, and its id as eos_token_id in the model's config.json, or leave it out");
+            "tokenizer_config.json, and its id as eos_token_id in the model's config.json, or remove it");
 }
 
 TEST(ValidateModel, MultiTokenPrediction) {

@@ -77,11 +77,12 @@ TEST_F(Validate, MadeUpDataStandAlone) {
   const Words mock_data = {"--config_name", "gpt2-tiny", "--output_dir", path("out"), "--mock_data"};
   EXPECT_EQ(error_of(mock_data), "");
   EXPECT_EQ(error_of(mock_data + Words{"--eval_strategy", "steps"}), "");
-  EXPECT_EQ(error_of(mock_data + Words{"--train_file", path("text.txt")}),
-            concat("--mock_data makes up the data, but --train_file names ", path("text.txt"), ": give one of them"));
   EXPECT_EQ(
-      error_of(mock_data + Words{"--validation_file", path("text.txt")}),
-      concat("--mock_data makes up the data, but --validation_file names ", path("text.txt"), ": give one of them"));
+      error_of(mock_data + Words{"--train_file", path("text.txt")}),
+      concat("--mock_data makes up the data, but --train_file names ", path("text.txt"), ": use only one of them"));
+  EXPECT_EQ(error_of(mock_data + Words{"--validation_file", path("text.txt")}),
+            concat("--mock_data makes up the data, but --validation_file names ", path("text.txt"),
+                   ": use only one of them"));
   EXPECT_EQ(error_of(mock_data + Words{"--streaming", "--max_steps", "5"}),
             "--mock_data makes up its rows when they are read, so there is nothing to tokenize ahead: leave out "
             "--streaming");
@@ -99,18 +100,17 @@ TEST_F(Validate, LinearAttentionReadsWholeRows) {
   EXPECT_EQ(error_of(linear + Words{"--tp_size", "2", "--pp_size", "2", "--num_processes", "4"}), "");
   EXPECT_EQ(error_of(linear + Words{"--cp_size", "2", "--num_processes", "2"}),
             "--cp_size 2: the model has linear attention, whose memory goes through a row from its first token on, so "
-            "a row cannot be cut: leave it out; --tp_size and --pp_size cut the model");
+            "a row cannot be cut: remove it; --tp_size and --pp_size cut the model");
   EXPECT_EQ(error_of(linear + Words{"--reset_position_ids"}),
             "--reset_position_ids: the model has linear attention, whose memory is not emptied where a document "
-            "begins: leave it out");
+            "begins: remove it");
 }
 
 TEST_F(Validate, WhatIsMissing) {
   EXPECT_EQ(error_of({}),
             "3 problems in the configuration:\n"
-            "  no model: give --model_name_or_path DIR to start from its weights, or --config_name NAME|FILE (gpt2, "
-            "gpt2-tiny, llama-tiny, a config.json) to "
-            "start from scratch\n"
+            "  no model: use --model_name_or_path DIR to start from its weights, or --config_name NAME|FILE (gpt2, "
+            "gpt2-tiny, llama-tiny, a config.json) to start from scratch\n"
             "  --train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it\n"
             "  --output_dir is missing: the folder that receives model, metrics and report");
 }
@@ -188,7 +188,7 @@ TEST_F(Validate, Parallelism) {
 TEST_F(Validate, Evaluation) {
   EXPECT_EQ(error_of(good({"--eval_steps", "5", "--eval_strategy", "no"})), "");
   EXPECT_EQ(error_of(good({"--eval_strategy", "epoch", "--validation_split_percentage", "0"})),
-            "--eval_strategy epoch has nothing to evaluate on: give --validation_file, or a "
+            "--eval_strategy epoch has nothing to evaluate on: use --validation_file, or a "
             "--validation_split_percentage above 0");
   EXPECT_EQ(error_of(good({"--eval_strategy", "epoch", "--validation_file", path("text.txt")})), "");
 }

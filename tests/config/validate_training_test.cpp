@@ -94,11 +94,10 @@ TEST_F(ValidateTraining, RatesOfEmbeddings) {
             "--decoupled_min_lr is above --decoupled_lr 0.001, the peak");
   EXPECT_EQ(error_of({"--decoupled_lr", "1e-3", "--lr_scheduler_type", "one_cycle"}),
             "--decoupled_lr has no place in --lr_scheduler_type one_cycle, which has one learning rate of its own for "
-            "all: leave it out, or take cosine or linear");
-  EXPECT_EQ(
-      error_of({"--decoupled_lr", "1e-3", "--optim", "adafactor", "--optim_args", "relative_step=true"}),
-      "--decoupled_lr has no place beside adafactor's relative_step, which makes the learning rates itself: leave "
-      "one of them out");
+            "all: remove it, or take cosine or linear");
+  EXPECT_EQ(error_of({"--decoupled_lr", "1e-3", "--optim", "adafactor", "--optim_args", "relative_step=true"}),
+            "--decoupled_lr has no place beside adafactor's relative_step, which makes the learning rates itself: "
+            "remove one of them");
   EXPECT_EQ(unused({"--decoupled_lr", "1e-3", "--lora_r", "4"}),
             Words{"--decoupled_lr has no effect: --lora_r trains adapters, not embeddings and the head "
                   "(--lora_modules_to_save)"});
@@ -122,17 +121,16 @@ TEST_F(ValidateTraining, BatchesThatGrowInPipelines) {
 
 TEST_F(ValidateTraining, MuonNeedsWholeMatrices) {
   EXPECT_EQ(error_of({"--optim", "muon", "--zero_stage", "3", "--num_processes", "2"}), "");
-  EXPECT_EQ(
-      error_of({"--optim", "muon", "--tp_size", "2", "--num_processes", "2"}),
-      "--optim muon needs whole matrices, which it makes orthogonal, of which a process has 1/2 (tp_size 2); that "
-      "is not built: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
+  EXPECT_EQ(error_of({"--optim", "muon", "--tp_size", "2", "--num_processes", "2"}),
+            "--optim muon needs whole matrices, which it makes orthogonal, of which a process has 1/2 (tp_size 2); "
+            "that is not implemented: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
 }
 
 TEST_F(ValidateTraining, EightBitStatesAreForTheCpuAndNotInBfloat16Too) {
   EXPECT_EQ(error_of({"--optim", "adamw_8bit", "--zero_stage", "3", "--num_processes", "2"}), "");
-  EXPECT_EQ(error_of({"--optim", "lion_8bit", "--bf16_optimizer_states"}),
-            "--optim lion_8bit contradicts --bf16_optimizer_states: the first keeps moments in 8 bits: leave one of "
-            "them out");
+  EXPECT_EQ(
+      error_of({"--optim", "lion_8bit", "--bf16_optimizer_states"}),
+      "--optim lion_8bit contradicts --bf16_optimizer_states: the first keeps moments in 8 bits: remove one of them");
   EXPECT_EQ(error_of({"--optim", "adamw_bnb_8bit", "--device", "cuda"}),
             "--optim adamw_8bit beside --device cuda: states of 8 bits are built for the CPU: use --device cpu, or "
             "--optim adamw --bf16_optimizer_states");
@@ -143,7 +141,7 @@ TEST_F(ValidateTraining, SchedulesOfOtherSystems) {
   EXPECT_EQ(resolve_flags({"--lr_scheduler_type", "OneCycle"}, no_environment).values.optimization.lr_scheduler_type,
             ScheduleType::one_cycle);
   EXPECT_EQ(error_of({"--lr_scheduler_type", "reduce_lr_on_plateau"}),
-            "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give "
+            "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: use "
             "--eval_strategy steps or epoch");
   EXPECT_EQ(error_of({"--lr_scheduler_type", "reduce_lr_on_plateau", "--eval_strategy", "epoch"}), "");
   EXPECT_EQ(unused({"--lr_scheduler_type", "lr_range_test", "--learning_rate", "1", "--warmup_steps", "5"}),
@@ -164,15 +162,14 @@ TEST_F(ValidateTraining, TheBestModel) {
             "is saved; they are no and "
             "steps (--save_strategy best goes with each)");
   EXPECT_EQ(with({"--save_strategy", "no"}),
-            "--load_best_model_at_end needs evaluations and checkpoints: give --eval_strategy and --save_strategy "
-            "steps or epoch");
+            "--load_best_model_at_end needs evaluations and checkpoints: use --eval_strategy and --save_strategy steps "
+            "or epoch");
   EXPECT_EQ(with({"--eval_strategy", "epoch", "--save_strategy", "epoch"}), "");
   EXPECT_EQ(with({"--eval_strategy", "epoch", "--save_strategy", "best"}), "");
   EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "20", "--save_steps", "40"}), "");
   EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "20", "--save_steps", "50"}),
             "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that what was "
-            "evaluated is saved; 50 is no "
-            "multiple of 20");
+            "evaluated is saved; 50 is not a multiple of 20");
   EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "0.1", "--save_steps", "0.3"}), "");
   EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "0.1", "--save_steps", "50"}),
             "--load_best_model_at_end needs a --save_steps (50) that is a multiple of --eval_steps (0.1): give both as "
@@ -180,7 +177,7 @@ TEST_F(ValidateTraining, TheBestModel) {
             "as shares");
   EXPECT_EQ(
       error_of({"--save_strategy", "best"}),
-      "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
+      "--save_strategy best saves after evaluations, and --eval_strategy is no: use --eval_strategy steps or epoch");
   EXPECT_EQ(
       with({"--metric_for_best_model", "eval_los", "--eval_strategy", "epoch", "--save_strategy", "epoch"}),
       "--metric_for_best_model is 'eval_los'; did you mean eval_loss? (an evaluation has loss and perplexity, of a "
@@ -192,7 +189,7 @@ TEST_F(ValidateTraining, TheBestModel) {
 TEST_F(ValidateTraining, Evaluating) {
   EXPECT_EQ(error_of({"--do_eval"}), "");
   EXPECT_EQ(error_of({"--do_eval", "--validation_split_percentage", "0"}),
-            "--do_eval has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+            "--do_eval has nothing to evaluate on: use --validation_file, or a --validation_split_percentage above 0");
   EXPECT_EQ(error_of({"--bf16_full_eval", "--fp16_full_eval", "--do_eval"}),
             "--bf16_full_eval and --fp16_full_eval exclude each other: give one");
   EXPECT_EQ(unused({"--bf16_full_eval"}),
@@ -208,13 +205,11 @@ TEST_F(ValidateTraining, FindingTheBatchSize) {
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--fsdp", "full_shard"}), "");
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--fsdp", "full_shard", "--num_processes", "2"}),
             "--auto_find_batch_size: with the strategy full_shard over 2 processes, forward and backward are "
-            "collective, and a process that "
-            "runs out of memory would leave the others waiting; use ddp or zero1, or give "
-            "--per_device_train_batch_size yourself");
-  EXPECT_EQ(
-      error_of({"--auto_find_batch_size", "--deterministic_reduce"}),
-      "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; give "
-      "--per_device_train_batch_size yourself");
+            "collective, and a process that runs out of memory would leave the others waiting; use ddp or zero1, or "
+            "use --per_device_train_batch_size yourself");
+  EXPECT_EQ(error_of({"--auto_find_batch_size", "--deterministic_reduce"}),
+            "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the "
+            "sums; use --per_device_train_batch_size yourself");
 }
 
 TEST_F(ValidateTraining, WhatIsRecomputed) {

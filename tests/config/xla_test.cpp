@@ -29,31 +29,28 @@ TEST(XlaRules, EverySettingThatIsNotCompiledIsNamed) {
   };
   const std::vector<Case> cases = {
       {{"--optim", "lion"}, "--optim lion beside --device xla: the compiled update is AdamW's"},
-      {{"--fp16", "true"}, "--fp16 true beside --device xla: TPUs compute in bfloat16: give --bf16; leave it out"},
+      {{"--fp16", "true"}, "--fp16 true beside --device xla: TPUs compute in bfloat16: use --bf16; remove it"},
       {{"--tp_size", "2"},
-       "--tp_size 2 beside --device xla: one process drives all devices, which share the data only; leave it out"},
+       "--tp_size 2 beside --device xla: one process drives all devices, which share the data only; remove it"},
       {{"--pp_size", "2"},
-       "--pp_size 2 beside --device xla: one process drives all devices, which share the data only; leave it out"},
+       "--pp_size 2 beside --device xla: one process drives all devices, which share the data only; remove it"},
       {{"--packing", "true"},
-       "--packing true beside --device xla: where documents end would be part of the compiled program; leave it out"},
+       "--packing true beside --device xla: where documents end would be part of the compiled program; remove it"},
       {{"--neftune_noise_alpha", "5"},
-       "--neftune_noise_alpha 5.0 beside --device xla: noise on embeddings is not compiled yet; leave it out"},
+       "--neftune_noise_alpha 5.0 beside --device xla: noise on embeddings is not compiled yet; remove it"},
       {{"--tokens_per_batch", "512"},
-       "--tokens_per_batch 512 beside --device xla: every step runs the same compiled program; leave it out"},
-      {{"--fp8_format", "hybrid"},
-       "--fp8_format hybrid beside --device xla: its products are not compiled; leave it out"},
+       "--tokens_per_batch 512 beside --device xla: every step runs the same compiled program; remove it"},
+      {{"--fp8_format", "hybrid"}, "--fp8_format hybrid beside --device xla: its products are not compiled; remove it"},
       {{"--lr_scheduler_type", "one_cycle"},
        "--lr_scheduler_type one_cycle beside --device xla: it moves betas, which are part of the compiled program"},
       {{"--fsdp", "hybrid_shard"},
        "--device xla has no hybrid strategies: all devices share one set of shards; use full_shard or shard_grad_op"},
       {{"--grad_compression", "bf16"},
-       "--grad_compression bf16 beside --device xla: one process drives all devices, which share the data only; leave "
-       "it "
-       "out"},
+       "--grad_compression bf16 beside --device xla: one process drives all devices, which share the data only; remove "
+       "it"},
       {{"--deterministic_reduce", "true"},
        "--deterministic_reduce true beside --device xla: the compiler chooses the order of sums, the same one in every "
-       "run; "
-       "leave it out"},
+       "run; remove it"},
   };
   EXPECT_EQ(
       problems_of({"--strategy", "auto"}),

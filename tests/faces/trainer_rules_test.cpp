@@ -37,7 +37,7 @@ TEST(TrainerRules, both_faces_refuse_in_the_same_words) {
        "saved; they are no and "
        "steps (--save_strategy best goes with each)"},
       {best + Words{"--save_strategy=no"},
-       "--load_best_model_at_end needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or "
+       "--load_best_model_at_end needs evaluations and checkpoints: use --eval_strategy and --save_strategy steps or "
        "epoch"},
       {best + Words{"--eval_strategy=epoch"},
        "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated is "
@@ -52,9 +52,9 @@ TEST(TrainerRules, both_faces_refuse_in_the_same_words) {
        "numbers of steps, or both "
        "as shares"},
       {{"--save_strategy=best"},
-       "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch"},
+       "--save_strategy best saves after evaluations, and --eval_strategy is no: use --eval_strategy steps or epoch"},
       {{"--lr_scheduler_type=reduce_lr_on_plateau"},
-       "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give "
+       "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: use "
        "--eval_strategy steps or epoch"}};
   run_ranks(1, [&](comm::World&) {
     for (const auto& [flags, says] : cases) {

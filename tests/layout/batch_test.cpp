@@ -208,9 +208,9 @@ TEST(BatchRamp, SaysWhatIsWrong) {
   const BatchRamp list = parse_batch_ramp("0:8 100:16");
   EXPECT_TRUE(
       has(problem([&] { check_batch_ramp(list, 32, 1); }), "ends with 16 rows per step, but the full batch has 32"));
-  EXPECT_TRUE(has(problem([&] { check_batch_ramp(list, 16, 16); }), "8 is no multiple of the 16 processes"));
+  EXPECT_TRUE(has(problem([&] { check_batch_ramp(list, 16, 16); }), "8 is not a multiple of the 16 processes"));
   EXPECT_TRUE(has(problem([] { check_batch_ramp({64, 8, 1}, 32, 1); }), "more than the full batch of 32"));
-  EXPECT_TRUE(has(problem([] { check_batch_ramp({8, 10, 1}, 32, 1); }), "24 is no multiple of 10"));
+  EXPECT_TRUE(has(problem([] { check_batch_ramp({8, 10, 1}, 32, 1); }), "24 is not a multiple of 10"));
   EXPECT_TRUE(has(problem([] { check_batch_ramp({8, 8, 1}, 32, 3); }), "multiples of the 3 processes"));
 }
 

@@ -42,7 +42,7 @@ Value decoder_config(const Value& json) {
   if (mistral && !given(text, "num_key_value_heads")) text.set("num_key_value_heads", Value::of(8));
   if (given(text, "mtp_num_layers"))
     throw InputError(concat(text.at("mtp_num_layers").where().str(),
-                            ": multi-token prediction is not supported beside a vision tower: leave it out"));
+                            ": multi-token prediction is not supported beside a vision tower: remove it"));
   return text;
 }
 
@@ -154,7 +154,7 @@ std::int64_t projections_of(std::string_view type) {
     if (count && *count >= 1 && *count <= 16) return *count;
   }
   throw InputError(concat("mm_projector_type ", type,
-                          ": it is not built; give linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
+                          ": it is not implemented; give linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
 }
 
 const Architecture llava = {"llava", "LlavaForConditionalGeneration", "LlamaDecoderLayer", read_llava,

@@ -167,7 +167,7 @@ class Reader {
       for (const std::string_view other : sections)
         if (const KeyRow* row = find_row(std::string(other), key); row != nullptr && section.empty())
           advice = other == "deepspeed_config" && !is_of_deepspeed() && !row->setting.empty()
-                       ? concat("; it is a key of deepspeed_config, for distributed_type DEEPSPEED only: give --",
+                       ? concat("; it is a key of deepspeed_config, for distributed_type DEEPSPEED only: use --",
                                 row->setting, " to the training")
                        : concat("; it belongs into ", other);
     if (section.empty() && key.starts_with("fsdp_")) advice = "; it belongs into fsdp_config";

@@ -30,8 +30,8 @@ void precision_of_products(const AccelerateSections& s) {
     for (const Value& item : value->items()) text += to_lower(as_text(item, true).value_or(""));
   if (text.find("true") == std::string::npos) return;
   s.to.problem(value->where(),
-               "override_linear_precision is not supported: all three products of a linear map have eight bits; leave "
-               "it out, or let whole blocks stay in bfloat16 (--num_layers_at_start_in_bf16, "
+               "override_linear_precision is not supported: all three products of a linear map have eight bits; remove "
+               "it, or let whole blocks stay in bfloat16 (--num_layers_at_start_in_bf16, "
                "--num_layers_at_end_in_bf16)");
 }
 
@@ -42,10 +42,11 @@ void translate_accelerate_fp8(const AccelerateSections& s) {
   const Value* const backend = s.find(fp8_section, "fp8_backend");
   const std::string word = s.word(fp8_section, "fp8_backend").value_or("te");
   if (word == "msamp")
-    return s.to.problem(backend->where(),
-                        "backend MSAMP, with gradients and the optimizer's states in eight bits, is not built: use TE "
-                        "or AO, whose linear maps have eight bits",
-                        {"fp8_format"});
+    return s.to.problem(
+        backend->where(),
+        "backend MSAMP, with gradients and the optimizer's states in eight bits, is not implemented: use TE "
+        "or AO, whose linear maps have eight bits",
+        {"fp8_format"});
   if (word != "te" && word != "ao" && word != "no")
     return s.to.problem(backend->where(), concat("fp8_backend must be one of TE, AO, MSAMP, not '", word, "'"),
                         {"fp8_format"});

@@ -15,7 +15,7 @@ constexpr std::string_view tpu =
     "it is how accelerate reaches TPU machines: start the training on the host of the TPUs (docs/tpu.md)";
 constexpr std::string_view compiled = "models are compiled ahead of time here";
 constexpr std::string_view fp8 = "of mixed_precision fp8";
-constexpr std::string_view of_msamp = "it is of MSAMP, which is not built";
+constexpr std::string_view of_msamp = "it is of MSAMP, which is not implemented";
 constexpr std::string_view sagemaker =
     "it is for Amazon SageMaker, where Tessera does not start jobs; write a file with compute_environment: "
     "LOCAL_MACHINE";
@@ -126,8 +126,7 @@ constexpr std::array rows{
     KeyRow{"megatron_lm_config.megatron_lm_calculate_per_token_loss", "average_tokens_across_devices"},
     KeyRow{"megatron_lm_config.megatron_lm_no_load_optim", "", refused,
            "a run is resumed whole; to begin anew from its weights, give model_name_or_path the checkpoint's folder"},
-    KeyRow{"megatron_lm_config.megatron_lm_eod_mask_loss", "", refused,
-           "all tokens of a block are scored; leave it out"},
+    KeyRow{"megatron_lm_config.megatron_lm_eod_mask_loss", "", refused, "all tokens of a block are scored; remove it"},
     KeyRow{"megatron_lm_config.megatron_lm_attention_dropout", "", refused,
            "a model's dropout is in its configuration: config_overrides attn_pdrop=0.1 (GPT-2)"},
     KeyRow{"megatron_lm_config.megatron_lm_hidden_dropout", "", refused,

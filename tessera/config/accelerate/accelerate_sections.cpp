@@ -298,7 +298,7 @@ void translate_accelerate_megatron(const AccelerateSections& s) {
     if (pp > 1)
       s.to.problem(value.where(),
                    concat("megatron_lm_decoder_last_pipeline_num_layers ", *last,
-                          ": leave it out, and say which blocks each stage has with --pipeline_layout"),
+                          ": remove it, and say which blocks each stage has with --pipeline_layout"),
                    {"pipeline_layout"});
     else
       s.to.ignored(value, "megatron_lm_decoder_last_pipeline_num_layers",

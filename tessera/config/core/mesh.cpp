@@ -58,7 +58,7 @@ std::string expert_problem(const ParallelConfig& p, int world_size, const SaySet
                   " (of ", world_size, " / pp_size ", p.pp_size, p.tp_size > 1 ? " / etp_size " : " / tp_size ", etp,
                   "); make it one of ", multiples_that_divide(places, 1));
   if (p.ep_size * etp % p.tp_size != 0)
-    return concat(said("ep_size"), " ", p.ep_size, " x ", said("etp_size"), " ", etp, " is no multiple of ",
+    return concat(said("ep_size"), " ", p.ep_size, " x ", said("etp_size"), " ", etp, " is not a multiple of ",
                   said("tp_size"), " ", p.tp_size,
                   ", so that processes with the same part of the other layers would hold different experts; make ",
                   "etp_size ", p.tp_size, ", or ep_size a multiple of ", p.tp_size / etp);
@@ -108,7 +108,7 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
   if (!cuts && !straddles && world_size % host == 0) return "";
   return concat("the strategy ", config.sharding.strategy, " keeps shards inside a host, but the ", host,
                 " processes of a host ",
-                cuts ? concat("are no multiple of tp_size ", p.tp_size, " x cp_size ", p.cp_size)
+                cuts ? concat("are not a multiple of tp_size ", p.tp_size, " x cp_size ", p.cp_size)
                 : world_size % host != 0
                     ? concat("do not divide the ", run)
                     : concat("and the ", stage, " of a stage (pp_size ", p.pp_size, ") do not divide one another"),

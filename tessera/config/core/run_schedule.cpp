@@ -82,18 +82,18 @@ class AskedSchedule {
     must_be_right([&] { read = schedule::read_schedule(file); });
     const auto ranks = static_cast<std::int64_t>(read.ranks.size()), given = p_.pipeline_stages_per_rank;
     if (ranks != p_.pp_size)
-      wrong(" is a schedule of ", ranks, " ranks, but pp_size is ", p_.pp_size, ": give --pp_size ", ranks,
+      wrong(" is a schedule of ", ranks, " ranks, but pp_size is ", p_.pp_size, ": use --pp_size ", ranks,
             ", or another file");
     if (read.micro_batches != steps_)
       wrong(" is a schedule of ", read.micro_batches, " micro-batches, but gradient_accumulation_steps is ", steps_,
-            ": give --gradient_accumulation_steps ", read.micro_batches, ", or another file");
+            ": use --gradient_accumulation_steps ", read.micro_batches, ", or another file");
     must_be_right([&] { schedule::check(read); });
     if (!schedule::has_backward(read)) wrong(" is a schedule without backward: nothing would be learnt");
     const std::int64_t each = read.stages() / ranks;
     if (read.stages() % ranks != 0)
       wrong(" has ", read.stages(), " stages, which ", ranks, " ranks do not share evenly");
     if (given > 0 && given != each)
-      wrong(" has ", each, " stages per rank, but pipeline_stages_per_rank is ", given, ": leave it out");
+      wrong(" has ", each, " stages per rank, but pipeline_stages_per_rank is ", given, ": remove it");
     return read;
   }
 

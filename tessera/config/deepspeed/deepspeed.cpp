@@ -405,7 +405,7 @@ bool Reading::agrees(std::string_view setting, const std::string& path, const st
   const std::string said_there = b.is_string() ? b.as_string() : shown(b);
   to.problem(where,
              concat(mismatch(path, said_here, hf.empty() ? setting : hf, said_there), " (", so_far.origin(setting),
-                    "): make them equal, or leave one of them out"),
+                    "): make them equal, or remove one of them"),
              {setting});
   return false;
 }

@@ -20,7 +20,7 @@ void metric(Reading& r) {
   if (!word || *word == "throughput") return;
   r.to.problem(r.value(key)->where(),
                concat(key, " is \"", *word,
-                      "\"; the planner looks for the highest throughput only: write \"throughput\", or leave it out"),
+                      "\"; the planner looks for the highest throughput only: write \"throughput\", or remove it"),
                {"auto_strategy"});
 }
 
@@ -54,7 +54,7 @@ void read_autotuning(Reading& r) {
   const SourcePos where = r.value(enabled_key)->where();
   if (r.alone)
     return r.to.problem(where,
-                        "autotuning: the engine takes a module as it is, which nothing is planned for: leave it out, "
+                        "autotuning: the engine takes a module as it is, which nothing is planned for: remove it, "
                         "and ask tessera plan about the module (tessera::record_step writes down one step of it)",
                         {"auto_strategy"});
   r.say("auto_strategy", enabled_key, "true", where);

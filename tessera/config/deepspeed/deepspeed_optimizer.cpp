@@ -48,9 +48,9 @@ const std::vector<Type>& types() {
        {"betas", "eps", "bias_correction", "max_coeff", "min_coeff", "freeze_step", "cuda_aware", "comm_backend_name",
         "coeff_beta", "factor_max", "factor_min", "factor_threshold"}},
       {"Muon", "", "", {"use AdamW or Lion"}},
-      {"MuAdam", "", "", {"maximal update parametrization is not built; use Adam"}},
-      {"MuAdamW", "", "", {"maximal update parametrization is not built; use AdamW"}},
-      {"MuSGD", "", "", {"maximal update parametrization is not built; use SGD"}},
+      {"MuAdam", "", "", {"maximal update parametrization is not implemented; use Adam"}},
+      {"MuAdamW", "", "", {"maximal update parametrization is not implemented; use AdamW"}},
+      {"MuSGD", "", "", {"maximal update parametrization is not implemented; use SGD"}},
       {"Adafactor", "", "", {"its parameters in torch are others than those of --optim adafactor, which is there"}},
   };
   return all;
@@ -80,7 +80,7 @@ class Optimizer {
     const Type* type = find(*name);
     if (type == nullptr) return unknown(*name, where);
     if (type->setting.empty())
-      return r_.to.problem(where, concat("optimizer.type ", *name, " is not built: ", type->parameters.front()),
+      return r_.to.problem(where, concat("optimizer.type ", *name, " is not implemented: ", type->parameters.front()),
                            {"optim"});
     parameters(*type);
     choose(*type, *name, where);
@@ -155,7 +155,7 @@ class Optimizer {
           value->where(),
           concat(Reading::mismatch(key("betas"), Reading::shown(*value), "adam_beta1+adam_beta2",
                                    concat("[", format_real(o.adam_beta1), ", ", format_real(o.adam_beta2), "]")),
-                 " (", from, "): make them equal, or leave one of them out"),
+                 " (", from, "): make them equal, or remove one of them"),
           {"adam_beta1", "adam_beta2"});
     }
     r_.to.give("adam_beta1", key("betas"), format_real(beta1), value->items()[0].where());

@@ -93,7 +93,7 @@ void read_communication(Reading& r) {
                         concat(key, ": ",
                                prescale ? "pre-scale gradients is not yet supported with ZeRO-"
                                         : "gradient_predivide_factor != 1.0 is not yet supported with ZeRO-",
-                               stage, " with reduce scatter enabled, which is how gradients are divided; leave it out"),
+                               stage, " with reduce scatter enabled, which is how gradients are divided; remove it"),
                         {"gradient_predivide_factor"});
   // before the sum: all of the division, or by the factor
   r.say("gradient_predivide_factor", key, prescale ? concat(r.processes()) : format_real(factor), where);

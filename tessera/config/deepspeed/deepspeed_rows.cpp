@@ -32,7 +32,7 @@ constexpr Row table[] = {
     acts("train_micro_batch_size_per_gpu", whole, "per_device_train_batch_size"),
     acts("gradient_accumulation_steps", whole, "gradient_accumulation_steps"),
     refused("managed_gradient_accumulation", flag,
-            "steps end after gradient_accumulation_steps micro-batches; leave it out", "true"),
+            "steps end after gradient_accumulation_steps micro-batches; remove it", "true"),
 
     // ---- optimizer and schedule -------------------------------------------------------------------------------------
     group("optimizer"),
@@ -69,9 +69,9 @@ constexpr Row table[] = {
             "'max_grad_norm' is not supported as an optimizer parameter, please switch to using the deepspeed "
             "parameter 'gradient_clipping'",
             "0"),
-    refused("optimizer.params.amsgrad", flag, "AMSGrad is not built; leave it out", "false"),
-    refused("optimizer.params.eps_inside_sqrt", flag, "eps is added to the square root; leave it out", "false"),
-    refused("optimizer.params.dampening", number, "SGD has no dampening here; leave it out", "0"),
+    refused("optimizer.params.amsgrad", flag, "AMSGrad is not implemented; remove it", "false"),
+    refused("optimizer.params.eps_inside_sqrt", flag, "eps is added to the square root; remove it", "false"),
+    refused("optimizer.params.dampening", number, "SGD has no dampening here; remove it", "0"),
     refused("optimizer.params.maximize", flag, "losses are minimised; negate the loss instead", "false"),
     ignored("optimizer.params.torch_adam", anything, kOneAdam),
     ignored("optimizer.params.fp32_optimizer_states", flag,
@@ -124,14 +124,13 @@ constexpr Row table[] = {
     acts("fp16.consecutive_hysteresis", flag, "consecutive_hysteresis"),
     acts("fp16.min_loss_scale", number, "min_loss_scale"),
     ignored("fp16.auto_cast", flag, "inputs of a model of text are token ids", "false"),
-    refused("fp16.fp16_master_weights_and_grads", flag, "the weights that are trained stay fp32; leave it out",
-            "false"),
+    refused("fp16.fp16_master_weights_and_grads", flag, "the weights that are trained stay fp32; remove it", "false"),
     group("bf16"),
     acts("bf16.enabled", flag, "bf16"),
     acts("bf16.bf16_optimizer_states", flag, "bf16_optimizer_states"),
     refused("bf16.bf16_master_weights_and_grads", flag,
-            "training of bf16 weights without fp32 ones is not built (bf16_optimizer_states halves the moments); leave "
-            "it out",
+            "training of bf16 weights without fp32 ones is not implemented (bf16_optimizer_states halves the moments); "
+            "remove it",
             "false"),
     ignored("bf16.immediate_grad_update", flag, "gradients reach the shard as soon as they are there", "false"),
     ignored("bf16.loss_scale", number, kNeverRead),
@@ -280,7 +279,7 @@ constexpr Row table[] = {
     ignored("tensor_parallel.partition_config", anything, kCuts),
     ignored("tensor_parallel.dtype", text, "param_dtype says it"),
     ignored("tensor_parallel.keep_module_on_host", flag, kCuts, "false"),
-    refused("expert_parallel", section, "the experts of AutoEP are not built; give --ep_size", "enabled"),
+    refused("expert_parallel", section, "the experts of AutoEP are not implemented; use --ep_size", "enabled"),
     acts("sequence_parallel_size", whole, "cp_size", "with cp_comm_type a2a"),
     ignored("use_data_before_expert_parallelism", flag, "groups of experts follow from --ep_size", "false"),
     ignored("compile", section, "operations are compiled ahead of time", "deepcompile"),
@@ -311,12 +310,13 @@ constexpr Row table[] = {
     ignored("autotuning.model_info", anything, "the model's config.json says it"),
     ignored("autotuning.model_info_path", text, "the model's config.json says it"),
     refused("elasticity", section,
-            "batch sizes that follow the number of processes are not built; give them, and continue with any number of "
+            "batch sizes that follow the number of processes are not implemented; give them, and continue with any "
+            "number of "
             "processes by "
             "--resume_from_checkpoint",
             "enabled"),
-    refused("curriculum_learning", section, "sampling by difficulty and dropping of tokens are not built; leave it out",
-            "enabled"),
+    refused("curriculum_learning", section,
+            "sampling by difficulty and dropping of tokens are not implemented; remove it", "enabled"),
     acts("data_efficiency", anything, "data_efficiency",
          "data_routing.random_ltd and seed; data_sampling must be disabled"),
     acts("progressive_layer_drop", anything, "progressive_layer_drop"),
@@ -332,15 +332,15 @@ constexpr Row table[] = {
             "no weight is rounded by it: DeepSpeed, too, has not read this older section since 0.7; give its bits, "
             "period, offset and groups in compression_training.weight_quantization, which acts",
             "enabled*"),
-    refused(
-        "weight_quantization", section,
-        "weights that are quantized when a model is made (quantized_initialization, post_init_quant) are not built; "
-        "--load_in_4bit or --load_in_8bit keeps frozen ones in few bits beside LoRA, or leave it out",
-        "enabled*"),
+    refused("weight_quantization", section,
+            "weights that are quantized when a model is made (quantized_initialization, post_init_quant) are not "
+            "implemented; "
+            "--load_in_4bit or --load_in_8bit keeps frozen ones in few bits beside LoRA, or remove it",
+            "enabled*"),
     ignored("cuda_visible_devices", anything, kNeverRead),
     ignored("comms_config", anything, kNeverRead),
     ignored("monitor_config", anything, kNeverRead),
-    refused("hybrid_engine", section, "training and generation do not share an engine; leave it out", "enabled"),
+    refused("hybrid_engine", section, "training and generation do not share an engine; remove it", "enabled"),
 };
 
 }  // namespace

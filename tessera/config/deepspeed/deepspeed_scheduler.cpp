@@ -183,7 +183,7 @@ class Scheduler {
     r_.to.problem(where,
                   concat(Reading::mismatch(scheduler_key("warmup_num_steps"), text, "warmup_steps", format_real(steps)),
                          " (", r_.so_far.origin("warmup_ratio"), " ", format_real(o.warmup_ratio),
-                         "): make them equal, or leave one of them out"),
+                         "): make them equal, or remove one of them"),
                   {"lr_scheduler_kwargs"});
     return false;
   }

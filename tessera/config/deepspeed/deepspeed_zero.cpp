@@ -67,10 +67,10 @@ class Zero {
     if (stage_ != 3)
       return r_.to.problem(
           where,
-          concat(path, " is for stage 3; zero_optimization.stage is ", stage_, ": leave it out, or set the stage to 3"),
+          concat(path, " is for stage 3; zero_optimization.stage is ", stage_, ": remove it, or set the stage to 3"),
           {"strategy", "shard_group_size"});
     if (by_mics && (offloads("offload_optimizer") || offloads("offload_param")))
-      return r_.to.problem(where, concat(path, ": MiCS does not go with offloading; leave one of them out"),
+      return r_.to.problem(where, concat(path, ": MiCS cannot be combined with offloading; remove one of them"),
                            {"strategy", "shard_group_size", "cpu_offload"});
     if (by_hpz)
       r_.to.note(where, concat(path, " ", *hpz, ": each group of ", *hpz,

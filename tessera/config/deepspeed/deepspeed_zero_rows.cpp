@@ -13,7 +13,7 @@ using enum Kind;
 constexpr std::string_view kFlat = "parameters and gradients live in flat buffers, which need no copies";
 constexpr std::string_view kAnyWorld = "checkpoints are read by any number of processes, whichever wrote them";
 constexpr std::string_view kQuantized =
-    "communication in 4 or 8 bits is not built; communication_data_type bf16 halves what is sent";
+    "communication in 4 or 8 bits is not implemented; communication_data_type bf16 halves what is sent";
 
 constexpr Row zero_table[] = {
     acts("zero_optimization", section, "zero_stage", "true and false, the oldest form: stage 1 and 0"),
@@ -80,7 +80,7 @@ constexpr Row zero_table[] = {
         "true"),
     ignored("zero_optimization.load_from_fp32_weights", flag, "checkpoints hold the fp32 weights", "true"),
     ignored("zero_optimization.elastic_checkpoint", flag, kAnyWorld, "false"),
-    refused("zero_optimization.legacy_stage1", flag, "there is one stage 1; leave it out", "false"),
+    refused("zero_optimization.legacy_stage1", flag, "there is one stage 1; remove it", "false"),
     ignored("zero_optimization.memory_efficient_linear", flag, "the linear layers here keep no more than their inputs"),
     ignored("zero_optimization.override_module_apply", flag, "modules are not changed", "true"),
     ignored("zero_optimization.pipeline_loading_checkpoint", flag, kAnyWorld, "false"),
@@ -97,7 +97,7 @@ constexpr Row zero_table[] = {
             "transformer_layer_cls_to_wrap names the modules that are gathered as one"),
     ignored("zero_optimization.leaf_module.name_suffixes", list,
             "transformer_layer_cls_to_wrap names the modules that are gathered as one"),
-    refused("zero_optimization.zenflow", section, "delayed updates are not built; leave it out"),
+    refused("zero_optimization.zenflow", section, "delayed updates are not implemented; remove it"),
 
     // deprecated
     acts("zero_optimization.cpu_offload", flag, "cpu_offload", "deprecated: offload_optimizer {device: cpu}"),

@@ -66,31 +66,33 @@ std::string_view not_built(std::string_view key, std::string_view word) {
   };
   static constexpr Refusal optimizers[] = {
       {"galore_", false,
-       "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
+       "projected gradients are not implemented: --lora_r 8 trains low-rank adapters, --optim adafactor has small "
+       "states"},
       {"apollo_", false,
-       "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
+       "projected gradients are not implemented: --lora_r 8 trains low-rank adapters, --optim adafactor has small "
+       "states"},
       {"rmsprop_bnb_8bit", true,
        "states of 8 bits are built for adamw and lion: --optim rmsprop keeps those of 32 bits, --optim adamw_8bit two "
        "of 8"},
       {"adamw_torch_8bit", true, "states of 8 bits are built as bitsandbytes has them: write --optim adamw_8bit"},
       {"4bit", false,
-       "states of 4 bits are not built: --optim adamw_8bit keeps them in 8, --zero_stage 1 divides them over "
+       "states of 4 bits are not implemented: --optim adamw_8bit keeps them in 8, --zero_stage 1 divides them over "
        "processes"},
       {"adamw_torch_npu_fused", true, "NPUs are not supported: write --optim adamw"},
       {"adamw_anyprecision", true, "it is called --optim adamw --bf16_optimizer_states here"},
       {"schedule_free_", false,
-       "it is not built: --optim adamw --lr_scheduler_type constant_with_warmup is the nearest"},
-      {"lomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
-      {"adalomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
-      {"ademamix", false, "it is not built: --optim adamw is the nearest"},
-      {"grokadamw", true, "it is not built: --optim adamw is the nearest"},
-      {"stable_adamw", true, "it is not built: --optim adamw with --max_grad_norm is the nearest"},
+       "it is not implemented: --optim adamw --lr_scheduler_type constant_with_warmup is the nearest"},
+      {"lomo", true, "it is not implemented: --optim sgd has no states, --optim adafactor small ones"},
+      {"adalomo", true, "it is not implemented: --optim sgd has no states, --optim adafactor small ones"},
+      {"ademamix", false, "it is not implemented: --optim adamw is the nearest"},
+      {"grokadamw", true, "it is not implemented: --optim adamw is the nearest"},
+      {"stable_adamw", true, "it is not implemented: --optim adamw with --max_grad_norm is the nearest"},
   };
   if (key == "image_aspect_ratio")
-    return word.starts_with("anyres") ? "images in several parts are not built: give square or pad"
+    return word.starts_with("anyres") ? "images in several parts are not implemented: give square or pad"
                                       : std::string_view();
   if (key == "lr_scheduler_type")
-    return word == "greedy" ? "it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"
+    return word == "greedy" ? "it is not implemented: reduce_lr_on_plateau, too, follows the loss of the evaluations"
                             : std::string_view();
   for (const auto& [part, whole, why] : optimizers)
     if (whole ? word == part : word.find(part) != std::string_view::npos) return why;
@@ -340,8 +342,9 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
     if (built)
       meaning.settings.emplace_back(row.setting, word);
     else
-      meaning.problem = concat(" ", word, ": this loss of preferences is not built: give one of sigmoid (DPO), hinge, ",
-                               "ipo, simpo, orpo, apo_zero, apo_down");
+      meaning.problem =
+          concat(" ", word, ": this loss of preferences is not implemented: give one of sigmoid (DPO), hinge, ",
+                 "ipo, simpo, orpo, apo_zero, apo_down");
     return meaning;
   }
   if (row.key == "model_type") {

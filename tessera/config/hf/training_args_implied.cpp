@@ -153,9 +153,9 @@ void settle_implied(Resolved& resolved) {
   }
   for (const Taken& taken : programs)
     resolved.notes.push_back(concat(taken.last->name, " is ", taken.last->program,
-                                    "'s, whose defaults hold where nothing else is said: ", join(taken.defaults),
+                                    "'s, whose defaults apply unless set otherwise: ", join(taken.defaults),
                                     taken.program == "Qwen"
-                                        ? "; other programs mean other adapters by it: give --lora_r, --lora_alpha and "
+                                        ? "; other programs mean other adapters by it: use --lora_r, --lora_alpha and "
                                           "--lora_target_modules where yours are others"
                                         : ""));
   tell_of_trl(resolved,

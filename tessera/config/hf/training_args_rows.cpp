@@ -59,14 +59,15 @@ constexpr std::string_view kChosen = "the implementation is chosen here";
 constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
 constexpr std::string_view kDatasets = "data sets are not downloaded: what is trained on are the files of --train_file";
 constexpr std::string_view kNotOfPairs =
-    "of the losses of pairs only those of --preference_loss are built, with a reference that stays: leave it out";
+    "of the losses of pairs only those of --preference_loss are built, with a reference that stays: remove it";
 constexpr std::string_view kReference = "what the reference says is always computed before the first step, and kept";
 constexpr std::string_view kEncoderDecoder =
-    "models with an encoder and a decoder (T5) are not built: leave it out, and train a causal model";
-constexpr std::string_view kAdapters = "adapters of this kind are not built: leave it out; --lora_r trains plain LoRA";
+    "models with an encoder and a decoder (T5) are not implemented: remove it, and train a causal model";
+constexpr std::string_view kAdapters =
+    "adapters of this kind are not implemented: remove it; --lora_r trains plain LoRA";
 constexpr std::string_view kSynonym = "what other programs call it";
 constexpr std::string_view kTwoLengths =
-    "prompt and answer have one bound together: leave it out, and give --max_seq_length (QLoRA's is the sum of its "
+    "prompt and answer have one bound together: remove it, and use --max_seq_length (QLoRA's is the sum of its "
     "two)";
 constexpr std::string_view kAllThreads = "rows are read and packed one after another";
 constexpr std::string_view kHubFolder =
@@ -98,9 +99,10 @@ constexpr TrainingArgument arguments[] = {
     // optimizer and schedule
     acts("optim"),
     acts("optim_args"),
-    refused("optim_target_modules", Shape::words, "",
-            "it belongs to the GaLore and APOLLO optimizers, which are not built: --lora_target_modules chooses the "
-            "modules of LoRA adapters"),
+    refused(
+        "optim_target_modules", Shape::words, "",
+        "it belongs to the GaLore and APOLLO optimizers, which are not implemented: --lora_target_modules chooses the "
+        "modules of LoRA adapters"),
     acts("adafactor", "optim", Shape::boolean, "version 4: --optim adafactor"),
     acts("learning_rate"),
     acts("lr_scheduler_type"),
@@ -139,7 +141,7 @@ constexpr TrainingArgument arguments[] = {
     ignored("use_cache", Shape::boolean, "false", "training keeps no keys and values of earlier tokens"),
     ignored("torch_empty_cache_steps", Shape::word, "",
             "buffers come from a pool of their own, which does not fragment"),
-    refused("past_index", Shape::word, "-1", "models with a memory of earlier batches are not built: leave it out"),
+    refused("past_index", Shape::word, "-1", "models with a memory of earlier batches are not implemented: remove it"),
     // logging
     acts("logging_strategy"),
     acts("logging_steps", Shape::word, "below 1 a share of all steps"),
@@ -214,13 +216,13 @@ constexpr TrainingArgument arguments[] = {
     ignored("length_column_name", Shape::word, "length", "lengths are counted"),
     ignored("dispatch_batches", Shape::boolean, "", kShares),
     refused("split_batches", Shape::boolean, "false",
-            "batch sizes are per process here: leave it out and divide --per_device_train_batch_size by the number of "
+            "batch sizes are per process here: remove it and divide --per_device_train_batch_size by the number of "
             "processes"),
     // devices and distribution
     acts("use_cpu", "device", Shape::boolean, "--device cpu"),
     acts("no_cuda", "device", Shape::boolean, "version 4: --device cpu"),
     refused("use_mps_device", Shape::boolean, "false",
-            "Apple's GPUs are not supported: leave it out, or choose --device cpu"),
+            "Apple's GPUs are not supported: remove it, or choose --device cpu"),
     acts("tpu_num_cores", "xla_devices"),
     ignored("tpu_metrics_debug", Shape::boolean, "false", "they are torch_xla's metrics"),
     ignored("local_rank", Shape::word, "-1|0", "the launcher's environment says which process this is"),
@@ -266,8 +268,8 @@ constexpr TrainingArgument arguments[] = {
     ignored("accelerator_config.use_configured_state", Shape::boolean, "false",
             "there is one state, made from these arguments"),
     acts("accelerator_config.gradient_accumulation_kwargs", "gradient_accumulation_steps", Shape::object, "num_steps"),
-    refused("mp_parameters", Shape::word, "{}", "SageMaker's model parallelism is not supported: leave it out"),
-    refused("xpu_backend", Shape::word, "", "Intel's GPUs are not supported: leave it out"),
+    refused("mp_parameters", Shape::word, "{}", "SageMaker's model parallelism is not supported: remove it"),
+    refused("xpu_backend", Shape::word, "", "Intel's GPUs are not supported: remove it"),
     ignored("ray_scope", Shape::word, "last", "there is no hyper-parameter search"),
     ignored("debug", Shape::words, "", "a loss that is not finite is always reported with its step"),
     // run_clm.py, run_mlm.py: the model
@@ -322,7 +324,7 @@ constexpr TrainingArgument arguments[] = {
     acts("group_by_modality_length", Shape::boolean, "LLaVA"),
     ignored("is_multimodal", Shape::boolean, "false", "a model that sees images says so itself (--vision_tower)"),
     refused("image_grid_pinpoints", Shape::word, "",
-            "it belongs to image_aspect_ratio anyres, images in several parts, which is not built: leave it out"),
+            "it belongs to image_aspect_ratio anyres, images in several parts, which is not implemented: remove it"),
     acts("vision_tower", Shape::word, "LLaVA"),
     acts("tune_mm_mlp_adapter", Shape::boolean, "LLaVA"),
     acts("freeze_backbone", Shape::boolean, "LLaVA"),
@@ -333,10 +335,11 @@ constexpr TrainingArgument arguments[] = {
     acts("mm_projector_type", Shape::word, "LLaVA"),
     acts("mm_projector_lr", Shape::word, "LLaVA"),
     refused("mm_use_im_start_end", Shape::boolean, "false",
-            "tokens around images are not built: leave it out (LLaVA 1.5 is trained without)"),
+            "tokens around images are not implemented: remove it (LLaVA 1.5 is trained without)"),
     ignored("mm_use_im_patch_token", Shape::boolean, "true", "the token that it adds to the vocabulary is never used"),
-    refused("unfreeze_mm_vision_tower", Shape::boolean, "false", "the tower is not trained: leave it out"),
-    refused("mm_patch_merge_type", Shape::word, "flat", "it belongs to images in several parts, which are not built"),
+    refused("unfreeze_mm_vision_tower", Shape::boolean, "false", "the tower is not trained: remove it"),
+    refused("mm_patch_merge_type", Shape::word, "flat",
+            "it belongs to images in several parts, which are not implemented"),
     {{"bits", "load_in_4bit", Effect::acts, "LLaVA: 4, 8 (load_in_8bit) or 16; of 4, not given: double_quant true"},
      Shape::word,
      {},
@@ -391,17 +394,18 @@ constexpr TrainingArgument arguments[] = {
     of_dpo(acts("simpo_gamma", "preference_gamma", Shape::word, "TRL's CPO")),
     acts("max_prompt_length"),
     refused("max_completion_length", Shape::word, "",
-            "answers have no bound of their own: leave it out; --max_length bounds prompt and answer together"),
+            "answers have no bound of their own: remove it; --max_length bounds prompt and answer together"),
     ignored("precompute_ref_log_probs", Shape::boolean, "false", kReference),
     ignored("precompute_ref_batch_size", Shape::word, "", kReference),
     ignored("padding_value", Shape::word, "", "what is padded is not looked at"),
     ignored("label_pad_token_id", Shape::word, "-100", "what is padded is not looked at"),
     acts("disable_dropout", Shape::boolean, "TRL"),
     refused("reference_free", Shape::boolean, "false",
-            "a reference that says nothing is not built: leave it out, or take --loss_type simpo"),
-    refused("sync_ref_model", Shape::boolean, "false", "the reference stays as it is: leave it out"),
-    refused("cpo_alpha", Shape::word, "0",
-            "CPO's loss is not built: leave it out; with --preference_loss simpo it is called --preference_sft_weight"),
+            "a reference that says nothing is not implemented: remove it, or take --loss_type simpo"),
+    refused("sync_ref_model", Shape::boolean, "false", "the reference stays as it is: remove it"),
+    refused(
+        "cpo_alpha", Shape::word, "0",
+        "CPO's loss is not implemented: remove it; with --preference_loss simpo it is called --preference_sft_weight"),
     refused("f_divergence_type", Shape::word, "reverse_kl", kNotOfPairs),
     refused("use_weighting", Shape::boolean, "false", kNotOfPairs),
     refused("ld_alpha", Shape::word, "1", kNotOfPairs),
@@ -413,9 +417,8 @@ constexpr TrainingArgument arguments[] = {
     acts("max_train_samples"),
     acts("max_eval_samples"),
     refused("line_by_line", Shape::boolean, "false",
-            "lines are one text: leave it out, or write a .jsonl with one {\"text\": ...} per line"),
-    refused("keep_linebreaks", Shape::boolean, "true",
-            "line breaks are kept: leave it out, or remove them from the text"),
+            "lines are one text: remove it, or write a .jsonl with one {\"text\": ...} per line"),
+    refused("keep_linebreaks", Shape::boolean, "true", "line breaks are kept: remove it, or remove them from the text"),
     ignored("pad_to_max_length", Shape::boolean, "false", "rows are padded to the longest of their batch"),
     acts("streaming", Shape::boolean),
     ignored("preprocessing_num_workers", Shape::word, "", "text is encoded by all threads"),

@@ -20,7 +20,7 @@ constexpr OtherProgram other_programs[] = {
      "response_length sft_model_path epsilon_high actor_rollout_ref rollout_batch_size actor_num_nodes "
      "advantage_estimator num_sample_generations rloo_k",
      "",
-     "reinforcement learning (GRPO, PPO, RLOO) is not built: use fine-tuning (--train_file) or preferences "
+     "reinforcement learning (GRPO, PPO, RLOO) is not implemented: use fine-tuning (--train_file) or preferences "
      "(--preference_loss)"},
     {"finetuning_type infer_backend neat_packing pref_loss pref_beta pref_ftx freeze_trainable_layers",
      "dataset_dir stage template",

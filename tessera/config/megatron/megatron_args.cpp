@@ -126,11 +126,11 @@ class Reader {
         return a_.note(name, concat("has no effect: --reset-position-ids ",
                                     attention ? "resets the attention, too"
                                               : "leaves out the loss of what follows the end of a document, too"));
-      return a_.problem(name,
-                        concat("needs --reset-position-ids, which ",
-                               attention ? "resets positions and attention: the one without the other is not built"
-                                         : "divides the documents of a block: without it all of its tokens are "
-                                           "scored; give it, too, or leave this one out"));
+      return a_.problem(
+          name, concat("needs --reset-position-ids, which ",
+                       attention ? "resets positions and attention: the one without the other is not implemented"
+                                 : "divides the documents of a block: without it all of its tokens are "
+                                   "scored; give it, too, or remove this one"));
     }
     if (name == "no_pipeline_parallel") {
       const auto stages = a_.whole("pipeline_model_parallel_size", 1);
@@ -267,7 +267,7 @@ class Reader {
       if (instances.value_or(1) > 1)
         a_.problem("outer_dp_sharding_strategy",
                    concat("optim is not supported: the optimizer's states are divided within each of the ", *instances,
-                          " copies of the shards, not over them; leave it out, or let one copy be divided over all "
+                          " copies of the shards, not over them; remove it, or let one copy be divided over all "
                           "processes (--num-distributed-optimizer-instances 1)"),
                    {"strategy"});
       else
@@ -365,7 +365,7 @@ class Reader {
       for (const char* other : {"global_batch_size", "rampup_batch_size"})
         if (a_.has(other))
           return a_.problem(steps_of_batch,
-                            concat("and ", a_.find(other)->flag, " exclude each other: give one of them"),
+                            concat("and ", a_.find(other)->flag, " exclude each other: use only one of them"),
                             {"batch_size_schedule"});
     const char* const whole_batch = a_.has(steps_of_batch) ? steps_of_batch : "global_batch_size";
     const auto micro = a_.whole("micro_batch_size", 1);
@@ -377,7 +377,7 @@ class Reader {
       if (*micro > 1 << 20 || *given % one != 0)
         return a_.problem(
             whole_batch,
-            concat(*given, " is no multiple of --micro-batch-size ", *micro, " x ", ranks,
+            concat(*given, " is not a multiple of --micro-batch-size ", *micro, " x ", ranks,
                    ranks_per_sample_ > 1 ? " data-parallel" : "", ranks == 1 ? " process" : " processes", " = ", one),
             {"gradient_accumulation_steps"});
       a_.give(whole_batch, "gradient_accumulation_steps", std::to_string(*given / one));
@@ -387,7 +387,8 @@ class Reader {
       const auto samples = a_.whole(name, 0);
       if (!samples) return;
       if (a_.has(instead))
-        return a_.problem(name, concat("and ", a_.find(instead)->flag, " say the same: give one of them"), {setting});
+        return a_.problem(name, concat("and ", a_.find(instead)->flag, " say the same: use only one of them"),
+                          {setting});
       if (!global) return a_.problem(name, concat(*samples, " needs --micro-batch-size"), {setting});
       const bool exits = std::string_view(name) == "train_samples" && exits_early();
       a_.give(exits ? "exit_interval" : name, setting,
@@ -424,7 +425,7 @@ class Reader {
       a_.give(from, "lr_scheduler_type", "inverse_sqrt");
       give_parameters({begin});
       if (least > 0)
-        a_.problem("min_lr", concat(kwargs, " has no place in --lr-decay-style inverse-square-root: leave it out"),
+        a_.problem("min_lr", concat(kwargs, " has no place in --lr-decay-style inverse-square-root: remove it"),
                    {"lr_scheduler_kwargs"});
     } else if (word == "linear") {
       a_.give(from, "lr_scheduler_type", least > 0 ? "polynomial" : "linear");

@@ -259,7 +259,7 @@ class FamilyMembers {
     const std::int64_t each = parse_int(width).value_or(0);
     if (each < 1 || *size % each != 0)
       return problem("moe_shared_expert_intermediate_size",
-                     concat(*size, " is no multiple of --moe-ffn-hidden-size ", width, ", as DeepSeek-V3's is"));
+                     concat(*size, " is not a multiple of --moe-ffn-hidden-size ", width, ", as DeepSeek-V3's is"));
     set("n_shared_experts", *size / each);
   }
 
@@ -280,7 +280,7 @@ class FamilyMembers {
       if (mixtral_)
         set("router_jitter_noise", format_real(*jitter));
       else
-        problem("moe_input_jitter_eps", "beside --multi-latent-attention is no model here: leave it out");
+        problem("moe_input_jitter_eps", "beside --multi-latent-attention is no model here: remove it");
     }
     if (!latent_) return;
     const auto groups = a_.whole("moe_router_num_groups", 1), best = a_.whole("moe_router_group_topk", 1);

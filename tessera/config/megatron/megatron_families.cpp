@@ -100,12 +100,12 @@ constexpr Family families[] = {
      "moe_single_grouped_bias moe_single_grouped_weight moe_token_dispatcher_type "
      "moe_token_dropping moe_use_grouped_tensor moe_use_legacy_grouped_gemm "
      "ep_overlap_early_attn_memory_release"},
-    {refused, "what experts take is bounded by --moe-expert-capacity-factor; leave it out",
+    {refused, "what experts take is bounded by --moe-expert-capacity-factor; remove it",
      "moe_expert_rank_capacity_factor"},
-    {refused, "routers here choose by their scores, and a bias of DeepSeek-V3's; leave it out",
+    {refused, "routers here choose by their scores, and a bias of DeepSeek-V3's; remove it",
      "moe_router_topk_limited_devices moe_router_force_biased moe_router_force_load_balancing "
      "moe_router_quantile_balancing_ema moe_enable_routing_replay moe_n_hash_layers"},
-    {refused, "experts here are those of the known models; leave it out",
+    {refused, "experts here are those of the known models; remove it",
      "moe_use_upcycling moe_upcycling_granularity moe_latent_size moe_apply_probs_on_input"},
     {ignored,
      "products in fp8 concern the linear maps of the blocks, by --fp8-format and --fp8-recipe; communication "
@@ -201,7 +201,7 @@ constexpr Family families[] = {
     {ignored, "there is no garbage collector", "manual_gc_interval no_manual_gc_eval disable_manual_gc_eval"},
     {ignored, "all of the validation data is evaluated", "full_validation validation_set_names"},
     {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
-    {refused, "no model here has it; leave it out, or give the config.json of a model that is known with --config_name",
+    {refused, "no model here has it; remove it, or give the config.json of a model that is known with --config_name",
      "apply_residual_connection_post_layernorm activation_func_clamp_value dsa_* glu_linear_offset "
      "heterogeneous_* mla_* qk_clip* qk_l2_norm cache_mla_latents mtp_detach_heads mtp_hsm "
      "mtp_hybrid_override_pattern mtp_standalone mrope_section no_rope_freq openai_gelu quick_geglu relative_* "
@@ -219,17 +219,17 @@ constexpr Family families[] = {
     {refused, "it is not a training: tessera generate continues texts",
      "prompts prompt_file* num_tokens_to_generate incoming_requests_* return_log_probs temperature top_k top_p "
      "top_n_logprobs stop_words output_path output_every_n_results termination_id use_coordinator"},
-    {refused, "reinforcement learning and distillation are not built; leave it out",
+    {refused, "reinforcement learning and distillation are not implemented; remove it",
      "rl_* grpo_* langrl_* perform_rl_step refit_method logits_* export_kd_* export_te_mcore_model "
      "no_rl_use_sequence_packing export_model_type modelopt_enabled teacher_model_config finetune_hf_dataset"},
     {refused, "examples in a .jsonl file given as --data-path are fine-tuned on", "sft*"},
-    {refused, "decays stay as they are, and learning rates have the forms of lr_decay_style; leave it out",
+    {refused, "decays stay as they are, and learning rates have the forms of lr_decay_style; remove it",
      "start_weight_decay end_weight_decay phase_transition_iterations iterations_to_skip skip_train"},
     {refused,
      "a batch grows by --step-batch-size-schedule or --rampup-batch-size, to sizes that all processes share evenly; "
-     "leave it out",
+     "remove it",
      "decrease_batch_size_if_needed"},
-    {refused, "give --resume_from_checkpoint the folder checkpoint-N, or --model_name_or_path its weights",
+    {refused, "use --resume_from_checkpoint the folder checkpoint-N, or --model_name_or_path its weights",
      "ckpt_step override_ckpt_iteration pretrained_checkpoint ckpt_convert_*"},
     {refused, "name one file with --data-path", "data_args_path per_split_data_args_path multiple_validation_sets"},
     {refused, "give the arguments themselves", "yaml_cfg"},

@@ -156,7 +156,7 @@ constexpr std::array rows{
     elsewhere("mup_output_mult", "mup_output_mult"),
     elsewhere("mup_base_head_dim", "mup_base_head_dim"),
     elsewhere("mup_attn_scale_power", "mup_attn_scale_power"),
-    not_built("mtp_use_repeated_layer", "every depth of multi-token prediction has weights of its own; leave it out"),
+    not_built("mtp_use_repeated_layer", "every depth of multi-token prediction has weights of its own; remove it"),
     // ---- its experts ----
     elsewhere("num_experts", "config_overrides",
               "Mixtral, Qwen3-MoE (qk_layernorm), Qwen2-MoE (moe_shared_expert_gate) or DeepSeek-V3 "
@@ -249,12 +249,12 @@ constexpr std::array rows{
     elsewhere("fp8_amax_compute_algo", "fp8_amax_compute_algo"),
     without_effect("fp8_interval", "scales follow every step, as in Transformer Engine"),
     without_effect("fp8_param_gather", "parameters are gathered in the precision that param_dtype says"),
-    not_built("no_fp8_wgrad", "gradients of weights are products of eight bits as the others are; leave it out"),
+    not_built("no_fp8_wgrad", "gradients of weights are products of eight bits as the others are; remove it"),
     standing("first_last_layers_bf16", "num_layers_at_start_in_bf16",
              "and num_layers_at_end_in_bf16: 1 each unless they are given"),
     elsewhere("num_layers_at_start_in_bf16", "num_layers_at_start_in_bf16", "also without first_last_layers_bf16"),
     elsewhere("num_layers_at_end_in_bf16", "num_layers_at_end_in_bf16", "also without first_last_layers_bf16"),
-    not_built("fp4_format", "four bits are not built; use --fp8-format"),
+    not_built("fp4_format", "four bits are not implemented; use --fp8-format"),
     without_effect("use_precision_aware_optimizer", "bf16_optimizer_states chooses the precision of the moments"),
     // ---- data ----
     elsewhere("data_path", "train_file", prefixes),
@@ -282,10 +282,10 @@ constexpr std::array rows{
     value("tokenizer_model", "tokenizer_name"),
     without_effect(
         "vocab_file",
-        "tokens of .bin files need no tokenizer; for text give --tokenizer-model a folder with tokenizer.json"),
+        "tokens of .bin files need no tokenizer; for text use --tokenizer-model a folder with tokenizer.json"),
     without_effect(
         "merge_file",
-        "tokens of .bin files need no tokenizer; for text give --tokenizer-model a folder with tokenizer.json"),
+        "tokens of .bin files need no tokenizer; for text use --tokenizer-model a folder with tokenizer.json"),
     without_effect("dataloader_type", "train_sampling_strategy chooses the order"),
     without_effect("data_cache_path", "there are no index files to keep"),
     elsewhere("reset_position_ids", "reset_position_ids", "the attention is reset with it"),
@@ -295,11 +295,11 @@ constexpr std::array rows{
     value("save", "output_dir"),
     value("save_interval", "save_steps"),
     elsewhere("load", "resume_from_checkpoint", "the folder of --save: the newest checkpoint in it, if there is one"),
-    not_built("finetune", "give --model_name_or_path the folder of the weights to start from"),
+    not_built("finetune", "use --model_name_or_path the folder of the weights to start from"),
     constant("no_save_optim", "save_only_model", "true"),
     not_built(
         "no_load_optim",
-        "a run is resumed whole; to begin anew from its weights, give --model_name_or_path the checkpoint's folder"),
+        "a run is resumed whole; to begin anew from its weights, use --model_name_or_path the checkpoint's folder"),
     without_effect("no_load_rng", "random numbers are made from the seed and the step"),
     without_effect("no_save_rng", "random numbers are made from the seed and the step"),
     without_effect("ckpt_format", "checkpoints are safetensors that any number of processes reads"),

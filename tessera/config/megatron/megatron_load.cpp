@@ -61,7 +61,7 @@ void translate_megatron_load(MegatronArguments& arguments) {
                              {"resume_from_checkpoint"});
   if (!loads_nothing(arguments)) return arguments.give("load", "resume_from_checkpoint", has_some ? "last" : *load);
   if (arguments.has("exit_on_missing_checkpoint"))
-    return arguments.problem("load", concat(*load, " holds no checkpoint: leave it out"), {"resume_from_checkpoint"});
+    return arguments.problem("load", concat(*load, " holds no checkpoint: remove it"), {"resume_from_checkpoint"});
   arguments.note("load", concat(*load, " holds no checkpoint: the run begins anew"));
 }
 

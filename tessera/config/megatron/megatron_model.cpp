@@ -156,13 +156,13 @@ class Model {
     if (a_.has("num_experts") && !a_.has("disable_bias_linear"))
       return {nullptr, "num_experts", "needs --disable-bias-linear: experts have no biases here", /*built=*/false};
     if (a_.has("multi_latent_attention") && a_.has("add_qkv_bias"))
-      return {nullptr, "add_qkv_bias", "beside --multi-latent-attention: latents have no biases; leave it out",
+      return {nullptr, "add_qkv_bias", "beside --multi-latent-attention: latents have no biases; remove it",
               /*built=*/false};
     if (a_.has("experimental_attention_variant") && !a_.has("swiglu"))
       return {nullptr, "experimental_attention_variant", "needs --swiglu, by whose silu its convolutions are followed",
               /*built=*/false};
     if (a_.has("attention_output_gate") && a_.has("multi_latent_attention"))
-      return {nullptr, "attention_output_gate", "beside --multi-latent-attention is in no model here: leave it out",
+      return {nullptr, "attention_output_gate", "beside --multi-latent-attention is in no model here: remove it",
               /*built=*/false};
     for (const char* name :
          {"experimental_attention_variant", "attention_output_gate", "squared_relu", "apply_layernorm_1p"})

@@ -29,12 +29,11 @@ std::string lion_arguments(MegatronArguments& a) {
 
 std::string muon_arguments(MegatronArguments& a) {
   if (a.has("muon_scalar_optimizer") && a.word("muon_scalar_optimizer", {"adam", "lion"}) == "lion")
-    a.problem("muon_scalar_optimizer", "lion is not built: vectors and embeddings follow adam", {"optim"});
+    a.problem("muon_scalar_optimizer", "lion is not implemented: vectors and embeddings follow adam", {"optim"});
   if (a.has("muon_no_split_qkv"))
     a.problem(
         "muon_no_split_qkv",
-        "is not supported: queries, keys and values are matrices of their own, as muon_split_qkv has it; leave it "
-        "out",
+        "is not supported: queries, keys and values are matrices of their own, as muon_split_qkv has it; remove it",
         {"optim"});
   const auto word = [&](const char* name, std::initializer_list<std::string_view> words) {
     return a.has(name) ? a.word(name, words).value_or("") : std::string(*words.begin());

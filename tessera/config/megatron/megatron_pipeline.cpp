@@ -61,7 +61,7 @@ class Pipeline {
     for (const char* name : names) {
       if (!a_.has(name)) continue;
       if (found != nullptr)
-        a_.problem(name, concat("and ", a_.find(found)->flag, " say the same: give one of them"),
+        a_.problem(name, concat("and ", a_.find(found)->flag, " say the same: use only one of them"),
                    {"pipeline_stages_per_rank", "pipeline_layout"});
       else
         found = name;
@@ -122,9 +122,9 @@ class Pipeline {
     for (const char* other : {pipeline_key::layout_string, pipeline_key::counted[0], pipeline_key::counted[1],
                               pipeline_key::layers_per_stage})
       if (a_.has(other))
-        return a_.problem(from,
-                          concat("and ", a_.find(other)->flag, " both say where the model is cut: give one of them"),
-                          {"pipeline_layout"});
+        return a_.problem(
+            from, concat("and ", a_.find(other)->flag, " both say where the model is cut: use only one of them"),
+            {"pipeline_layout"});
     uneven(from, stages);
   }
 
@@ -165,7 +165,7 @@ class Pipeline {
     if (!embeddings && !end) return;
     const char* from = pipeline_key::counted[embeddings ? 0 : 1];
     if (a_.has(pipeline_key::layout_string))
-      return a_.problem(from, "stands beside --pipeline-model-parallel-layout, which says it all: leave it out",
+      return a_.problem(from, "stands beside --pipeline-model-parallel-layout, which says it all: remove it",
                         {"pipeline_layout"});
     const auto layers = a_.whole("num_layers", 1);
     if (!a_.has("num_layers"))

@@ -16,7 +16,7 @@ void translate_megatron_recompute(MegatronArguments& a) {
   if (!word && !attention && a.has(offload))
     return a.problem(offload,
                      "needs --recompute-granularity: what goes to the host is what is kept to compute blocks, or "
-                     "their attention, again; give --recompute-granularity full or selective, or leave it out",
+                     "their attention, again; use --recompute-granularity full or selective, or remove it",
                      {"gradient_checkpointing_kwargs"});
   if (!word && !attention) return;
   const char* from = attention ? "recompute_activations" : "recompute_granularity";

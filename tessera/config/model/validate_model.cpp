@@ -98,7 +98,7 @@ class ModelRules : RuleChecks {
       problem({"eos_token", source}, said("eos_token"), " ", c_.data.eos_token,
               " is not the tokenizer's own end of a text (", own.empty() ? "it says none" : own,
               "): name it as eos_token in its tokenizer_config.json, and its id as eos_token_id in the model's "
-              "config.json, or leave it out");
+              "config.json, or remove it");
   }
 
   /// Blocks of other families: as transformers and we call those of GPT-2 and BERT, and all others.
@@ -122,7 +122,7 @@ class ModelRules : RuleChecks {
     if (given.empty() || !std::all_of(given.begin(), given.end(), is_another)) return;
     problem({"transformer_layer_cls_to_wrap", source_, "config_overrides"}, said("transformer_layer_cls_to_wrap"), " ",
             join(given, ","), ": a model of type \"", model.type,
-            "\" has no such module: leave it out, and the model's own blocks are wrapped");
+            "\" has no such module: remove it, and the model's own blocks are wrapped");
   }
 
   /// One memory goes through all tokens of a row.
@@ -130,11 +130,11 @@ class ModelRules : RuleChecks {
     if (p_.cp_size > 1)
       problem({"cp_size", source_, "config_overrides"}, said("cp_size"), " ", p_.cp_size,
               ": the model has linear attention, whose memory goes through a row from its first token on, so a row "
-              "cannot be cut: leave it out; --tp_size and --pp_size cut the model");
+              "cannot be cut: remove it; --tp_size and --pp_size cut the model");
     for (const char* name : {"reset_position_ids", "packing"})
       if (name == std::string_view("packing") ? c_.data.packing : c_.data.reset_position_ids)
         problem({name, source_, "config_overrides"}, said(name),
-                ": the model has linear attention, whose memory is not emptied where a document begins: leave it out");
+                ": the model has linear attention, whose memory is not emptied where a document begins: remove it");
   }
 
   void halves(const std::string& type) {
@@ -155,7 +155,7 @@ class ModelRules : RuleChecks {
               remedy);
     if (c_.optimization.preference_loss != PreferenceLoss::none)
       problem({"preference_loss", source_, "config_overrides"}, said("preference_loss"), rest,
-              "preferences compare whole answers, in which multi-token prediction has no part; leave it out", remedy);
+              "preferences compare whole answers, in which multi-token prediction has no part; remove it", remedy);
   }
 
   void lengths(std::int64_t positions) {

@@ -85,7 +85,7 @@ double Flags::real(std::string_view name, double fallback) const {
 void require_new_file(const std::string& path) {
   std::error_code none;
   if (std::filesystem::symlink_status(path, none).type() != std::filesystem::file_type::not_found)
-    throw InputError(concat(path, " exists already; choose another name, or give --overwrite"));
+    throw InputError(concat(path, " exists already; choose another name, or use --overwrite"));
 }
 
 void Flags::require_new(const std::vector<std::string>& paths) const {

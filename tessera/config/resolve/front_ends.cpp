@@ -46,7 +46,7 @@ void check_agreement(const Translation& file, Resolved& resolved, Problems& prob
       resolved.notes.push_back(concat(both, ", which counts"));
       continue;
     }
-    problems.lines.push_back(concat(both, ": make them equal, or leave one of them out"));
+    problems.lines.push_back(concat(both, ": make them equal, or remove one of them"));
     problems.doubtful.insert(setting.name);
   }
 }

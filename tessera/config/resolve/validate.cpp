@@ -48,7 +48,7 @@ class Rules : RuleChecks {
     const ModelConfig& m = c_.model;
     if (m.model_name_or_path.empty() && m.config_name.empty())
       problem({"model_name_or_path", "config_name"},
-              "no model: give --model_name_or_path DIR to start from its weights, or --config_name "
+              "no model: use --model_name_or_path DIR to start from its weights, or --config_name "
               "NAME|FILE (gpt2, gpt2-tiny, llama-tiny, a config.json) to start from scratch");
     if (!m.model_name_or_path.empty() && !m.config_name.empty())
       problem({"model_name_or_path", "config_name"},
@@ -154,7 +154,7 @@ class Rules : RuleChecks {
     if (m.vision_tower.empty()) return;
     if (m.freeze_backbone && m.freeze_mm_mlp_adapter)
       problem({"freeze_backbone", "freeze_mm_mlp_adapter"},
-              "--freeze_backbone beside --freeze_mm_mlp_adapter: nothing is left to be trained, give one of them");
+              "--freeze_backbone beside --freeze_mm_mlp_adapter: nothing is left to be trained, use only one of them");
     read("mm_projector_type", [&] { return architectures::projections_of(m.mm_projector_type); });
     const ParallelConfig& p = c_.parallel;
     for (const auto& [name, size] : {std::pair{"pp_size", p.pp_size}, {"tp_size", p.tp_size}, {"cp_size", p.cp_size}})
@@ -172,13 +172,13 @@ class Rules : RuleChecks {
     read("version", [&] { return &text::conversation_of(d.version); });
     if (!d.chat_template.empty())
       problem({"version", "chat_template"}, said("version"), " ", d.version, " writes records of `conversations`, ",
-              said("chat_template"), " those of `messages`: give one of them");
+              said("chat_template"), " those of `messages`: use only one of them");
     if (d.streaming)
       problem({"version", "streaming"}, said("version"),
               ": records of `conversations` are read before the first step; ", "leave out ", said("streaming"));
     if (c_.optimization.preference_loss != PreferenceLoss::none)
       problem({"version", "preference_loss"}, said("version"),
-              " writes records of `conversations`, and pairs of answers are none: leave it out");
+              " writes records of `conversations`, and pairs of answers are none: remove it");
   }
 
   /// Rows that are made up are those of no file.
@@ -188,7 +188,7 @@ class Rules : RuleChecks {
          {std::pair{"train_file", d.train_file}, std::pair{"validation_file", d.validation_file}})
       if (!list.empty())
         problem({"mock_data", name}, said("mock_data"), " makes up the data, but ", said(name), " names ", list,
-                ": give one of them");
+                ": use only one of them");
     if (d.streaming)
       problem({"mock_data", "streaming"}, said("mock_data"),
               " makes up its rows when they are read, so there is nothing to tokenize ahead: leave out ",
@@ -214,7 +214,7 @@ class Rules : RuleChecks {
               " leaves out the end of each epoch, which --streaming does not know");
     if (d.max_train_samples > 0)
       problem({"streaming", "max_train_samples"}, said("max_train_samples"),
-              " counts rows, of which --streaming has no number: leave it out; --max_steps ends the run");
+              " counts rows, of which --streaming has no number: remove it; --max_steps ends the run");
     if (o.ignore_data_skip)
       problem({"streaming", "ignore_data_skip"}, said("ignore_data_skip"),
               " goes back to the beginning of an epoch, which --streaming does not know; it skips nothing anyway");
@@ -226,7 +226,7 @@ class Rules : RuleChecks {
     const bool evaluates = o.eval_strategy != Interval::no || o.do_eval;
     if (evaluates && d.validation_file.empty() && d.validation_split_percentage > 0)
       problem({"streaming", "validation_file"}, said("streaming"),
-              ": nothing can be held out of a stream for evaluation; give --validation_file");
+              ": nothing can be held out of a stream for evaluation; use --validation_file");
     if (corpus::holds_tokens_only(d.train_file))
       problem({"streaming", "train_file"}, said("train_file"), " ", d.train_file,
               ": holds tokens already, which are read from the file as they are wanted; leave out --streaming");

@@ -20,11 +20,11 @@ class EvaluationRules : RuleChecks {
   void check() {
     if (plateau(c_) && !evaluates())
       problem({"lr_scheduler_type", "eval_strategy"}, said("lr_scheduler_type"),
-              " reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give --eval_strategy steps or "
+              " reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: use --eval_strategy steps or "
               "epoch");
     if (saves_best(c_) && !evaluates())
       problem({"save_strategy", "eval_strategy"}, said("save_strategy"),
-              " best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
+              " best saves after evaluations, and --eval_strategy is no: use --eval_strategy steps or epoch");
     if (c_.output.load_best_model_at_end && !saves_best(c_)) saves_what_was_evaluated();
   }
 
@@ -41,7 +41,7 @@ class EvaluationRules : RuleChecks {
           o.eval_strategy, " and ", o.save_strategy, " (--save_strategy best goes with each)");
     if (!evaluates())
       return problem({"load_best_model_at_end", "eval_strategy"}, flag,
-                     " needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or epoch");
+                     " needs evaluations and checkpoints: use --eval_strategy and --save_strategy steps or epoch");
     if (o.eval_strategy != Interval::steps) return;
     const double eval_steps = o.eval_steps > 0 ? o.eval_steps : o.logging_steps;
     if ((eval_steps < 1) != (o.save_steps < 1))
@@ -51,7 +51,7 @@ class EvaluationRules : RuleChecks {
     else if (!is_multiple(o.save_steps, eval_steps))
       problem({"load_best_model_at_end", "save_steps", "eval_steps"}, flag,
               " needs a --save_steps that is a multiple of ", "--eval_steps, so that what was evaluated is saved; ",
-              o.save_steps, " is no multiple of ", eval_steps);
+              o.save_steps, " is not a multiple of ", eval_steps);
   }
 
   /// Shares are compared to six places, as transformers does.

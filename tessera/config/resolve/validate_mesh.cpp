@@ -60,7 +60,7 @@ class MeshRules : RuleChecks {
                 said("pipeline_layout"), " has ", stages, stages == 1 ? " stage" : " stages", ", but pp_size ",
                 p_.pp_size, " x ", *each, " per process, as the schedule ", p_.pipeline_schedule, " has them, are ",
                 p_.pp_size * *each, "; ",
-                stages % p_.pp_size == 0 ? concat("give --pipeline_stages_per_rank ", stages / p_.pp_size,
+                stages % p_.pp_size == 0 ? concat("use --pipeline_stages_per_rank ", stages / p_.pp_size,
                                                   " and a schedule that takes so many, or ")
                                          : "",
                 "make it ", p_.pp_size * *each);
@@ -85,9 +85,9 @@ class MeshRules : RuleChecks {
     for (const char* name : {"deterministic_reduce", "logical_shards"})
       if (name == std::string_view("deterministic_reduce") ? p_.deterministic_reduce : p_.logical_shards > 0)
         return problem({name, "tp_size", "cp_size"}, said(name),
-                       " is not built with tensor and context parallelism (tp_size ", p_.tp_size, ", cp_size ",
+                       " is not implemented with tensor and context parallelism (tp_size ", p_.tp_size, ", cp_size ",
                        p_.cp_size,
-                       "): its order is that of whole micro-batches; leave it out, or use data-parallel processes, "
+                       "): its order is that of whole micro-batches; remove it, or use data-parallel processes, "
                        "--pp_size and --ep_size");
   }
 
@@ -112,11 +112,11 @@ std::string problem_of_optimizer(OptimizerKind optim, const ParallelConfig& para
     return concat(said, " ", optim, " needs ", why, ", of which a process has 1/", parallel.etp_size,
                   " of an expert's "
                   "(etp_size ",
-                  parallel.etp_size, "); that is not built: use adamw, or --etp_size 1");
+                  parallel.etp_size, "); that is not implemented: use adamw, or --etp_size 1");
   if (parallel.tp_size == 1) return "";
   return concat(said, " ", optim, " needs ", why, ", of which a process has 1/", parallel.tp_size, " (tp_size ",
                 parallel.tp_size,
-                "); that is not built: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
+                "); that is not implemented: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
 }
 
 void validate_mesh(const Resolved& resolved, Problems& problems) { MeshRules(resolved, problems).check(); }

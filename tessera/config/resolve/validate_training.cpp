@@ -85,7 +85,7 @@ class TrainingRules : RuleChecks {
     if (!has_eight_bit_states(o.optim)) return;
     if (o.bf16_optimizer_states)
       problem({"optim", "bf16_optimizer_states"}, said("optim"), " ", o.optim, " contradicts ",
-              said("bf16_optimizer_states"), ": the first keeps moments in 8 bits: leave one of them out");
+              said("bf16_optimizer_states"), ": the first keeps moments in 8 bits: remove one of them");
     if (c_.device == Device::cuda)
       problem({"optim", "device"}, said("optim"), " ", o.optim,
               " beside --device cuda: states of 8 bits are built for the CPU: use --device cpu, or --optim ",
@@ -110,7 +110,7 @@ class TrainingRules : RuleChecks {
     if (o.balance_batches) {
       not_with("balance_batches", false,
                "several processes work on the same rows and wait for each other in every layer, so the slow one cannot "
-               "be given fewer of them; leave it out",
+               "be given fewer of them; remove it",
                false, fixed);
       if (!o.average_tokens_across_devices)
         problem({"balance_batches", "average_tokens_across_devices"}, said("balance_batches"), " contradicts ",
@@ -118,7 +118,7 @@ class TrainingRules : RuleChecks {
                 ": a mean of each process's mean depends on which rows a process has");
       if (by_tokens)
         problem({"balance_batches", "tokens_per_batch"}, said("balance_batches"), " shares rows, ",
-                said("tokens_per_batch"), " tokens: give one of them");
+                said("tokens_per_batch"), " tokens: use only one of them");
     }
     if (grows) {
       read("batch_size_schedule", [&] { return layout::parse_batch_ramp(o.batch_size_schedule); });
@@ -129,16 +129,16 @@ class TrainingRules : RuleChecks {
       not_with("batch_size_schedule", true, "", false, fixed);
       if (by_tokens)
         problem({"batch_size_schedule", "tokens_per_batch"}, said("batch_size_schedule"), " counts rows, ",
-                said("tokens_per_batch"), " tokens: give one of them");
+                said("tokens_per_batch"), " tokens: use only one of them");
       if (c_.data.dataloader_drop_last)
         problem({"batch_size_schedule", "dataloader_drop_last"}, said("dataloader_drop_last"),
                 " leaves out a last step that is not whole, but ", said("batch_size_schedule"),
-                " gives steps of several sizes: leave one of them out");
+                " gives steps of several sizes: remove one of them");
     }
     if (by_tokens) {
       if (c_.parallel.pp_size > 1)
         problem({"tokens_per_batch", "pp_size"}, said("tokens_per_batch"), ": the stages of a pipeline (pp_size ",
-                c_.parallel.pp_size, ") pass on micro-batches of one shape; leave it out");
+                c_.parallel.pp_size, ") pass on micro-batches of one shape; remove it");
       not_with("tokens_per_batch", true, "", false, fixed);
       if (c_.data.dataloader_drop_last)
         problem({"tokens_per_batch", "dataloader_drop_last"}, said("dataloader_drop_last"), " contradicts ",
@@ -175,7 +175,7 @@ class TrainingRules : RuleChecks {
     if (rule && o.tokens_per_batch > 0)
       problem({"learning_rate_rule", "tokens_per_batch"}, said("learning_rate_rule"),
               " counts rows per step, but with ", said("tokens_per_batch"),
-              " their number changes from step to step: give --learning_rate itself");
+              " their number changes from step to step: use --learning_rate itself");
   }
 
   void decoupled_rates() {
@@ -185,11 +185,11 @@ class TrainingRules : RuleChecks {
                                       Type::lr_range_test};
     if (o.mm_projector_lr >= 0 && o.learning_rate == 0)
       problem({"mm_projector_lr", "learning_rate"}, said("mm_projector_lr"), " beside ", said("learning_rate"),
-              " 0, whose schedule it follows: to train the projector alone give --tune_mm_mlp_adapter");
+              " 0, whose schedule it follows: to train the projector alone use --tune_mm_mlp_adapter");
     if (o.mm_projector_lr >= 0 && std::find(own_rates.begin(), own_rates.end(), o.lr_scheduler_type) != own_rates.end())
       problem({"mm_projector_lr", "lr_scheduler_type"}, said("mm_projector_lr"),
               " has no place in --lr_scheduler_type ", o.lr_scheduler_type,
-              ", which has one learning rate of its own for all: leave it out, or take cosine");
+              ", which has one learning rate of its own for all: remove it, or take cosine");
     if (o.decoupled_lr < 0 && o.decoupled_min_lr >= 0)
       problem({"decoupled_min_lr", "decoupled_lr"}, said("decoupled_min_lr"),
               " needs --decoupled_lr, the peak of the same parameters");
@@ -197,7 +197,7 @@ class TrainingRules : RuleChecks {
     if (std::find(own_rates.begin(), own_rates.end(), o.lr_scheduler_type) != own_rates.end())
       problem({"decoupled_lr", "lr_scheduler_type"}, said("decoupled_lr"), " has no place in --lr_scheduler_type ",
               o.lr_scheduler_type,
-              ", which has one learning rate of its own for all: leave it out, or take cosine or "
+              ", which has one learning rate of its own for all: remove it, or take cosine or "
               "linear");
     else if (o.decoupled_min_lr >= 0 && least_rate_parameter(o.lr_scheduler_type).empty())
       problem({"decoupled_min_lr", "lr_scheduler_type"}, said("decoupled_min_lr"),
@@ -213,7 +213,7 @@ class TrainingRules : RuleChecks {
     if (o.optim == OptimizerKind::adafactor && relative != nullptr && relative->as_bool())
       problem({"decoupled_lr", "optim_args"}, said("decoupled_lr"),
               " has no place beside adafactor's relative_step, "
-              "which makes the learning rates itself: leave one of them out");
+              "which makes the learning rates itself: remove one of them");
   }
 
   void batch() {
@@ -224,13 +224,13 @@ class TrainingRules : RuleChecks {
     if (c_.parallel.deterministic_reduce)
       problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ",
               said("deterministic_reduce"),
-              ": the micro-batches decide the order of the sums; give --per_device_train_batch_size yourself");
+              ": the micro-batches decide the order of the sums; use --per_device_train_batch_size yourself");
     const ParallelConfig& p = c_.parallel;
     if (p.tp_size * p.cp_size * p.ep_size > 1)
       problem({"auto_find_batch_size", "tp_size", "cp_size", "ep_size"}, said("auto_find_batch_size"),
               ": with tp_size ", p.tp_size, ", cp_size ", p.cp_size, " and ep_size ", p.ep_size,
               " forward and backward are collective, and a process that runs out of memory would leave the others "
-              "waiting; give --per_device_train_batch_size yourself");
+              "waiting; use --per_device_train_batch_size yourself");
     const Strategy strategy = c_.sharding.strategy;
     const std::int64_t ranks = data_parallel_ranks(p, p.num_processes);
     if (ranks > 1 && row_of(strategy).shard_gradients)
@@ -238,7 +238,7 @@ class TrainingRules : RuleChecks {
               ": with the strategy ", strategy, " over ", ranks,
               " processes, forward and backward are collective, and a process that runs out of memory would leave the "
               "others waiting; use ddp "
-              "or zero1, or give --per_device_train_batch_size yourself");
+              "or zero1, or use --per_device_train_batch_size yourself");
   }
 
   void evaluation() {
@@ -246,13 +246,13 @@ class TrainingRules : RuleChecks {
     const bool has_data = !c_.data.validation_file.empty() || c_.data.validation_split_percentage > 0;
     if (evaluates() && !has_data)
       problem({"eval_strategy", "validation_file", "validation_split_percentage"}, "--eval_strategy ", o.eval_strategy,
-              " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+              " has nothing to evaluate on: use --validation_file, or a --validation_split_percentage above 0");
     if (o.do_eval && !evaluates() && !has_data)
       problem({"do_eval", "validation_file", "validation_split_percentage"}, said("do_eval"),
-              " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+              " has nothing to evaluate on: use --validation_file, or a --validation_split_percentage above 0");
     if (o.eval_on_start && !evaluates() && !o.do_eval && c_.data.validation_file.empty())
       problem({"eval_on_start", "eval_strategy"},
-              "--eval_on_start needs something to evaluate on: give --validation_file or an --eval_strategy");
+              "--eval_on_start needs something to evaluate on: use --validation_file or an --eval_strategy");
   }
 
   void best_metric() {
@@ -340,7 +340,7 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
     for (const char* name : {"save_total_limit", "save_only_model"}) unused(name, "--save_strategy is no");
   if (o.eval_strategy == Interval::epoch) unused("eval_steps", "--eval_strategy is epoch");
   if (o.eval_strategy == Interval::no) {
-    unused("eval_steps", "--eval_strategy is no, so nothing is evaluated: give --eval_strategy steps");
+    unused("eval_steps", "--eval_strategy is no, so nothing is evaluated: use --eval_strategy steps");
     unused("eval_delay", "--eval_strategy is no");
   }
   const bool best =

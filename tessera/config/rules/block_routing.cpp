@@ -130,9 +130,10 @@ RandomLtd read_random_ltd(SectionObject& ltd, CompressionRemarks& remarks) {
                       {"enabled", "total_layer_tokens", "warmup_layer_tokens", "warmup_type", "min_lr", "lr_range"},
                       remarks);
   if (rates.flag("enabled"))
-    rates.problem(rates.where(), rates.path(),
-                  ".enabled: rates that follow the tokens seen are not built (DeepSpeed raises NotImplementedError); "
-                  "set it to false");
+    rates.problem(
+        rates.where(), rates.path(),
+        ".enabled: rates that follow the tokens seen are not implemented (DeepSpeed raises NotImplementedError); "
+        "set it to false");
   if (ltd.find("random_ltd_schedule") == nullptr)
     ltd.problem(ltd.where(), path,
                 ".random_ltd_schedule is missing: give min_value, max_value, schedule_type and "
@@ -230,7 +231,7 @@ std::optional<RandomLtd> read_data_efficiency(const Value& section, CompressionR
                          {"enabled", "num_epochs", "num_workers", "pin_memory", "curriculum_learning"}, remarks);
   if (sampling.flag("enabled"))
     sampling.problem(sampling.where(), sampling.path(),
-                     ".enabled: sampling by difficulty is not built; set it to false");
+                     ".enabled: sampling by difficulty is not implemented; set it to false");
   SectionObject routing(all.find("data_routing"), "data_efficiency.data_routing", {"enabled", "random_ltd"}, remarks);
   if (!routing.flag("enabled")) return std::nullopt;
   SectionObject ltd(

@@ -26,11 +26,11 @@ class BlockRoutingRules : RuleChecks {
     refuse(c_.parallel.tp_size > 1, "tp_size", whole);
     refuse(c_.parallel.cp_size > 1, "cp_size", whole);
     refuse(o.fp8_format != Fp8Format::none, "fp8_format",
-           "a linear map that is left out of a step has no largest value in it; leave one of them out");
+           "a linear map that is left out of a step has no largest value in it; remove one of them");
     refuse(!o.compression_training.empty(), "compression_training",
-           "an input that is left out of a step has no range in it; leave one of them out");
+           "an input that is left out of a step has no range in it; remove one of them");
     refuse(o.preference_loss != PreferenceLoss::none, "preference_loss",
-           "the reference that answers are compared with would be another part of the model; leave one of them out");
+           "the reference that answers are compared with would be another part of the model; remove one of them");
   }
 };
 

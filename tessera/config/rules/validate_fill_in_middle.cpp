@@ -14,10 +14,10 @@ class FillInMiddleRules : RuleChecks {
     if (!d.fim_data) return;
     if (d.mock_data)
       problem({"fim_data", "mock_data"}, said("fim_data"), " rearranges texts, and the tokens of ", said("mock_data"),
-              " are none: leave one of them out");
+              " are none: remove one of them");
     if (c_.optimization.preference_loss != PreferenceLoss::none)
       problem({"fim_data", "preference_loss"}, said("fim_data"), " rearranges blocks of text, and ",
-              said("preference_loss"), " compares answers: leave one of them out");
+              said("preference_loss"), " compares answers: remove one of them");
     if (!d.fim_split_sample.empty() && d.fim_fragment_rate < 0)
       problem({"fim_split_sample", "fim_fragment_rate"}, said("fim_split_sample"),
               " needs --fim_fragment_rate, the share of the fragments that are rearranged (1: all)");

@@ -13,7 +13,7 @@ class MupRules : RuleChecks {
     if (!c_.model.use_mup) return;
     if (!c_.model.model_name_or_path.empty())
       problem({"use_mup"}, said("use_mup"), " is for models from scratch (--config_name): the config.json of ",
-              c_.model.model_name_or_path, " says whether its weights began so; leave it out");
+              c_.model.model_name_or_path, " says whether its weights began so; remove it");
     const OptimizerKind optim = c_.optimization.optim;
     if (const std::string why = no_mup_beside(optim); !why.empty())
       problem({"use_mup", "optim"}, said("use_mup"), " beside ", said("optim"), " ", optim, ": ", why);

@@ -33,7 +33,7 @@ constexpr std::array left = {
     Left{"auto_find_batch_size", "the compiler says what fits"},
     Left{"packing", "where documents end would be part of the compiled program"},
     Left{"gradient_noise_scale", "gradients stay on the devices"},
-    Left{"fp16", "TPUs compute in bfloat16: give --bf16"},
+    Left{"fp16", "TPUs compute in bfloat16: use --bf16"},
     Left{"fp8_format", "its products are not compiled"},
     Left{"compression_training", "it changes weights while they are on the devices"},
     Left{"progressive_layer_drop", same_step},
@@ -73,7 +73,7 @@ class XlaRules : RuleChecks {
       const Field* const field = find_field(setting.name);
       if (dump_json(field->get(c_)) != dump_json(field->get(defaults)))
         problem({setting.name, "device"}, said(setting.name), " ", text_of(field->get(c_)),
-                " beside --device xla: ", setting.why, "; leave it out");
+                " beside --device xla: ", setting.why, "; remove it");
     }
     if (c_.sharding.auto_strategy)
       problem({"strategy", "device"},

@@ -105,7 +105,7 @@ void check_batch_ramp(const BatchRamp& ramp, std::int64_t full, std::int64_t ran
                               full, " (processes x --per_device_train_batch_size x --gradient_accumulation_steps)"));
     for (const BatchStep& step : ramp.steps)
       if (step.rows % ranks != 0)
-        throw InputError(concat(name, step.rows, " is no multiple of the ", ranks,
+        throw InputError(concat(name, step.rows, " is not a multiple of the ", ranks,
                                 " processes that share a step, so that each has as many rows"));
     return;
   }
@@ -114,7 +114,7 @@ void check_batch_ramp(const BatchRamp& ramp, std::int64_t full, std::int64_t ran
                             " (processes x --per_device_train_batch_size x --gradient_accumulation_steps)"));
   if ((full - ramp.start) % ramp.increment != 0)
     throw InputError(concat(name, "steps of ", ramp.increment, " do not lead from ", ramp.start,
-                            " to the full batch of ", full, ": ", full - ramp.start, " is no multiple of ",
+                            " to the full batch of ", full, ": ", full - ramp.start, " is not a multiple of ",
                             ramp.increment));
   if (ramp.start % ranks != 0 || ramp.increment % ranks != 0)
     throw InputError(concat(name, "START and INCREMENT must be multiples of the ", ranks,
