@@ -158,8 +158,8 @@ TEST(FsdpConfig, MessagesNameFileLineAndTheNearestKey) {
             "fsdp_config:1:21: state_dict_type is 'SHARD_STATE_DICT'; it must be one of sharded, full, local");
   EXPECT_TRUE(problem_of("{\"a\": ").starts_with("fsdp_config:1:"));
   EXPECT_EQ(problem_of(R"({"transformer_layer_cls_to_wrap": [1]})"),
-            "fsdp_config:1:35: transformer_layer_cls_to_wrap takes CLASS,..., not an object or a list of something "
-            "else than words");
+            "fsdp_config:1:35: transformer_layer_cls_to_wrap takes CLASS,..., not an object or a list with anything "
+            "but words");
 }
 
 TEST(FsdpConfig, KeysOfXla) {

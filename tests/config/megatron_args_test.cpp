@@ -381,7 +381,7 @@ TEST(MegatronArgs, Fp16HasItsOwnDefaults) {
 
 TEST(MegatronArgs, Notes) {
   const Read twice = read("--train-iters 5 --train-iters 6");
-  EXPECT_EQ(twice.notes, Words{"--train-iters: is given twice: 6 counts, not 5"});
+  EXPECT_EQ(twice.notes, Words{"--train-iters: is given twice: 6 is used, not 5"});
   EXPECT_EQ(twice.settings.at("max_steps"), "6");
   EXPECT_EQ(read("--train-iters 5 --transformer-impl local --sequence-parallel").notes,
             (Words{"--transformer-impl: has no effect: the fastest kernels that the machine has are chosen",

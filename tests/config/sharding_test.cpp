@@ -115,7 +115,7 @@ TEST(Sharding, ContradictionsAreListedTogether) {
              "these name different strategies; "
              "keep one of them",
              "--fsdp offload, --cpu_offload optimizer: these name different places; keep one of them",
-             "--fp16 and --bf16 exclude each other: give one"}));
+             "--fp16 and --bf16 exclude each other: use only one of them"}));
 }
 
 TEST(Sharding, Words) {
@@ -163,7 +163,7 @@ TEST(Sharding, OffloadOfNoShardIsThatOfTheOptimizer) {
   EXPECT_EQ(
       problem_of({"--strategy", "ddp", "--cpu_offload", "all"}),
       "--cpu_offload all needs a strategy that divides parameters (--fsdp full_shard, --zero_stage 3); the strategy "
-      "ddp (--strategy) keeps them whole. --cpu_offload optimizer goes with every strategy");
+      "ddp (--strategy) keeps them whole. --cpu_offload optimizer works with every strategy");
 }
 
 TEST(Sharding, WrapPolicies) {
@@ -275,7 +275,7 @@ TEST(Sharding, Rules) {
             "--grad_compression 'topk:ratio=2': topk: ratio is '2'; it must be above 0 and at "
             "most 1");
   EXPECT_EQ(problem_of({"--grad_compression", "onebit", "--device", "cuda"}),
-            "--grad_compression onebit beside --device cuda: signs are packed on the CPU: use powersgd or bf16, or "
+            "--grad_compression onebit with --device cuda: signs are packed on the CPU; use powersgd or bf16, or "
             "--device cpu");
   EXPECT_EQ(problem_of({"--ddp_comm_hook", "power_sgd"}), "0 problems: ");
   EXPECT_EQ(read({"--ddp_comm_hook", "power_sgd"}).values.sharding.grad_compression, "powersgd");
@@ -283,9 +283,9 @@ TEST(Sharding, Rules) {
                   .starts_with("--grad_compression bf16 contradicts"));
   EXPECT_TRUE(
       problem_of({"--reduce_dtype", "bf16", "--deterministic_reduce"}).starts_with("--reduce_dtype bf16 contradicts"));
-  EXPECT_EQ(problem_of({"--gradient_predivide_factor", "4", "--deterministic_reduce"}),
-            "--gradient_predivide_factor 4 contradicts --deterministic_reduce: the fixed order adds gradients as they "
-            "are");
+  EXPECT_EQ(
+      problem_of({"--gradient_predivide_factor", "4", "--deterministic_reduce"}),
+      "--gradient_predivide_factor 4 contradicts --deterministic_reduce: the fixed order adds unscaled gradients");
   EXPECT_TRUE(problem_of({"--reduce_dtype", "bf16", "--grad_compression", "fp16"}).find("keep one of them") !=
               std::string::npos);
   EXPECT_EQ(problem_of({"--zero_stage", "4"}), "--zero_stage is 4; it must be at least 0 and at most 3");
@@ -305,14 +305,14 @@ TEST(Sharding, WhatHasNoEffectIsNamed) {
             (Words{"--min_num_params has no effect: the strategy ddp keeps parameters whole"}));
   EXPECT_EQ(unused_settings(read({"--max_steps", "5", "--shard_group_size", "2", "--loss_scale", "8"})),
             (Words{"--loss_scale has no effect: --fp16 is not given",
-                   "--shard_group_size has no effect: the strategy ddp divides nothing"}));
+                   "--shard_group_size has no effect: the strategy ddp shards nothing"}));
   EXPECT_TRUE(unused_settings(read({"--fsdp", "full_shard", "--transformer_layer_cls_to_wrap", "GPT2Block", "--fp16",
                                     "--loss_scale", "8"}))
                   .empty());
   EXPECT_EQ(unused_settings(read({"--fsdp_config", R"({"use_orig_params": false})"})).size(), 1u);
   EXPECT_TRUE(unused_settings(read({"--zero_stage", "1", "--forward_prefetch", "false"})).empty()) << "it acts there";
   EXPECT_EQ(unused_settings(read({"--forward_prefetch", "false"})),
-            (Words{"--forward_prefetch has no effect: the strategy ddp divides nothing"}));
+            (Words{"--forward_prefetch has no effect: the strategy ddp shards nothing"}));
   for (const Words& stays :
        {Words{"--strategy", "shard_grad_op", "--backward_prefetch", "no_prefetch"},
         Words{"--fsdp", "full_shard", "--reshard_after_forward", "false", "--backward_prefetch", "no_prefetch"}})

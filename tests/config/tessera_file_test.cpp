@@ -207,8 +207,8 @@ TEST_F(TesseraFile, WrongFiles) {
       {"sharding:\n  stratgy: ddp", "a.yaml:2:12: unknown argument stratgy; did you mean strategy?"},
       {"shardng:\n  strategy: ddp", "a.yaml:1:1: unknown section shardng; did you mean sharding?"},
       {"sharding:\n  learning_rate: 1",
-       "a.yaml:2:18: learning_rate stands in the section sharding; its section is optimization"},
-      {"sharding: full_shard", "a.yaml:1:11: sharding is a section: it takes settings by name"},
+       "a.yaml:2:18: learning_rate is in the section sharding; it belongs to optimization"},
+      {"sharding: full_shard", "a.yaml:1:11: sharding is a section and must contain settings by name"},
       {"strategy: fullshard",
        "a.yaml:1:11: strategy is 'fullshard'; it must be one of ddp, zero1, zero2, zero3, full_shard, shard_grad_op, "
        "hybrid_shard, "
@@ -231,7 +231,7 @@ TEST_F(TesseraFile, WrongFiles) {
       {"optim: adalomo",
        "a.yaml:1:8: optim adalomo: it is not implemented: --optim sgd has no states, --optim adafactor small ones"},
       {"fsdp_config: {min_num_prams: 5}", "a.yaml:1:30: unknown key min_num_prams; did you mean min_num_params?"},
-      {"- a", "a.yaml:1:1: expected settings, such as learning_rate: 5e-5"},
+      {"- a", "a.yaml:1:1: expected settings such as learning_rate: 5e-5"},
       {"{seed: 1, seed: x}", "a.yaml:1:17: seed is 'x'; it takes an integer"},
       {"output_dir: " + std::string(70000, 'x'),
        "a.yaml:1:13: output_dir is a text of 70000 bytes; at most 65536 are read"}};

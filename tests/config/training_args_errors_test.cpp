@@ -62,12 +62,12 @@ TEST_F(TrainingArguments, WrongFlags) {
       {{"--parallelism_config", R"({"dp_shard_size": "many"})"},
        "--parallelism_config: dp_shard_size is 'many'; it takes a number of processes"},
       {{"--adafactor", "--optim", "sgd"},
-       "--optim sgd contradicts --adafactor adafactor given before; keep one of them"},
+       "--optim sgd contradicts --adafactor adafactor , given earlier; keep one of them"},
       {{"--use_cpu=maybe"}, "--use_cpu is 'maybe'; it takes true or false"},
       {{"--deepspeed", "--seed", "3"}, "--deepspeed needs a value (FILE|JSON)"},
-      {{"a.json", "b.json"}, "unexpected argument 'b.json': a.json gives the arguments already"},
-      {{"stray"}, "unexpected argument 'stray': settings are given as --name value"},
-      {{"--seed="}, "--seed has an empty value; leave the flag out to keep the default"},
+      {{"a.json", "b.json"}, "unexpected argument 'b.json': a.json already contains the arguments"},
+      {{"stray"}, "unexpected argument 'stray': write settings as --name value"},
+      {{"--seed="}, "--seed has an empty value; remove the flag to keep the default"},
       {{"--parallelism_config.tp_size", "2"},
        "unknown flag --parallelism_config.tp_size; did you mean --parallelism_config?"}};
   for (const auto& [words, message] : cases) EXPECT_EQ(flags(words).only_problem(), message) << join(words, " ");
@@ -93,7 +93,7 @@ TEST_F(TrainingArguments, WrongFiles) {
        "a.yaml:3:37: unknown key compute_type; did you mean compute_dtype?"},
       {"args_file: b.json",
        "a.yaml:1:12: args_file: a file cannot name the file that is read before it: give it on the command line"},
-      {"[1, 2]", "a.yaml:1:1: expected an object of arguments, such as {\"learning_rate\": 5e-5}"},
+      {"[1, 2]", "a.yaml:1:1: expected an object of arguments such as {\"learning_rate\": 5e-5}"},
       {"gradient_checkpointing: perhaps", "a.yaml:1:25: gradient_checkpointing is 'perhaps'; it takes true or false"},
       {"greater_is_better: 3", "a.yaml:1:20: greater_is_better is '3'; it must be one of auto, true, false"}};
   for (const auto& [text, message] : cases)
@@ -105,10 +105,10 @@ TEST_F(TrainingArguments, WrongFiles) {
                                 "{\"zero_optimization\": {\"stage\": 2},\n\"train_micro_batch_size_per_gpu\": 2, "
                                 "\"bf16\": {\"enabled\": true}}"))
                      .only_problem()),
-            "ds.json: its keys are those of DeepSpeed's JSON: give it as --deepspeed ds.json");
+            "ds.json: its keys are those of DeepSpeed's JSON: pass it as --deepspeed ds.json");
   EXPECT_TRUE(bare(read_file(file("acc.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 1\n"))
                        .only_problem())
-                  .ends_with(": give it as --config_file acc.yaml"));
+                  .ends_with(": pass it as --config_file acc.yaml"));
   // all problems at once
   EXPECT_EQ(read_file(file("a.yaml", "learning_rte: 1\nseed: x\npush_to_hub: true\n")).problems.lines.size(), 2u);
 }

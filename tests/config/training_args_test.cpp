@@ -420,15 +420,15 @@ TEST_F(TrainingArguments, ArgsFiles) {
       {"--learning_rte 3", "run.args:1: unknown flag --learning_rte; did you mean --learning_rate?"},
       {"\n--seed x", "run.args:2: --seed is 'x'; it takes an integer"},
       {"--seed", "run.args:1: --seed needs a value (N)"},
-      {"stray", "run.args:1: unexpected argument 'stray': settings are given as --name value"},
-      {"other.json", "run.args:1: unexpected argument 'other.json': settings are given as --name value"},
+      {"stray", "run.args:1: unexpected argument 'stray': write settings as --name value"},
+      {"other.json", "run.args:1: unexpected argument 'other.json': write settings as --name value"},
       {"--seed '3", "run.args:1:8: this quote ' is never closed; write it behind the word, too"},
       {"--use_mps_device true",
        "run.args:1: --use_mps_device: Apple's GPUs are not supported: remove it, or choose --device cpu"}};
   for (const auto& [text, message] : cases)
     EXPECT_EQ(bare(flags({file("run.args", text)}).only_problem()), message) << text;
   EXPECT_EQ(bare(flags({file("run.args", "--seed 1\n--seed 2")}).only_note()),
-            "run.args:2: --seed is given twice: 2 counts, not 1");
+            "run.args:2: --seed is given twice: 2 is used, not 1");
   EXPECT_EQ(flags({"absent.args"}).only_problem(), "--args_file absent.args: no such file");
   EXPECT_EQ(bare(flags({file("run.args", "--dataloader_num_workers 3")}).only_note()),
             "--dataloader_num_workers (run.args:1) has no effect: rows are read from memory-mapped files, without "

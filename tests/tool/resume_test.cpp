@@ -208,7 +208,7 @@ TEST_F(ResumeTest, OneCommandForTheFirstStartAndAllLaterOnes) {
   ASSERT_EQ(anew.exit_code, 0) << anew.err;
   const auto again = tessera(training("killed", Strings{"--resume_from_checkpoint", "auto"} + batch(3, 1, 1)));
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_TRUE(contains(again.err, "holds a finished model")) << again.err;
+  EXPECT_TRUE(contains(again.err, "contains a finished model")) << again.err;
 }
 
 TEST_F(ResumeTest, SigintStopsWithoutSaving) {

@@ -1,4 +1,4 @@
-// Every setting as a row of one table.
+// The table of all settings, one row each.
 // Long because: it is a table of all settings.
 
 #include <tessera/config/core/fields.h>
@@ -14,7 +14,7 @@
 namespace tessera::config {
 namespace {
 
-// ---- the words of the table -----------------------------------------------------------------------------------
+// ---- helpers of the table -------------------------------------------------------------------------------------
 template <auto section, auto member>
 decltype(auto) at(RunConfig& config) {
   auto& place = config.*section.*member;
@@ -99,7 +99,7 @@ Rule one_of(std::vector<std::string> words, std::vector<Synonym> synonyms = {}) 
   return rule;
 }
 
-/// A list of them; `all`: what "all" stands for.
+/// Several of these words; `all`: the meaning of "all".
 Rule several_of(std::vector<std::string> words, std::string_view all) {
   Rule rule = one_of(std::move(words), {{"all", all}});
   rule.several = true;
@@ -719,16 +719,16 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"expert_model_parallel_size", "ep_size"},  // Megatron-LM
       {"expert_tensor_parallel_size", "etp_size"},
       {"moe_expert_capacity_factor", "moe_capacity_factor"},  // Megatron-LM
-      {"fsdp_sharding_strategy", "strategy"},                 // accelerate launch, and from here on
+      {"fsdp_sharding_strategy", "strategy"},                 // accelerate launch; the following as well
       {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
-      {"fsdp_wrap_policy", "auto_wrap_policy"},  // this and the next of Hugging Face's guide
+      {"fsdp_wrap_policy", "auto_wrap_policy"},  // this and the next: Hugging Face's guide
       {"fsdp_min_num_param", "min_num_params"},
       {"min_num_param", "min_num_params"},
       {"fsdp_backward_prefetch_policy", "backward_prefetch"},
       {"fsdp_offload_params", "cpu_offload"},
       {"fsdp_state_dict_type", "save_state_dict_type"},
-      {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // transformers v4, too
-      {"fsdp_min_num_params", "min_num_params"},                                // transformers v4, too
+      {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // also transformers v4
+      {"fsdp_min_num_params", "min_num_params"},                                // also transformers v4
       {"fsdp_backward_prefetch", "backward_prefetch"},
       {"fsdp_forward_prefetch", "forward_prefetch"},
       {"fsdp_reshard_after_forward", "reshard_after_forward"},

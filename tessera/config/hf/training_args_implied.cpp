@@ -108,7 +108,7 @@ void apply_implied(Resolved& resolved) {
     if (given || (implied.setting == "bf16" && resolved.values.optimization.fp16)) continue;
     if (const auto wrong = find_field(implied.setting)->set(resolved.values, implied.text)) continue;
     resolved.origins[implied.setting] =
-        itself ? implied.origin : Origin::derived(concat(implied.program, "'s default beside ", implied.name));
+        itself ? implied.origin : Origin::derived(concat(implied.program, "'s default with ", implied.name));
     implied.taken = !itself;
   }
 }

@@ -15,7 +15,7 @@ void MegatronArguments::add(const std::string& name, Given given) {
   if (first || before->second.values == given.values) return;
   const bool typed_over_file = before->second.where.file && !given.where.file;
   if (!typed_over_file)
-    note(name, concat("is given twice: ", join(given.values, " "), " counts, not ", join(before->second.values, " ")));
+    note(name, concat("is given twice: ", join(given.values, " "), " is used, not ", join(before->second.values, " ")));
   before->second = std::move(given);
 }
 

@@ -28,7 +28,7 @@ class PreferenceRules : RuleChecks {
                              "preference_gamma", "gamma_beta_ratio", "ref_model_name_or_path", "max_prompt_length"})
       if (!is_default(name))
         problem({name, "preference_loss"}, said(name),
-                " belongs to pairs of answers: use --preference_loss (sigmoid is DPO), or remove it",
+                " is only for pairs of answers: use --preference_loss (sigmoid is DPO), or remove it",
                 name == std::string_view("preference_label_smoothing")
                     ? "; --label_smoothing_factor smooths the targets of a language model"
                     : "");
@@ -36,7 +36,7 @@ class PreferenceRules : RuleChecks {
 
   void only_for(const char* name, bool fits, const char* which) {
     if (!is_default(name) && !fits)
-      problem({name, "preference_loss"}, said(name), " belongs to --preference_loss ", which, ", not to ", loss_,
+      problem({name, "preference_loss"}, said(name), " is only for --preference_loss ", which, ", not to ", loss_,
               ": remove it");
   }
 
@@ -46,18 +46,17 @@ class PreferenceRules : RuleChecks {
              "sigmoid");
     only_for("preference_gamma", loss_ == PreferenceLoss::simpo, "simpo");
     if (loss_ == PreferenceLoss::hinge && !is_default("gamma_beta_ratio"))
-      problem(
-          {"gamma_beta_ratio", "preference_loss"}, said("gamma_beta_ratio"),
-          " is SimPO's, whose hinge loss is not implemented: use --preference_loss simpo, which is SimPO's sigmoid, or "
-          "remove it for the hinge loss of DPO's margin");
+      problem({"gamma_beta_ratio", "preference_loss"}, said("gamma_beta_ratio"),
+              " is SimPO's, whose hinge loss is not implemented: use --preference_loss simpo, which is SimPO's "
+              "sigmoid, or remove it for the hinge loss with DPO's margin");
     else
       only_for("gamma_beta_ratio", loss_ == PreferenceLoss::simpo, "simpo");
     if (loss_ == PreferenceLoss::orpo && o.preference_sft_weight > 0)
       problem({"preference_sft_weight", "preference_loss"}, said("preference_sft_weight"),
-              ": orpo has the cross-entropy of the chosen answers already, with weight 1: remove it");
+              ": orpo already includes the chosen answers' cross-entropy, with weight 1: remove it");
     if (o.label_smoothing_factor > 0)
       not_with("label_smoothing_factor",
-               "there is no one token that is right in a loss of pairs; remove it, or use --preference_label_smoothing "
+               "a loss of pairs has no single correct token; remove it, or use --preference_label_smoothing "
                "(sigmoid)");
   }
 
@@ -68,10 +67,10 @@ class PreferenceRules : RuleChecks {
     if (!folder.empty() && needs && !path_exists(path_join(folder, "config.json")) &&
         !path_exists(path_join(folder, "adapter_config.json")))
       problem({"ref_model_name_or_path"}, said("ref_model_name_or_path"), " ", folder,
-              ": no model is there (nothing is downloaded): give a folder with config.json");
+              ": no model there (nothing is downloaded); use a folder with config.json");
   }
 
-  /// `name` is on, and pairs cannot have it.
+  /// Reports that `name`, which is on, cannot be combined with pairs.
   void not_with(const char* name, const char* why) {
     problem({name, "preference_loss"}, said(name), " cannot be combined with ", said("preference_loss"), ": ", why);
   }
@@ -81,17 +80,17 @@ class PreferenceRules : RuleChecks {
     if (!d.train_file.empty() && !corpus::may_hold_examples(d.train_file))
       problem({"train_file", "preference_loss"}, "--train_file ", d.train_file,
               ": --preference_loss needs records with prompt, chosen and rejected (.jsonl)");
-    if (d.mock_data) not_with("mock_data", "made-up tokens are no pairs of answers; remove it");
+    if (d.mock_data) not_with("mock_data", "generated tokens are not pairs of answers; remove it");
     if (d.packing) not_with("packing", "a pair is two rows; remove it");
     if (d.streaming)
-      not_with("streaming", "what the reference says of a row is computed before the first step; remove it");
+      not_with("streaming", "the reference's log-probabilities are computed before the first step; remove it");
   }
 
   void batches() {
     const OptimizationConfig& o = c_.optimization;
     if (o.balance_batches) not_with("balance_batches", "it is not implemented for pairs; remove it");
     if (o.tokens_per_batch > 0)
-      not_with("tokens_per_batch", "a step has so many pairs: use --per_device_train_batch_size");
+      not_with("tokens_per_batch", "steps are counted in pairs; use --per_device_train_batch_size");
     if (o.gradient_noise_scale) not_with("gradient_noise_scale", "it is not implemented for pairs; remove it");
   }
 
@@ -113,8 +112,8 @@ class PreferenceRules : RuleChecks {
       problem({"metric_for_best_model", "preference_loss"}, said("metric_for_best_model"), " ", metric,
               " cannot be combined with ", said("preference_loss"),
               metric.ends_with("perplexity")
-                  ? ": the loss of pairs is no cross-entropy, and its exponential no perplexity; give loss"
-                  : ": pairs of answers have no classes; give loss");
+                  ? ": a loss of pairs is not a cross-entropy, so it has no perplexity; use loss"
+                  : ": pairs of answers have no classes; use loss");
   }
 
   const PreferenceLoss loss_ = c_.optimization.preference_loss;
@@ -133,8 +132,8 @@ void derive_preferences(Resolved& resolved) {
   OptimizationConfig& o = resolved.values.optimization;
   if (o.preference_loss == PreferenceLoss::sigmoid) {
     resolved.notes.push_back(concat("preference_loss sigmoid (", resolved.origin("preference_loss"),
-                                    ") is simpo beside gamma_beta_ratio (", resolved.origin("gamma_beta_ratio"),
-                                    "), which SimPO's trainer alone has"));
+                                    ") means simpo with gamma_beta_ratio (", resolved.origin("gamma_beta_ratio"),
+                                    "), which only SimPO's trainer has"));
     o.preference_loss = PreferenceLoss::simpo;
     resolved.origins["preference_loss"] = Origin::derived("gamma_beta_ratio is SimPO's");
   }
