@@ -165,7 +165,7 @@ TEST(AccelerateEnvironment, Mistakes) {
        {"environment ACCELERATE_FP8_BACKEND: backend MSAMP, with gradients and the optimizer's states in eight bits, "
         "is not implemented: use TE or AO, whose linear maps have eight bits"}},
       {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_VERSION", "3"}},
-       {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine here does what both do)"}},
+       {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine implements both)"}},
       {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", "0"}},
        {"environment MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE: megatron_lm_expert_tensor_parallel_size must be a whole "
         "number from 1 to 4096, not '0'"}},

@@ -378,7 +378,7 @@ TEST(AccelerateFile, MistakesInSections) {
         "a.yaml:7:18: mixed_precision stands beside deepspeed_config_file, which says it in its own words (bf16, "
         "fp16): remove it here"}},
       {in(deepspeed, "deepspeed_config", "gradient_clipping: much"),
-       {"a.yaml:4:22: gradient_clipping is 'much'; it takes a number"}},
+       {"a.yaml:4:22: gradient_clipping is 'much'; it must be a number"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_pp_degree: 4\nmegatron_lm_decoder_last_pipeline_num_layers: 3"),
        {"a.yaml:5:49: megatron_lm_decoder_last_pipeline_num_layers 3: remove it, and say which blocks each stage has "
         "with --pipeline_layout"}},

@@ -246,8 +246,8 @@ TEST(MegatronArgs, Mistakes) {
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 8 --tensor-model-parallel-size 4",
        {"--global-batch-size 16 is not a multiple of --micro-batch-size 3 x 2 data-parallel processes = 6"}},
       {"--pipeline-model-parallel-size=4 --expert-tensor-parallel-size 0",
-       {"--expert-tensor-parallel-size is '0'; it takes a whole number from 1"}},
-      {"--pipeline-model-parallel-size 0", {"--pipeline-model-parallel-size is '0'; it takes a whole number from 1"}},
+       {"--expert-tensor-parallel-size is '0'; it must be a whole number from 1"}},
+      {"--pipeline-model-parallel-size 0", {"--pipeline-model-parallel-size is '0'; it must be a whole number from 1"}},
       {pipeline + "--decoder-first-pipeline-num-layers 3 --standalone-embedding-stage",
        {"--standalone-embedding-stage is not supported with several stages: say which layers each has with "
         "--pipeline-model-parallel-layout",
@@ -278,7 +278,7 @@ TEST(MegatronArgs, Mistakes) {
       {pipeline + "--account-for-embedding-in-pipeline-split",
        {"--account-for-embedding-in-pipeline-split needs --num-layers; --pipeline-model-parallel-layout does not"}},
       {"--train-iters 5 --num-experts 8", {"--num-experts describes a model that has no --num-layers: add it"}},
-      {"--train-iters five", {"--train-iters is 'five'; it takes an integer"}},
+      {"--train-iters five", {"--train-iters is 'five'; it must be an integer"}},
       {"--train-iters", {"--train-iters needs a value"}},
       {"--train-iters 5 6", {"--train-iters takes one value, not 5 6"}},
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 2",
@@ -356,7 +356,7 @@ TEST(MegatronArgs, Mistakes) {
       {concat(shape, "--position-embedding-type rope --num-query-groups 2"),
        {"--num-query-groups 2 needs --group-query-attention"}},
       {concat(llama, "--num-query-groups 2"), {"--num-query-groups 2 needs --group-query-attention"}},
-      {concat(shape, "--hidden-dropout 2x"), {"--hidden-dropout is '2x'; it takes a number from 0"}},
+      {concat(shape, "--hidden-dropout 2x"), {"--hidden-dropout is '2x'; it must be a number from 0"}},
   };
   for (const auto& [line, problems] : cases) EXPECT_EQ(read(line).problems, problems) << line;
 }
@@ -408,7 +408,7 @@ TEST(MegatronArgs, AFileHasTwentyProblemsTold) {
     std::vector<FileWord> arguments = typed_words({path});
     translate_megatron_flags(arguments, problems, nothing);
     EXPECT_EQ(problems.lines.size(), 21u);
-    EXPECT_TRUE(problems.lines.back().ends_with("were not looked at")) << problems.lines.back();
+    EXPECT_TRUE(problems.lines.back().ends_with("were not checked")) << problems.lines.back();
   }
 }
 

@@ -49,7 +49,7 @@ TEST(ResolveFlags, Booleans) {
   EXPECT_TRUE(before_another.values.output.disable_tqdm);
   EXPECT_EQ(before_another.values.optimization.max_steps, 3);
   EXPECT_EQ(error_of({"--no_disable_tqdm=true"}), "--no_disable_tqdm takes no value; write --disable_tqdm=true");
-  EXPECT_EQ(error_of({"--disable_tqdm=maybe"}), "--disable_tqdm is 'maybe'; it takes true or false");
+  EXPECT_EQ(error_of({"--disable_tqdm=maybe"}), "--disable_tqdm is 'maybe'; it must be true or false");
   EXPECT_EQ(error_of({"--no_max_steps"}).substr(0, 27), "unknown flag --no_max_steps");
 }
 
@@ -125,7 +125,7 @@ TEST(ResolveFlags, OfAFlagGivenTwiceTheLastCounts) {
 TEST(ResolveFlags, AllProblemsAreReportedTogether) {
   EXPECT_EQ(error_of({"--max_steps", "x", "--adam_beta1", "1", "--otpim", "sgd", "--save_strategy", "never"}),
             "4 problems in the configuration:\n"
-            "  --max_steps is 'x'; it takes an integer\n"
+            "  --max_steps is 'x'; it must be an integer\n"
             "  --adam_beta1 is 1; it must be at least 0 and less than 1\n"
             "  unknown flag --otpim; did you mean --optim?\n"
             "  --save_strategy is 'never'; it must be one of no, steps, epoch, best");

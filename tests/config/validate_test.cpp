@@ -241,7 +241,7 @@ TEST_F(Validate, LogsAndHiddenFilesDoNotCountInTheOutputFolder) {
 TEST_F(Validate, ProblemsOfBothStagesComeTogether) {
   EXPECT_EQ(error_of({"--config_name", "gpt2", "--max_steps", "many", "--train_file", path("none.txt"), "--output_dir",
                       path("out")}),
-            concat("2 problems in the configuration:\n  --max_steps is 'many'; it takes an integer\n  --train_file ",
+            concat("2 problems in the configuration:\n  --max_steps is 'many'; it must be an integer\n  --train_file ",
                    path("none.txt"), ": no such file"));
 }
 

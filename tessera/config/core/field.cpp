@@ -91,7 +91,7 @@ struct Setter {
 
   std::optional<std::string> operator()(std::int64_t& slot) const {
     const auto value = parse_int(ungrouped(text));
-    if (!value) return concat("is '", text, "'; it takes an integer");
+    if (!value) return concat("is '", text, "'; it must be an integer");
     auto problem = out_of_range(static_cast<double>(*value));
     if (!problem) slot = *value;
     return problem;
@@ -100,7 +100,7 @@ struct Setter {
   std::optional<std::string> operator()(double& slot) const {
     const auto value = parse_real(ungrouped(text));
     if (!value || !std::isfinite(*value))
-      return concat("is '", text, "'; it takes a ", value ? "finite " : "", "number");
+      return concat("is '", text, "'; it must be a ", value ? "finite " : "", "number");
     auto problem = out_of_range(*value);
     if (!problem && rule.steps_or_share && *value > 1 && std::trunc(*value) != *value)
       problem = concat("is ", text, "; it must be ", rule.describe());
@@ -110,7 +110,7 @@ struct Setter {
 
   std::optional<std::string> operator()(bool& slot) const {
     const auto value = parse_bool(text);
-    if (!value) return concat("is '", text, "'; it takes true or false");
+    if (!value) return concat("is '", text, "'; it must be true or false");
     slot = *value;
     return std::nullopt;
   }

@@ -61,7 +61,7 @@ class Reader {
     std::size_t left = a_.all().size();
     for (const auto& [name, given] : a_.all()) {
       if (problems_.lines.size() - before >= most_megatron_problems) {
-        problems_.lines.push_back(concat(left, " more of Megatron's arguments were not looked at"));
+        problems_.lines.push_back(concat(left, " more of Megatron's arguments were not checked"));
         return to_.take();
       }
       --left;
@@ -492,7 +492,8 @@ class Reader {
     const auto share = a_.real("lr_warmup_fraction", 0);
     if (!share) return;
     if (*share > 1)
-      return a_.problem("lr_warmup_fraction", concat("is '", format_real(*share), "'; it takes a number from 0 to 1"));
+      return a_.problem("lr_warmup_fraction",
+                        concat("is '", format_real(*share), "'; it must be a number from 0 to 1"));
     const auto decay = decay_steps();
     if (!decay) return a_.give("lr_warmup_fraction", "warmup_ratio", *a_.text("lr_warmup_fraction"));
     a_.give("lr_warmup_fraction", "warmup_steps", std::to_string(std::llround(*share * static_cast<double>(*decay))));

@@ -52,7 +52,7 @@ class ModelArguments {
     for (const auto& [key, value] : section.members()) {
       if (problems_.lines.size() - before >= most_megatron_problems) {
         problems_.lines.push_back(concat(section.where().str(), ": ", left,
-                                         left == 1 ? " more argument was" : " more arguments were", " not looked at"));
+                                         left == 1 ? " more argument was" : " more arguments were", " not checked"));
         break;
       }
       --left;

@@ -43,7 +43,7 @@ std::optional<std::int64_t> MegatronArguments::whole(std::string_view name, std:
   if (!value) return std::nullopt;
   const auto number = parse_int(ungrouped(*value));
   if (number && *number >= least && *number <= std::int64_t{1} << 40) return number;
-  problem(name, concat("is '", *value, "'; it takes a whole number from ", least));
+  problem(name, concat("is '", *value, "'; it must be a whole number from ", least));
   given_.at(std::string(name)).values = said_;
   return std::nullopt;
 }
@@ -53,7 +53,7 @@ std::optional<double> MegatronArguments::real(std::string_view name, double leas
   if (!value) return std::nullopt;
   const auto number = parse_real(ungrouped(*value));
   if (number && std::isfinite(*number) && *number >= least) return number;
-  problem(name, concat("is '", *value, "'; it takes a number from ", format_real(least)));
+  problem(name, concat("is '", *value, "'; it must be a number from ", format_real(least)));
   given_.at(std::string(name)).values = said_;
   return std::nullopt;
 }
