@@ -330,13 +330,13 @@ TEST(AccelerateFile, Mistakes) {
        {"a.yaml:2:13: unknown key zero_stage; it is a key of deepspeed_config, for distributed_type DEEPSPEED only: "
         "use --zero_stage to the training"}},
       {"distributed_type: DEEPSPEED\nzero_stage: 2\n",
-       {"a.yaml:2:13: unknown key zero_stage; it belongs into deepspeed_config"}},
+       {"a.yaml:2:13: unknown key zero_stage; it belongs in deepspeed_config"}},
       // where Hugging Face's guide of FSDP has them
       {"distributed_type: FSDP\nxla: true\nxla_fsdp_settings:\n  compute_dtype: float16\n  sharding_rank: 0\n",
        {"a.yaml:4:18: compute_dtype is 'float16'; it must be bfloat16 or float32",
         "a.yaml:5:18: sharding_rank: all devices share one set of shards"}},
       {"distributed_type: FSDP\nfsdp_sharding_strategy: 2\n",
-       {"a.yaml:2:25: unknown key fsdp_sharding_strategy; it belongs into fsdp_config"}},
+       {"a.yaml:2:25: unknown key fsdp_sharding_strategy; it belongs in fsdp_config"}},
       {"distributed_type: MULTI_CPU\nnum_processes: 0\n",
        {"a.yaml:2:16: num_processes must be at least 1 (-1: not given)"}},
       {"distributed_type: MULTI_CPU\nnum_processes: two\n",

@@ -76,7 +76,7 @@ TEST(DeepspeedMismatch, OptimizerAndScheduler) {
   EXPECT_EQ(problem_of(R"({"train_batch_size": 3e15, "train_micro_batch_size_per_gpu": 2e15,
                            "gradient_accumulation_steps": 2e15})"),
             "deepspeed:1:22: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size "
-            "3000000000000000 != 2000000000000000 * 2000000000000000 * 1: leave one of the three out");
+            "3000000000000000 != 2000000000000000 * 2000000000000000 * 1: remove one of the three");
 }
 
 TEST(DeepspeedMismatch, ComparedAsWhatTheyMean) {
@@ -112,14 +112,14 @@ INSTANTIATE_TEST_SUITE_P(
             R"({"grandient_accumulation_steps": 1})",
             "deepspeed:1:34: unknown key grandient_accumulation_steps; did you mean gradient_accumulation_steps?"},
         ProblemCase{R"({"offload_optimizer": {"device": "cpu"}})",
-                    "deepspeed:1:23: unknown key offload_optimizer; it belongs into zero_optimization"},
+                    "deepspeed:1:23: unknown key offload_optimizer; it belongs in zero_optimization"},
         ProblemCase{R"({"zero_optimization": {"stage": 2, "gradient_clipping": 1}})",
                     "deepspeed:1:57: unknown key zero_optimization.gradient_clipping; it belongs to the top level"},
         ProblemCase{R"({"zero_optimization": {"stge": 2}})",
                     "deepspeed:1:32: unknown key zero_optimization.stge; did you mean stage?"},
         ProblemCase{R"({"learning_rate": 1})",
-                    "deepspeed:1:19: unknown key learning_rate; it is no key of DeepSpeed's, but a setting of the run: "
-                    "--learning_rate"},
+                    "deepspeed:1:19: unknown key learning_rate; it is not a key of DeepSpeed's but a setting of the "
+                    "run: --learning_rate"},
         ProblemCase{R"({"xyzzy": 1})", "deepspeed:1:11: unknown key xyzzy; docs/configuration.md lists the keys"},
         ProblemCase{R"({"fp16.enabled": true})",  // found by its fuzzer
                     "deepspeed:1:18: unknown key fp16.enabled; write it as enabled in the section fp16"},
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "immediate_grad_update, loss_scale, loss_scale_window, hysteresis, min_loss_scale, "
                     "initial_scale_power, check_grad_overflow"},
         ProblemCase{R"({"optimizer": {"type": "AdamW", "lr": 1}})",
-                    "deepspeed:1:39: unknown key optimizer.lr; it belongs into optimizer.params"},
+                    "deepspeed:1:39: unknown key optimizer.lr; it belongs in optimizer.params"},
         ProblemCase{R"({"comms_logger": {"enabled": false, "verbse": true}})",
                     "deepspeed:1:47: unknown key comms_logger.verbse; did you mean verbose?"}));
 
@@ -173,19 +173,17 @@ INSTANTIATE_TEST_SUITE_P(
         ProblemCase{
             R"({"zero_optimization": {"stage": 2, "cpu_offload": true, "offload_optimizer": {"device": "cpu"}}})",
             "deepspeed:1:51: Cannot provide deprecated parameter 'cpu_offload' and replacing parameter "
-            "'offload_optimizer' (deepspeed:1) together; "
-            "leave cpu_offload out"},
+            "'offload_optimizer' (deepspeed:1) together; remove cpu_offload out"},
         ProblemCase{R"({"zero_optimization": {"stage": 3, "cpu_offload_param": true, "offload_param": {}}})",
                     "deepspeed:1:57: Cannot provide deprecated parameter 'cpu_offload_param' and replacing parameter "
-                    "'offload_param' (deepspeed:1) together; "
-                    "leave cpu_offload_param out"},
+                    "'offload_param' (deepspeed:1) together; remove cpu_offload_param out"},
         ProblemCase{"{\"bf16\": {\"enabled\": true},\n\"bfloat16\": {\"enabled\": true}}",
-                    "deepspeed:2:13: Cannot provide bfloat16 and bf16 (deepspeed:1) together: they are one parameter; "
-                    "keep one of them"},
+                    "deepspeed:2:13: Cannot provide bfloat16 and bf16 (deepspeed:1) together: they are the same "
+                    "parameter; keep one of them"},
         ProblemCase{R"({"zero_optimization": {"stage3_max_reuse_distance": 1, "max_reuse_distance": 2}})",
                     "deepspeed:1:78: Cannot provide zero_optimization.max_reuse_distance and "
-                    "zero_optimization.stage3_max_reuse_distance (deepspeed:1) "
-                    "together: they are one parameter; keep one of them"},
+                    "zero_optimization.stage3_max_reuse_distance (deepspeed:1) together: they are the same parameter; "
+                    "keep one of them"},
         ProblemCase{R"({"zero_optimization": {"stage": 1, "legacy_stage1": true}})",
                     "deepspeed:1:53: zero_optimization.legacy_stage1: there is one stage 1; remove it"}));
 
@@ -209,10 +207,10 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed parameter 'gradient_clipping'"},
         ProblemCase{R"({"prescale_gradients": true, "zero_optimization": {"stage": 2}})",
                     "deepspeed:1:24: prescale_gradients: pre-scale gradients is not yet supported with ZeRO-2 with "
-                    "reduce scatter enabled, which is how gradients are divided; remove it"},
+                    "reduce scatter enabled, which is how gradients are sharded; remove it"},
         ProblemCase{R"({"gradient_predivide_factor": 2, "zero_optimization": {"stage": 3}})",
                     "deepspeed:1:31: gradient_predivide_factor: gradient_predivide_factor != 1.0 is not yet supported "
-                    "with ZeRO-3 with reduce scatter enabled, which is how gradients are divided; remove it"},
+                    "with ZeRO-3 with reduce scatter enabled, which is how gradients are sharded; remove it"},
         ProblemCase{
             R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}})",
             "deepspeed:1:64: zero_optimization.offload_param.device is 'disk'; it must be one of none, cpu, nvme"},
@@ -231,8 +229,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed:1:24: optimizer.type OneBitAdam: it is not compatible with ZeRO; set "
                     "zero_optimization.stage to 0, or use AdamW"},
         ProblemCase{R"({"elasticity": {"enabled": true, "max_train_batch_size": 2000}})",
-                    "deepspeed:1:16: elasticity: batch sizes that follow the number of processes are not implemented; "
-                    "give them, and continue with any number of processes by --resume_from_checkpoint"}));
+                    "deepspeed:1:16: elasticity: batch sizes that depend on the number of processes are not "
+                    "implemented; set them, and resume with any number of processes by --resume_from_checkpoint"}));
 
 INSTANTIATE_TEST_SUITE_P(
     OptimizerAndScheduler, DeepspeedProblem,
@@ -243,10 +241,11 @@ INSTANTIATE_TEST_SUITE_P(
         ProblemCase{R"({"optimizer": {"type": "Muon"}})",
                     "deepspeed:1:24: optimizer.type Muon is not implemented: use AdamW or Lion"},
         ProblemCase{R"({"optimizer": {"params": {"lr": 1}}})",
-                    "deepspeed:1:26: optimizer.params need optimizer.type, which is not given"},
-        ProblemCase{R"({"optimizer": {"type": "Lion", "params": {"eps": 1}}})",
-                    "deepspeed:1:50: optimizer.params.eps is no parameter of Lion; besides lr and weight_decay it has "
-                    "betas, fp32_optimizer_states"},
+                    "deepspeed:1:26: optimizer.params requires optimizer.type"},
+        ProblemCase{
+            R"({"optimizer": {"type": "Lion", "params": {"eps": 1}}})",
+            "deepspeed:1:50: optimizer.params.eps is not a parameter of Lion; besides lr and weight_decay it has "
+            "betas, fp32_optimizer_states"},
         ProblemCase{R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9]}}})",
                     "deepspeed:1:53: optimizer.params.betas is [0.9]; it must be two numbers: [0.9, 0.999]"},
         ProblemCase{R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9, 1]}}})",
@@ -254,16 +253,16 @@ INSTANTIATE_TEST_SUITE_P(
         ProblemCase{R"({"scheduler": {"type": "WarmupLr2"}})",
                     "deepspeed:1:24: scheduler.type 'WarmupLr2' is unknown; did you mean WarmupLR? (the types are "
                     "WarmupLR, WarmupDecayLR, WarmupCosineLR, "
-                    "OneCycle, LRRangeTest); leave the section out for --lr_scheduler_type"},
+                    "OneCycle, LRRangeTest); remove the section to use --lr_scheduler_type"},
         ProblemCase{R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "exp"}}})",
                     "deepspeed:1:62: scheduler.params.warmup_type is 'exp'; it must be one of log, linear"},
         ProblemCase{R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 9}}})",
-                    "deepspeed:1:66: scheduler.params.total_num_steps is no parameter of WarmupLR; it has "
+                    "deepspeed:1:66: scheduler.params.total_num_steps is not a parameter of WarmupLR; it has "
                     "warmup_min_lr, warmup_max_lr, warmup_num_steps, warmup_type"},
         ProblemCase{R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": [1, 2]}}})",
                     "deepspeed:1:64: scheduler.params.warmup_max_lr is [1, 2]; it must be a number, at least 0"},
         ProblemCase{R"({"scheduler": {"params": {"warmup_num_steps": 9}}})",
-                    "deepspeed:1:26: scheduler.params need scheduler.type, which is not given"},
+                    "deepspeed:1:26: scheduler.params requires scheduler.type"},
         ProblemCase{R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1}}})",
                     "deepspeed:1:24: scheduler.type OneCycle needs scheduler.params.cycle_max_lr"}));
 
