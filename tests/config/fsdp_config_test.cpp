@@ -172,7 +172,7 @@ TEST(FsdpConfig, KeysOfXla) {
   EXPECT_EQ(notes(R"({"xla": false, "xla_fsdp_v2": false, "xla_fsdp_grad_ckpt": false, "xla_fsdp_settings": {}})"),
             Words{});
   EXPECT_EQ(notes(R"({"xla_fsdp_grad_ckpt": true})"),
-            Words{"fsdp_config:1: xla_fsdp_grad_ckpt has no effect: it belongs to xla, which is off"});
+            Words{"fsdp_config:1: xla_fsdp_grad_ckpt has no effect: it is for xla, which is off"});
   EXPECT_EQ(settings(R"({"xla": true, "xla_fsdp_grad_ckpt": true, "xla_fsdp_settings": {"compute_dtype": "bfloat16",
                          "reshard_after_forward": false, "flatten_parameters": null}})"),
             (Texts{{"device", "xla"},

@@ -220,9 +220,9 @@ TEST_F(ValidateTraining, WhatIsRecomputed) {
   const auto refused = [](const char* text) { return testing::error_of([&] { parse_checkpoint_plan(text); }); };
   EXPECT_EQ(refused("evry=2"), "--gradient_checkpointing_kwargs: unknown key evry; did you mean every?");
   EXPECT_EQ(refused("every=0"), "--gradient_checkpointing_kwargs: every is 0; it must be at least 1");
-  EXPECT_EQ(
-      refused("part=half"),
-      "--gradient_checkpointing_kwargs: part is 'half'; it is one of block (full), attention (attn, selective), mlp");
+  EXPECT_EQ(refused("part=half"),
+            "--gradient_checkpointing_kwargs: part is 'half'; it must be one of block (full), attention (attn, "
+            "selective), mlp");
   EXPECT_NE(refused("names=h.(1").find("--gradient_checkpointing_kwargs: names 'h.(1' is not a regular expression"),
             std::string::npos);
 }

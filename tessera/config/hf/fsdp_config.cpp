@@ -15,7 +15,7 @@ namespace tessera::config {
 namespace {
 
 constexpr std::string_view kWhole = "parameters keep their identity here, so every optimizer and every grouping works";
-constexpr std::string_view kXla = "it belongs to xla, which is off";
+constexpr std::string_view kXla = "it is for xla, which is off";
 
 constexpr std::array keys{
     KeyRow{"sharding_strategy", "strategy"},

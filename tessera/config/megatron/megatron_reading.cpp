@@ -1,4 +1,4 @@
-// The arguments as typed, and complaints about them.
+// The arguments as typed, and their problems.
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <tessera/base/text.h>
@@ -32,8 +32,8 @@ std::optional<std::string> MegatronArguments::text(std::string_view name) {
   std::vector<std::string>& values = found->second.values;
   if (values.size() == 1 && !values[0].empty()) return values[0];
   if (values != said_)
-    problem(name,
-            values.empty() || values[0].empty() ? "needs a value" : concat("takes one value, not ", join(values, " ")));
+    problem(name, values.empty() || values[0].empty() ? "needs a value"
+                                                      : concat("must have one value, not ", join(values, " ")));
   values = said_;
   return std::nullopt;
 }
@@ -66,8 +66,8 @@ std::optional<std::string> MegatronArguments::word(std::string_view name,
   if (std::find(words.begin(), words.end(), lower) != words.end()) return lower;
   const std::vector<std::string> all(words.begin(), words.end());
   const auto near = nearest(lower, all);
-  problem(name,
-          concat("is '", *value, "'; it is one of ", join(all), near ? concat(" (did you mean ", *near, "?)") : ""));
+  problem(name, concat("is '", *value, "'; it must be one of ", join(all),
+                       near ? concat(" (did you mean ", *near, "?)") : ""));
   given_.at(std::string(name)).values = said_;
   return std::nullopt;
 }
