@@ -100,7 +100,7 @@ std::int64_t prediction_depths(const Value& config) {
   if (asked == nullptr) return 0;
   const std::int64_t depths = asked->as_int();
   if (depths < 0 || depths > 16)
-    throw InputError(concat(asked->where().str(), ": mtp_num_layers is ", depths, "; it must lie in [0, 16]"));
+    throw InputError(concat(asked->where().str(), ": mtp_num_layers is ", depths, "; it must be in [0, 16]"));
   if (depths == 0) return 0;
   const Value* const type = config.find("model_type");
   const std::string name = type != nullptr && type->is_string() ? type->as_string() : std::string();

@@ -298,7 +298,7 @@ TEST(MegatronModel, MegatronsOwnManner) {
        "belongs to Llama's family)",
        {{"hidden_dropout", "0.1"}, {"gated_linear_unit", "true"}}},
       {llama + "--qk-layernorm --add-qkv-bias",
-       "--add-qkv-bias: beside --qk-layernorm",
+       "--add-qkv-bias: with --qk-layernorm",
        {{"add_qkv_bias", "true"}, {"add_bias_linear", "false"}}},
       {gpt2 + "--disable-bias-linear --num-experts 4",
        "--num-experts: without --swiglu",

@@ -63,7 +63,7 @@ TEST(PlanCommand, what_is_wrong_is_said) {
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--fused_loss"}, "--engine megatron"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--engine", "megatron"}, "needs GPUs"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine=megatron", "--strategy=zero3"},
-       "is not counted; zero1 is its distributed optimizer"},
+       "is not supported; use zero1 (its distributed optimizer)"},
   };
   for (const auto& [arguments, words] : table) {
     const auto run = tessera(arguments);

@@ -13,8 +13,8 @@
 
 namespace tessera::config {
 
-/// Additional variable from `tessera launch` to its ranks: the checked file with its positions, from which all of the
-/// above are then read, so that keys without a variable are kept and origins stay "a.yaml:4".
+/// Additional variable from `tessera launch` to its ranks: the checked file with its positions. Ranks read all of the
+/// above from it, so that keys without a variable are kept and origins stay "a.yaml:4".
 inline constexpr const char* accelerate_file_variable = "TESSERA_ACCELERATE_CONFIG";
 /// The value of that variable, without the launcher's own keys. Throws InputError if a text is not UTF-8.
 std::string packed_accelerate(const Value& file);

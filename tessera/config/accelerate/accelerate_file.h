@@ -26,7 +26,7 @@ namespace tessera::config {
 /// (base/yaml.h).
 Value load_accelerate_file(const std::string& path, std::vector<std::string>* repeated = nullptr);
 
-/// Checks all keys of the file and translates those that affect training. All errors are added to `problems`.
+/// Checks all keys of the file and translates the keys that affect training. All errors are added to `problems`.
 Translation read_accelerate_file(const std::string& path, Problems& problems);
 /// The same for a parsed file. Values from environment variables or flags carry their origin as position.
 Translation read_accelerate(const Value& file, Problems& problems);

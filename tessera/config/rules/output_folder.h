@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Whether --output_dir is empty enough for a run that was not told what to do with existing files.
+/// Whether --output_dir is empty enough for a run without instructions for existing files.
 
 #include <string>
 

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// Which of optimizer states, gradients and parameters are divided over ranks, and how. Plain data parallelism (ddp) is
-/// the strategy that divides nothing. config/hf/sharding.h translates other systems' words.
+/// Sharding of optimizer states, gradients and parameters over ranks. Plain data parallelism (ddp) is the strategy that
+/// shards nothing. config/hf/sharding.h translates other systems' words.
 struct ShardingConfig {
   std::string fsdp;                      ///< Hugging Face's words: "full_shard auto_wrap offload"
   std::string fsdp_config;               ///< JSON or YAML file, or a JSON object: see config/hf/fsdp_config.h

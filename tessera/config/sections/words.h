@@ -119,7 +119,7 @@ const WordTable& words_of(PreferenceLoss);
 enum class RouterLossForm : unsigned char { layers_together, micro_batch, sequence, global_batch };
 const WordTable& words_of(RouterLossForm);
 
-/// Which slots an expert drops beyond its capacity (nn::DropBy).
+/// How an expert selects the slots to drop beyond its capacity (nn::DropBy).
 enum class TokenDrop : unsigned char { probs, position };
 const WordTable& words_of(TokenDrop);
 
@@ -132,7 +132,7 @@ const WordTable& words_of(MemoryCheck);
 enum class BatchRule : unsigned char { none, linear, square_root };
 const WordTable& words_of(BatchRule);
 
-/// Which modules are gathered and freed together.
+/// How modules are selected that are gathered and freed together.
 enum class AutoWrap : unsigned char { transformer_based, size_based, regex, none };
 const WordTable& words_of(AutoWrap);
 
@@ -144,7 +144,7 @@ const WordTable& words_of(Interval);
 enum class SaveStrategy : unsigned char { no, steps, epoch, best };
 const WordTable& words_of(SaveStrategy);
 
-/// Which tokens log lines count.
+/// The tokens that log lines count.
 enum class CountedTokens : unsigned char { no, all, non_padding };
 const WordTable& words_of(CountedTokens);
 
