@@ -267,7 +267,7 @@ TEST(MegatronArgs, Mistakes) {
         "evenly"}},
       {pipeline + "--pipeline-model-parallel-layout Etm|tL",
        {"--pipeline-model-parallel-layout is wrong: pipeline layout 'Etm|tL', column 3: m, a depth of multi-token "
-        "prediction, needs the last norm and the head, so it stands with L in the last stage, behind all blocks; the "
+        "prediction, needs the last norm and the head, so it belongs to the last stage with L, after all blocks; the "
         "nearest layout is Et|tmL"}},
       {pipeline + "--pipeline-model-parallel-layout Et|tL --num-virtual-stages-per-pipeline-rank 2",
        {"--pipeline-model-parallel-layout and --num-virtual-stages-per-pipeline-rank set the same value: use only one "

@@ -267,7 +267,7 @@ TEST(Sharding, Rules) {
             "--param_dtype fp16 needs --fp16: without loss scaling small gradients vanish");
   EXPECT_EQ(problem_of({"--fp16", "--param_dtype", "bf16"}), "--param_dtype bf16 contradicts --fp16");
   EXPECT_EQ(problem_of({"--grad_compression", "powersdg:rank=2"}),
-            "--grad_compression 'powersdg:rank=2': there is no method 'powersdg' (did you mean "
+            "--grad_compression 'powersdg:rank=2': unknown method 'powersdg' (did you mean "
             "powersgd?); the methods are none, fp16, bf16, powersgd, topk, onebit");
   EXPECT_EQ(problem_of({"--grad_compression", "topk:ratio=2"}),
             "--grad_compression 'topk:ratio=2': topk: ratio is '2'; it must be above 0 and at "

@@ -54,7 +54,8 @@ TEST(ValidateModel, TheEndOfATextIsTheTokenizers) {
     return problems_of(concat("--config_name llama-tiny --tokenizer_name ", folder.path(), " --eos_token ", token));
   };
   EXPECT_EQ(problems_of("--config_name llama-tiny --tokenizer_name byte --eos_token <|endoftext|>"), "");
-  EXPECT_NE(ends("<|im_end|>").find("is not the tokenizer's own end-of-text token (it defines none)"), std::string::npos);
+  EXPECT_NE(ends("<|im_end|>").find("is not the tokenizer's own end-of-text token (it defines none)"),
+            std::string::npos);
   write_file_atomically(path_join(folder.path(), "tokenizer_config.json"),
                         R"({"eos_token": {"content": "<|im_end|>"}})");
   EXPECT_EQ(ends("<|im_end|>"), "");
@@ -114,11 +115,12 @@ TEST(ValidateModel, Overrides) {
 TEST(ValidateModel, WhatTensorParallelismCuts) {
   EXPECT_EQ(problems_of("--config_name gpt2-tiny --tp_size 2 --num_processes 2"), "");
   const std::string heads = problems_of("--config_name gpt2-tiny --tp_size 8 --num_processes 8");
-  EXPECT_TRUE(heads.starts_with("tp=8: each rank has as many attention heads, but the 4 of gpt2 do not divide by 8"))
+  EXPECT_TRUE(heads.starts_with(
+      "tp=8: all ranks need the same number of attention heads, but the 4 of gpt2 are not divisible by 8"))
       << heads;
   const std::string inner =
       problems_of("--config_name llama-tiny --config_overrides intermediate_size=99 --tp_size 2 --num_processes 2");
-  EXPECT_TRUE(inner.starts_with("tp=2: the MLP's intermediate size 99 of llama does not divide by 2")) << inner;
+  EXPECT_TRUE(inner.starts_with("tp=2: the MLP's intermediate size 99 of llama is not divisible by 2")) << inner;
   const std::string block = problems_of(
       "--config_name llama-tiny --tp_size 4 --num_processes 4 --sequence_parallel --block_size 130 --train_file a.txt");
   EXPECT_NE(block.find("the sequence of 130 tokens must be divisible by tp = 4 (sequence_parallel)"), block.npos)

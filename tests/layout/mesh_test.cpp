@@ -224,12 +224,12 @@ TEST(Mesh, WhatIsRefusedSaysWhatWouldFit) {
       {"sequence=2", 8, {"no axis 'sequence'"}},
       {"tp=2,tp=4", 8, {"tp is given twice"}},
       {"dp=2,dp_shard=4", 8, {"dp_shard is given twice"}},
-      {"dp=8,edp=2", 8, {"edp follows from the others"}},
+      {"dp=8,edp=2", 8, {"edp is derived from the others"}},
       {"dp=4,tp=2,ep=3", 8, {"ep=3 x etp=2 does not divide the 8 ranks", "ep may be 1, 2, 4"}},
       {"dp=4,tp=2,ep=8", 8, {"ep may be 1, 2, 4", "with ep=8 etp may be 1"}},
       {"pp=2,dp=4,etp=8", 8, {"etp=8 does not divide the 4 ranks", "1, 2, 4"}},
       {"dp=8,ep=0", 8, {"ep must be positive"}},
-      {"tp=1073741824,dp=4", 0, {"does not fit an int"}},
+      {"tp=1073741824,dp=4", 0, {"does not fit into an int"}},
       {"tp=99999999999", 0, {"whole number"}},
       {"dp=2", 0, {}},
   };
@@ -261,7 +261,7 @@ TEST(Mesh, TensorParallelRanksShouldShareAHost) {
   EXPECT_EQ(placement_problem(parse_mesh("dp=4,tp=4"), 8), "");
   EXPECT_EQ(placement_problem(parse_mesh("dp=2,tp=4"), 8), "") << "one host";
   const std::string crossing = placement_problem(parse_mesh("dp=3,tp=4"), 6);
-  EXPECT_NE(crossing.find("group [4 5 6 7] lies on hosts 0 and 1"), std::string::npos) << crossing;
+  EXPECT_NE(crossing.find("group [4 5 6 7] spans hosts 0 and 1"), std::string::npos) << crossing;
   EXPECT_NE(crossing.find("tp may be 1, 2, 3, 6"), std::string::npos) << crossing;
   EXPECT_NE(placement_problem(parse_mesh("dp=16,tp=1,etp=16"), 8).find("etp=16"), std::string::npos);
 }
