@@ -78,7 +78,7 @@ std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
     for (const Value& layer : dense->items()) {
       const std::int64_t i = layer.as_int();
       if (i < 0 || i >= layers)
-        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", layers));
+        throw InputError(concat(layer.where().str(), ": mlp_only_layers contains layer ", i, " of ", layers));
       sparse[static_cast<std::size_t>(i)] = false;
     }
   return sparse;
