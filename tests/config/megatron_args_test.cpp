@@ -562,10 +562,10 @@ TEST(MegatronArgs, EveryRow) {
       continue;  // each needs the others: see above
     std::string value = stands_alone(row.key) ? "" : "1";
     if (shapes.contains(row.key)) value += concat(" ", shape);
-    if (row.why.find("of num_experts") != row.why.npos || row.key == "moe_input_jitter_eps" ||
+    if (row.why.find("for num_experts") != row.why.npos || row.key == "moe_input_jitter_eps" ||
         row.setting.starts_with("router_"))
       value += " " + experts;
-    if (row.why.find("DeepSeek-V3's, of") != row.why.npos) value += " " + deepseek;
+    if (row.why.find("DeepSeek-V3's, for") != row.why.npos) value += " " + deepseek;
     if (values.contains(row.key)) value = values.at(row.key);
     std::string line = concat("--", row.key, " ", value);
     if (line.find("--train-iters") == std::string::npos && row.key != "train_iters" &&

@@ -156,7 +156,7 @@ TEST(Sharding, OffloadOfNoShardIsThatOfTheOptimizer) {
     EXPECT_EQ(resolved.values.sharding.cpu_offload, Offload::optimizer);
     EXPECT_EQ(resolved.values.sharding.strategy, Strategy::ddp);
     EXPECT_TRUE(std::any_of(resolved.notes.begin(), resolved.notes.end(), [](const std::string& note) {
-      return note.find("NO_SHARD") != std::string::npos && note.find("keeps parameters whole") != std::string::npos;
+      return note.find("NO_SHARD") != std::string::npos && note.find("keeps whole parameters") != std::string::npos;
     }));
   }
   EXPECT_EQ(

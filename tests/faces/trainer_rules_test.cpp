@@ -45,7 +45,7 @@ TEST(TrainerRules, both_faces_refuse_in_the_same_words) {
        "and steps (--save_strategy best works with either)"},
       {best + Words{"--eval_strategy=steps", "--eval_steps=2", "--save_steps=3"},
        "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that evaluated states are "
-       "saved; 3 is no "
+       "saved; 3 is not a "
        "multiple of 2"},
       {best + Words{"--eval_strategy=steps", "--eval_steps=0.5", "--save_steps=3"},
        "--load_best_model_at_end needs a --save_steps (3) that is a multiple of --eval_steps (0.5): set both as "

@@ -201,8 +201,8 @@ TEST(BatchRamp, SaysWhatIsWrong) {
   EXPECT_TRUE(has(problem([] { parse_batch_ramp("1,x,3"); }), "'x' is no whole number"));
   EXPECT_TRUE(has(problem([] { parse_batch_ramp("0,2,3"); }), "at least 1"));
   for (const char* text : {"0:8 x:16", "0:8 100", "0:8 100:0", "0:8 -1:16", "0:8 9999T:16"})
-    EXPECT_TRUE(has(problem([&] { parse_batch_ramp(text); }), "is no AFTER:ROWS")) << text;
-  EXPECT_TRUE(has(problem([] { parse_batch_ramp("5:8 100:16"); }), "must begin at 0"));
+    EXPECT_TRUE(has(problem([&] { parse_batch_ramp(text); }), "is not AFTER:ROWS")) << text;
+  EXPECT_TRUE(has(problem([] { parse_batch_ramp("5:8 100:16"); }), "must start at 0"));
   for (const char* text : {"0:8 100:16 100:24", "0:8 100:16 200:16"})
     EXPECT_TRUE(has(problem([&] { parse_batch_ramp(text); }), "than 100:16 before it")) << text;
   const BatchRamp list = parse_batch_ramp("0:8 100:16");

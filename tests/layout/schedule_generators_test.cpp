@@ -234,7 +234,7 @@ TEST(ScheduleGenerators, refusals_name_the_nearest_shape) {
   EXPECT_NE(refused("1f1b", {4, 1, 0}).find("each must be at least 1"), std::string::npos);
   EXPECT_NE(refused("interleaved", {4, 2, 8, 3}).find("from 4 to 8 can pass a stage together: the nearest is 4"),
             std::string::npos);
-  EXPECT_NE(refused("zbv", {4, 2, 8, 4}).find("mean nothing to it"), std::string::npos);
+  EXPECT_NE(refused("zbv", {4, 2, 8, 4}).find("are not supported"), std::string::npos);
   EXPECT_NE(refused("gpipe", {1 << 20, 1, 1 << 20}).find("largest schedule"), std::string::npos);
   constexpr int huge = std::numeric_limits<int>::max();
   for (const ScheduleRow& row : schedules())
@@ -245,7 +245,7 @@ TEST(ScheduleGenerators, refusals_name_the_nearest_shape) {
             "schedule zbv: 20000 ranks x 2 stages x 40000 micro-batches (needed to fill the pipeline; those from 1 on "
             "are dropped) exceed the 89478485 computations of the largest schedule");
   for (const char* name : {"zb_h2", "dualpipev"})
-    EXPECT_NE(refused(name, {20'000, 0, 1}).find("x 40000 micro-batches (as many fill"), std::string::npos) << name;
+    EXPECT_NE(refused(name, {20'000, 0, 1}).find("x 40000 micro-batches (needed to fill"), std::string::npos) << name;
   EXPECT_EQ(make_schedule("zbv", {4, 0, 8}).stages(), 8) << "0 stages per rank: as many as it needs";
 }
 

@@ -243,7 +243,7 @@ TEST(PlanEngine, SearchedWhatTheEngineHas) {
   EXPECT_NE(error_of([&] { search(q); }).find("strategy zero2"), std::string::npos);
   q.strategy.reset();
   q.cluster = parse_cluster("2xCPU");
-  EXPECT_NE(error_of([&] { search(q); }).find("predicted for GPUs alone"), std::string::npos);
+  EXPECT_NE(error_of([&] { search(q); }).find("predictions are only for GPUs"), std::string::npos);
 }
 
 Candidate candidate(double seconds, double bytes, const std::string& mesh) {

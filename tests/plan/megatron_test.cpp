@@ -173,7 +173,7 @@ TEST(Megatron, WhatItHasNotIsRefused) {
   plan.strategy = Strategy::zero1;
   plan.offload = Offload::optimizer;
   refused(llama, plan, "offloading");
-  refused(bert, small_plan(bert, "dp_shard=8"), "a model of type \"bert\" is not counted");
+  refused(bert, small_plan(bert, "dp_shard=8"), "a model of type \"bert\" is not supported");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(PlanCommand, what_is_wrong_is_said) {
       {{"plan", "groups"}, "--mesh"},
       {{"plan", "groups", "--mesh", "tp=3", "--world_size", "8"}, "tp=3 does not divide the 8 ranks"},
       {{"plan", "groups", "--mesh", "tp=2", "--rank", "2"}, "--rank 2: a whole number from 0 to 1"},
-      {{"plan", "groups", "--mesh", "tp=2", "--group", "tq"}, "no axis 'tq'"},
+      {{"plan", "groups", "--mesh", "tp=2", "--group", "tq"}, "unknown axis 'tq'"},
       {{"plan", "groups", "--mesh", "tp=1073741823"}, "at most 16777216"},
       {{"plan", "--gpus", "8xH100"}, "which model?"},
       {{"plan", "--model", "llama-3-8b", "--global_batch", "8"}, "which devices?"},

@@ -220,7 +220,7 @@ TEST_F(ResumeTest, SigintStopsWithoutSaving) {
 TEST_F(ResumeTest, NothingToResumeFrom) {
   const auto run = tessera(training("out", batch(3, 1, 2) + Strings{"--resume_from_checkpoint", "last"}));
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_TRUE(contains(run.err, "holds no")) << run.err;
+  EXPECT_TRUE(contains(run.err, "no complete checkpoint-N folder")) << run.err;
   EXPECT_FALSE(path_exists(at("out")));
 }
 

@@ -94,15 +94,15 @@ Linear read_linear(const Value& json, const Value& types, std::int64_t layers) {
   return linear;
 }
 
-/// Members in addition to those that read_sizes() reads (defaults are Megatron's):
+/// Members in addition to the ones that read_sizes() reads (defaults are Megatron's):
 ///   position_embedding_type   "learned_absolute", or "rope" with rope_theta, rope_scaling, partial_rotary_factor
 ///   normalization             "LayerNorm" or "RMSNorm"; norm_epsilon; layernorm_zero_centered_gamma: factor 1 + weight
 ///   hidden_act                of an MLP without a gate (activation.h); gated_linear_unit: silu(gate x) * (up x)
 ///   add_bias_linear           all linear maps of blocks have biases; add_qkv_bias: only those of q, k and v
 ///   qk_layernorm              norms of the heads of q and k, or of the latents
-///   kv_lora_rank (null: none) ^multi-head latent attention, with a bias only in its output map; q_lora_rank (null:
-///   queries have no latent), qk_nope_head_dim, qk_rope_head_dim, v_head_dim: a part of each head is rotated, by
-///   rope_theta and rope_scaling, even with learned positions
+///   kv_lora_rank (null: none) multi-head latent attention, with a bias only in its output map; q_lora_rank
+///                             (null: queries have no latent), qk_nope_head_dim, qk_rope_head_dim, v_head_dim: a part
+///                             of each head is rotated, by rope_theta and rope_scaling, even with learned positions
 ///   layer_types (null: all    "linear_attention": the gated delta rule (models/decoders) with linear_num_key_heads,
 ///   "full_attention")         linear_num_value_heads, linear_key_head_dim, linear_value_head_dim,
 ///                             linear_conv_kernel_dim; no biases
