@@ -18,7 +18,7 @@ struct BackendRequest;
 }  // namespace tessera::comm
 
 namespace tessera {
-/// Where a run computes; automatic: CUDA if built and a GPU is visible; xla: the devices of a PJRT plug-in
+/// The compute device of a run; automatic: CUDA if built and a GPU is visible; xla: the devices of a PJRT plug-in
 /// (docs/tpu.md), with tensors on the CPU. The words: cpu, cuda, auto, xla.
 enum class Device : unsigned char { cpu, cuda, automatic, xla };
 const WordTable& words_of(Device);

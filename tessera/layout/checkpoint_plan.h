@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Which regions of a model's blocks are recomputed in backward: parsed settings for trainer and planner.
+/// Selection of the regions of a model's blocks that are recomputed in backward: parsed settings for trainer and
+/// planner.
 
 #include <cstdint>
 #include <string>
@@ -20,7 +21,8 @@ struct CheckpointPlan {
   CheckpointPart part = CheckpointPart::block;
   bool preserve_random = true;
   bool early_stop = true;
-  /// Where the regions' inputs, the only activations kept, are offloaded: OffloadOptions::to. Empty: not offloaded.
+  /// Folder or place to which the regions' inputs, the only activations kept, are offloaded: OffloadOptions::to. Empty:
+  /// not offloaded.
   std::string offload_inputs_to = {};
 };
 

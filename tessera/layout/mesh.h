@@ -43,7 +43,7 @@ struct MeshSizes {
   int ep = 1, etp = 0;                         ///< etp 0: same as tp
 };
 
-/// Checks the sizes and derives those that are 0. Throws InputError with the rule, the numbers and sizes that fit.
+/// Checks the sizes and derives the open ones (0). Throws InputError with the rule, the numbers and sizes that fit.
 Mesh make_mesh(const MeshSizes& sizes, int world_size);
 
 /// Parses "pp=2,dp=2,tp=2": names of axes, each at most once (dp means dp_shard; edp is derived and not allowed); a
@@ -52,7 +52,7 @@ Mesh parse_mesh(std::string_view text, int world_size = 0);
 /// "pp=2 dp_replicate=1 dp_shard=2 cp=1 tp=2"
 std::string describe(const Mesh& mesh, View view = View::dense);
 
-/// "dp_shard 1, tp 0": a rank's coordinates along the dense axes with several ranks; empty if there are none.
+/// "dp_shard 1, tp 0": a rank's coordinates along the dense axes with several ranks; may be empty.
 std::string describe_rank(const Mesh& mesh, int rank);
 
 /// One per axis of the view.

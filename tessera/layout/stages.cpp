@@ -271,7 +271,7 @@ std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages) {
 
 namespace {
 
-/// Where the depths of a layout are.
+/// The position of a layout's depths.
 enum class DepthsStand { nowhere, with_end, before_end, elsewhere };
 
 struct LayoutRead {

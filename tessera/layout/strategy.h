@@ -28,7 +28,7 @@ enum class Strategy : unsigned char {
 /// 5.
 const WordTable& words_of(Strategy);
 
-/// Which ranks hold the shards of one complete set of states, and which hold replicas of a shard.
+/// The ranks that hold the shards of one complete set of states; other ranks hold replicas of a shard.
 enum class ShardGroup {
   none,  ///< nothing is sharded: every rank of the data-parallel group holds a replica
   all,   ///< sharded over the data-parallel group

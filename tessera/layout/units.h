@@ -33,7 +33,7 @@ struct ModuleTree {
   std::vector<Parameter> parameters;  ///< tied ones once
 };
 
-/// Which modules become units.
+/// Selects the modules that become units.
 struct WrapPolicy {
   enum class Kind {
     none,      ///< one unit: the root

@@ -26,7 +26,7 @@ TEST(ScheduleCheck, says_what_is_wrong_and_where) {
   EXPECT_EQ(problem_of(two + "rank 0: 0F0 0F1 1F0 0B0 0B1\n" + right1),
             "rank 0, position 2 (1F0): stage 1 is on rank 1");
   EXPECT_EQ(problem_of(two + "rank 0: 0F0 0F1 0F2 0B0 0B1\n" + right1),
-            "rank 0, position 2 (0F2): there is no micro-batch 2; they are 0 to 1");
+            "rank 0, position 2 (0F2): unknown micro-batch 2; they are 0 to 1");
   EXPECT_EQ(problem_of(two + "rank 0: 0F0 0F1 0B0 0F0 0B1\n" + right1), "rank 0, position 3 (0F0): repeats position 0");
   EXPECT_EQ(problem_of(two + right0 + "rank 1: 1F0 1B0 1B1\n"),
             "rank 1, position 3 (1F1): is missing: every micro-batch passes through every stage");

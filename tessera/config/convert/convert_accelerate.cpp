@@ -143,7 +143,7 @@ std::string default_accelerate_path(const GetEnvironment& environment) {
       const std::string user = variable("HOME");
       if (user.empty())
         throw InputError(
-            "no place for accelerate's default file: HF_HOME, XDG_CACHE_HOME and HOME are not set; use --config_file");
+            "no folder for accelerate's default file: HF_HOME, XDG_CACHE_HOME and HOME are not set; use --config_file");
       cache = path_join(user, ".cache");
     }
     home = path_join(cache, "huggingface");

@@ -129,7 +129,7 @@ const std::vector<Field>& table() {
       files<&F::unknown>(
           "unknown", words<UnknownWords>(),
           "unknown arguments and keys: warn = ignore those unrelated to training, with one warning; refuse (--strict) "
-          "= also refuse those that DeepSpeed or accelerate ignores; auto = as in their own program"),
+          "= also refuse keys that DeepSpeed or accelerate ignores; auto = as in their own program"),
 
       model<&M::model_name_or_path>("model_name_or_path", anything("DIR"),
                                     "Hugging Face folder whose weights training starts from"),
@@ -216,9 +216,8 @@ const std::vector<Field>& table() {
                           "tokenize in background threads during the run instead of before it"),
       data<&D::streaming_buffer>("streaming_buffer", at_least(1, 1 << 30),
                                  "with streaming: rows prepared ahead, among which the order is shuffled"),
-      data<&D::validation_split_percentage>(
-          "validation_split_percentage", from_to_below(0, 100),
-          "share of train_file held out for evaluation when there is no validation_file"),
+      data<&D::validation_split_percentage>("validation_split_percentage", from_to_below(0, 100),
+                                            "share of train_file held out for evaluation without a validation_file"),
       data<&D::block_size>("block_size", at_least(2, 1 << 24),
                            "tokens per block; unset: the model's positions, at most 1024"),
       data<&D::train_sampling_strategy>(
@@ -613,7 +612,7 @@ const std::vector<Field>& table() {
       output<&W::resume_from_checkpoint>(
           "resume_from_checkpoint", anything("DIR|s3://...|last|auto"),
           "checkpoint to resume from; last (or true) = the newest in output_dir; auto = the same, or from scratch if "
-          "there is none; s3://BUCKET/PREFIX = the newest there, fetched into output_dir"),
+          "none exists; s3://BUCKET/PREFIX = the newest there, fetched into output_dir"),
       output<&W::logging_steps>("logging_steps", steps_or_share(),
                                 "steps between two lines of metrics; below 1: a share of all steps"),
       output<&W::logging_first_step>("logging_first_step", anything(), "also log metrics of the first step"),

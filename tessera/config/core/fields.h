@@ -39,7 +39,7 @@ struct WordSlot {
 using Access = std::variant<std::string& (*)(RunConfig&), std::int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
                             bool& (*)(RunConfig&), WordSlot (*)(RunConfig&)>;
 
-/// Values that a user may give. The default may lie outside the range (0 = "not given").
+/// Values that a user may give. The default may be outside the range (0 = "not given").
 struct Rule {
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
   bool above_least = false, below_most = false;  ///< the bound itself is excluded

@@ -27,7 +27,7 @@ struct Problems {
 /// Called with the name of a setting that has no effect and the reason; reports it if the setting was given.
 using Unused = std::function<void(const char* name, const std::string& why)>;
 
-/// Throws InputError with one problem per line; returns if there are none.
+/// Throws InputError with one problem per line, if there are any.
 void throw_if_any(const Problems& problems);
 
 }  // namespace tessera::config

@@ -1,4 +1,4 @@
-// DeepSpeed's keys: those that act, those without effect (and why), and refused ones with a remedy.
+// DeepSpeed's keys: acting keys, keys without effect (and why), and refused keys with a remedy.
 
 #include <tessera/config/deepspeed/deepspeed_rows.h>
 

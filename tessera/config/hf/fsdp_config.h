@@ -17,7 +17,7 @@
 
 namespace tessera::config {
 
-/// The file that --fsdp_config names: `given`, or the only file in that folder. Throws InputError if there is none.
+/// The file that --fsdp_config names: `given`, or the only file in that folder. Throws InputError if it does not exist.
 std::string fsdp_config_path(const std::string& given);
 
 /// `given`: a JSON file (YAML if it ends in .yaml or .yml), its folder, or a JSON object. In a file with a section

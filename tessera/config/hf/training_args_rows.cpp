@@ -46,7 +46,7 @@ constexpr TrainingArgument of_dpo(TrainingArgument argument) {
 
 constexpr std::string_view kNoUpload = "nothing is uploaded";
 constexpr std::string_view kLoader = "rows are read from memory-mapped files, without worker processes";
-constexpr std::string_view kRows = "rows are read as stored; there are no columns to select";
+constexpr std::string_view kRows = "rows are read as stored; columns cannot be selected";
 constexpr std::string_view kOnlyLoss = "evaluation computes the loss without gathering predictions";
 constexpr std::string_view kCompiled = "kernels are compiled ahead of time";
 constexpr std::string_view kFused = "fused operations are always used";
@@ -81,7 +81,7 @@ constexpr TrainingArgument arguments[] = {
     ignored("do_train", Shape::boolean, "true", "tessera train always trains"),
     acts("do_eval", Shape::boolean),
     ignored("do_predict", Shape::boolean, "false",
-            "there is no prediction set, as in run_clm.py; tessera generate continues texts with the model"),
+            "as in run_clm.py, there is nothing to predict; tessera generate continues texts with the model"),
     acts("resume_from_checkpoint"),
     acts("run_name"),
     acts("seed"),
@@ -269,7 +269,7 @@ constexpr TrainingArgument arguments[] = {
     acts("accelerator_config.gradient_accumulation_kwargs", "gradient_accumulation_steps", Shape::object, "num_steps"),
     refused("mp_parameters", Shape::word, "{}", "SageMaker's model parallelism is not supported: remove it"),
     refused("xpu_backend", Shape::word, "", "Intel's GPUs are not supported: remove it"),
-    ignored("ray_scope", Shape::word, "last", "there is no hyper-parameter search"),
+    ignored("ray_scope", Shape::word, "last", "hyper-parameter search is not supported"),
     ignored("debug", Shape::words, "", "a loss that is not finite is always reported with its step"),
     // run_clm.py, run_mlm.py: the model
     acts("model_name_or_path"),

@@ -68,10 +68,10 @@ class Data {
     if (total <= 0) return a_.problem("split", concat(text, ": the shares are all 0"), {"validation_split_percentage"});
     a_.give("split", "validation_split_percentage", format_real(shares.size() > 1 ? 100 * shares[1] / total : 0, 12));
     if (shares.size() == 3 && shares[2] > 0)
-      a_.note("split", concat(text, ": there is no test after training; its share is used for training"));
+      a_.note("split", concat(text, ": training ends without a test; its share is used for training"));
   }
 
-  /// As in Megatron, there are no evaluations if --eval-iters is 0 or no data is left for them.
+  /// As in Megatron, nothing is evaluated if --eval-iters is 0 or no data is left for it.
   void evaluations() {
     if (!a_.has("eval_interval")) return;
     if (a_.whole("eval_iters", 0) == 0)

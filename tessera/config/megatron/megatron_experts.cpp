@@ -93,7 +93,7 @@ class LayerPattern {
   int depth_ = 0;
 };
 
-/// Selects the matching family, or the reason why there is none.
+/// Selects the matching family, or the reason why none matches.
 class FamilyChoice {
  public:
   explicit FamilyChoice(MegatronArguments& arguments) : a_(arguments) {}
@@ -172,7 +172,7 @@ class FamilyChoice {
   MegatronArguments& a_;
 };
 
-/// Which of `layers` layers have experts, from --moe-layer-freq; all of them after reporting a problem.
+/// By layer, whether it has experts, from --moe-layer-freq; all of them after reporting a problem.
 std::vector<bool> read_sparse_layers(MegatronArguments& a, std::int64_t layers) {
   const auto text = a.text("moe_layer_freq");
   try {

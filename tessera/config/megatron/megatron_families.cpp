@@ -84,7 +84,7 @@ constexpr Family families[] = {
      "cp_partition_mode max_seqlen_per_cp_rank max_seqlen_per_dp_cp_rank"},
     {ignored, "communication between pipeline stages is chosen automatically",
      "pipeline_model_parallel_comm_backend no_scatter_gather_tensors_in_pipeline"},
-    {ignored, "there are no encoder-decoder models", "pipeline_model_parallel_split_rank"},
+    {ignored, "encoder-decoder models are not supported", "pipeline_model_parallel_split_rank"},
     {ignored, "the exchange of tokens with experts, and its overlap, are chosen automatically",
      "moe_combine_bwd_dtype moe_deepep_num_sms moe_dispatch_fwd_dtype moe_enable_deepep moe_extended_tp "
      "moe_flex_dispatcher_backend moe_flex_dispatcher_num_sms moe_grouped_gemm moe_hybridep_num_blocks_permute "
@@ -195,7 +195,7 @@ constexpr Family families[] = {
      "disable_tokenizer_sentencepiece_ignore_extra_whitespaces"},
     {ignored, "values that are not finite stop the run", "check_for_spiky_loss check_for_large_grads"},
     {ignored, "from scratch it is the same model, with the rows of q and k in another order", "rotary_interleaved"},
-    {ignored, "there is no garbage collector", "manual_gc_interval no_manual_gc_eval disable_manual_gc_eval"},
+    {ignored, "no garbage collector runs", "manual_gc_interval no_manual_gc_eval disable_manual_gc_eval"},
     {ignored, "all validation data is evaluated", "full_validation validation_set_names"},
     {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
     {refused, "no model here has it; remove it, or use --config_name with the config.json of a known model",

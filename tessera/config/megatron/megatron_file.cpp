@@ -19,7 +19,7 @@ bool is_yaml(const std::string& word) {
   return lower.ends_with(".yaml") || lower.ends_with(".yml");
 }
 
-/// Finds a file of arguments, given alone or after --args_file; `end` if there is none.
+/// Finds a file of arguments, given alone or after --args_file; `end` if none is given.
 std::pair<std::size_t, std::size_t> find_file(const std::vector<FileWord>& words, std::string& path) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i].text;

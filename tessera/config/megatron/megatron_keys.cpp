@@ -262,7 +262,7 @@ constexpr std::array rows{
     elsewhere("data_path", "train_file", prefixes),
     elsewhere("train_data_path", "train_file", prefixes),
     elsewhere("valid_data_path", "validation_file", prefixes),
-    without_effect("test_data_path", "there is no test after training"),
+    without_effect("test_data_path", "training ends without a test"),
     elsewhere("split", "validation_split_percentage", "the second share"),
     elsewhere("mock_data", "mock_data",
               "documents that count 1, 2, 3, ...; their lengths are drawn differently from Megatron's"),
@@ -288,7 +288,7 @@ constexpr std::array rows{
         "merge_file",
         ".bin files need no tokenizer; for text use --tokenizer-model with a folder that has a tokenizer.json"),
     without_effect("dataloader_type", "train_sampling_strategy chooses the order"),
-    without_effect("data_cache_path", "there are no index files to keep"),
+    without_effect("data_cache_path", "no index files are needed"),
     elsewhere("reset_position_ids", "reset_position_ids", "attention is reset with it"),
     standing("reset_attention_mask", "", "with reset_position_ids, which resets both; otherwise refused"),
     standing("eod_mask_loss", "",
@@ -330,7 +330,7 @@ constexpr std::array rows{
     value("wandb_exp_name", "run_name"),
     // ---- implementation ----
     without_effect("attention_softmax_in_fp32", always),
-    without_effect("manual_gc", "there is no garbage collector"),
+    without_effect("manual_gc", "no garbage collector runs"),
     constant("calculate_per_token_loss", "average_tokens_across_devices", "true"),
 };
 

@@ -1,4 +1,4 @@
-// --load: the checkpoint to resume from, or that there is none yet.
+// --load: the checkpoint to resume from, if any.
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <tessera/base/file.h>

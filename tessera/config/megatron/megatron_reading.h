@@ -97,7 +97,7 @@ void set_member(MegatronMembers& members, const std::string& key, const std::str
 /// The transformers family that matches the arguments.
 struct MegatronFamily {
   const char* preset = nullptr;    ///< architectures/presets.h; nullptr: none
-  const char* argument = nullptr;  ///< if there is none: the argument that rules it out,
+  const char* argument = nullptr;  ///< without a preset: the argument that rules it out,
   std::string why = {};            ///< and the reason (text that follows the argument)
   bool built = true;               ///< can be built in Megatron's own manner (architectures/families/megatron_gpt.cpp)
 };

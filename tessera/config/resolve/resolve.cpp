@@ -34,7 +34,7 @@ void read_environment(Resolved& resolved, Problems& problems, const GetEnvironme
   }
 }
 
-/// Derives settings from those that were given.
+/// Derives settings from the given ones.
 void derive(Resolved& resolved) {
   OutputConfig& output = resolved.values.output;
   const auto is_default = [&](const char* name) { return resolved.is_default(name); };

@@ -134,8 +134,7 @@ RandomLtd read_random_ltd(SectionObject& ltd, CompressionRemarks& remarks) {
                   "NotImplementedError); set it to false");
   if (ltd.find("random_ltd_schedule") == nullptr)
     ltd.problem(ltd.where(), path,
-                ".random_ltd_schedule is missing: give min_value, max_value, schedule_type and "
-                "schedule_config");
+                ".random_ltd_schedule is missing: set min_value, max_value, schedule_type and schedule_config");
   SectionObject schedule(ltd.find("random_ltd_schedule"), path + ".random_ltd_schedule",
                          {"min_value", "max_value", "schedule_type", "schedule_config"}, remarks);
   if (schedule.find("min_value") == nullptr && ltd.find("random_ltd_schedule") == nullptr) return read;

@@ -46,7 +46,7 @@ struct DataConfig {
   // Fill in the middle (data/fill_in_middle.h), with Megatron-LM's names and defaults.
   bool fim_data = false;                          ///< texts of blocks become prefix, suffix and middle
   double fim_rate = 0.5;                          ///< share of the texts that are rearranged
-  double fim_spm_rate = 0.5;                      ///< share of those that start with the suffix
+  double fim_spm_rate = 0.5;                      ///< share of them that start with the suffix
   std::string fim_split_sample;                   ///< token between the fragments of a text; empty: texts are whole
   double fim_fragment_rate = -1;                  ///< rate per fragment, with fim_split_sample; -1: not given
   std::string fim_no_prefix;                      ///< texts with this prefix are left unchanged; empty: none

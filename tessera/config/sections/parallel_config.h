@@ -12,7 +12,7 @@ namespace tessera {
 
 /// The processes: how they divide the work, find each other and detect failures.
 struct ParallelConfig {
-  std::int64_t num_processes = 0;  ///< 0: not given (one process, or what the launcher's environment says)
+  std::int64_t num_processes = 0;  ///< 0: not given (one process, or the launcher's number)
   // The mesh of these processes: see config/core/mesh.h.
   std::int64_t pp_size = 1;                   ///< pipeline-parallel processes, which divide the layers
   std::string pipeline_schedule = "1f1b";     ///< name from layout/schedule/table.h, or a schedule file

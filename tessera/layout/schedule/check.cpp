@@ -60,7 +60,7 @@ class Checker {
 
   Found sizes() {
     const auto whole = [](const std::string& reason) { return Problem{-1, -1, "", reason}; };
-    if (schedule_.rank_of.empty()) return whole("there is no stage");
+    if (schedule_.rank_of.empty()) return whole("it has no stages");
     if (schedule_.micro_batches < 1)
       return whole(concat(schedule_.micro_batches, " micro-batches; there must be at least one"));
     const auto ranks = schedule_.ranks.size();
@@ -92,7 +92,7 @@ class Checker {
         if (action.micro_batch != -1)
           return problem(rank, i, name_of(action.kind), " is for a stage, not for micro-batch ", action.micro_batch);
       } else if (action.micro_batch < 0 || action.micro_batch >= micro_batches) {
-        return problem(rank, i, "there is no micro-batch ", action.micro_batch, "; they are 0 to ", micro_batches - 1);
+        return problem(rank, i, "unknown micro-batch ", action.micro_batch, "; they are 0 to ", micro_batches - 1);
       }
       if (!action.with_next) return std::nullopt;
       const auto& list = schedule_.ranks[rank];

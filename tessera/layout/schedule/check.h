@@ -30,7 +30,7 @@ struct Rules {
 struct Problem {
   int rank = -1;               ///< -1: the schedule as a whole
   std::int64_t position = -1;  ///< the list's length if an action is missing
-  std::string action;          ///< "2F3"; "" if there is none
+  std::string action;          ///< "2F3"; may be ""
   std::string reason;          ///< the rule and the numbers; for a deadlock, who waits for whom
 };
 /// "rank 1, position 4 (2F3): stage 2 is on rank 2"
@@ -44,7 +44,7 @@ std::optional<Problem> find_problem(const Schedule& schedule, const Rules& rules
 /// Throws InputError with the problem, if any.
 void check(const Schedule& schedule, const Rules& rules = {});
 
-/// The smallest K >= 1 with which a valid schedule does not deadlock. Throws InputError if there is none.
+/// The smallest K >= 1 with which a valid schedule does not deadlock. Throws InputError if none exists.
 int least_outstanding(const Schedule& schedule);
 
 /// Peak numbers of a valid schedule. A micro-batch is in flight from the start of its F to the end of the last part of

@@ -37,7 +37,7 @@ void read_cell(const std::string& file, Piece cell, std::vector<Action>& actions
 void derive_shape(const std::string& file, Schedule& schedule) {
   const auto refuse = [&](const std::string& reason) { throw InputError(concat(file, ": ", reason)); };
   const std::int64_t count = count_actions(schedule);
-  if (count == 0) refuse("there is no action");
+  if (count == 0) refuse("it has no actions");
   std::int32_t stages = 0, micro_batches = 0;
   for (const auto& actions : schedule.ranks)
     for (const Action& action : actions) {
@@ -117,7 +117,7 @@ Schedule parse_schedule(std::string_view text, const std::string& name_for_error
     if (content.empty() || content.front() == '#') continue;
     return content.starts_with(first_word) ? parse_text(text, name_for_errors) : parse_csv(text, name_for_errors);
   }
-  throw InputError(concat(name_for_errors, ": there is no action"));
+  throw InputError(concat(name_for_errors, ": it has no actions"));
 }
 
 Schedule read_schedule(const std::string& path) { return parse_schedule(read_file(path, most_bytes_in_file), path); }

@@ -51,7 +51,7 @@ Schedule with_messages(const Schedule& schedule) {
   check_ranges(schedule);
   constexpr auto nowhere = std::numeric_limits<std::size_t>::max();
   const auto keep = [](const Action& action) { return !is_message(action.kind); };
-  // Where each message is needed: (stage, micro-batch) -> index of its F, or of its I or B.
+  // Index of the computation that needs each message: (stage, micro-batch) -> its F, or its I or B.
   const auto all = static_cast<std::size_t>(schedule.stages()) * static_cast<std::size_t>(schedule.micro_batches);
   std::vector<std::size_t> forward_at(all, nowhere), backward_at(all, nowhere);
   std::vector<std::vector<Action>> kept(schedule.ranks.size());

@@ -40,7 +40,7 @@ struct ScheduleRow {
 };
 
 const std::vector<ScheduleRow>& schedules();  ///< a row for each named schedule
-/// Returns nullptr if there is none. Case, '-', '_', '.', spaces and a prefix "Schedule" are ignored:
+/// Returns nullptr if unknown. Case, '-', '_', '.', spaces and a prefix "Schedule" are ignored:
 /// "ScheduleZBVZeroBubble", "zbv-zero-bubble" and "ZBV" are the same.
 const ScheduleRow* find_schedule(std::string_view name);
 /// Throws InputError with the nearest name, or the list of all.
