@@ -99,7 +99,7 @@ TEST(ScheduleCheck, circles_are_told_from_rank_to_rank) {
 
 TEST(ScheduleCheck, shapes_that_make_no_sense) {
   const auto reason = [](const Schedule& schedule) { return find_problem(schedule).value().reason; };
-  EXPECT_EQ(reason({}), "no stage");
+  EXPECT_EQ(reason({}), "it has no stages");
   EXPECT_EQ(reason({"", 0, {0}, {{}}}), "0 micro-batches; there must be at least one");
   EXPECT_EQ(reason({"", 1, {0, 2}, {{}, {}}}), "stage 1 is on rank 2, but there are 2 ranks");
   EXPECT_EQ(reason({"", 1, {0, 0}, {{}, {}}}), "rank 1 has no stage: use fewer ranks or more stages");
