@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// All plans of a cluster, ranked: meshes x strategies x schedules x recomputation x micro-batches, without those that
-/// are invalid or do not fit. First evaluates every point with formulas (about 1 microsecond each, on `threads`
+/// All plans of a cluster, ranked: meshes x strategies x schedules x recomputation x micro-batches, without invalid
+/// ones and ones that do not fit. First evaluates every point with formulas (about 1 microsecond each, on `threads`
 /// threads), then the best ones with the schedules' action lists. Among plans that differ by less than the prediction
 /// error, the one with fewer messages wins (sure.h). The result does not depend on the number of threads.
 

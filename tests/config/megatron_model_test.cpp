@@ -206,7 +206,7 @@ TEST(MegatronModel, WhatNoModelHereHas) {
       {"--experimental-attention-variant dsa",
        "--experimental-attention-variant is 'dsa'; it must be one of gated_delta_net"},
       {"--experimental-attention-variant gated_delta_net --linear-attention-freq ([1]*3)",
-       "--linear-attention-freq ([1]*3): it names 3 layers, but the model has 4"},
+       "--linear-attention-freq ([1]*3): it specifies 3 layers, but the model has 4"},
       {"--attention-output-gate --multi-latent-attention",
        "--attention-output-gate with --multi-latent-attention is not supported: remove it"},
       {"--num-experts 4 --moe-latent-size 8",

@@ -309,9 +309,10 @@ TEST(ContextAttentionErrors, name_rule_numbers_and_remedy) {
         "multiple or a divisor; use p2p or all_gather, which leave heads whole");
     EXPECT_NE(message([&] { (void)context_attention(x(4, 12), x(4, 3), x(4, 3), ulysses); }).find("3 key heads"),
               std::string::npos);
-    EXPECT_NE(
-        message([&] { (void)context_attention(x(3, 4), x(3, 4), x(3, 4), ring); }).find("the next possible length is 16"),
-        std::string::npos);
+    EXPECT_NE(message([&] {
+                (void)context_attention(x(3, 4), x(3, 4), x(3, 4), ring);
+              }).find("the next possible length is 16"),
+              std::string::npos);
     EXPECT_NE(message([&] { (void)context_attention(x(4, 4), x(4, 3), x(4, 3), ring); }).find("dividing heads"),
               std::string::npos);
     EXPECT_NE(

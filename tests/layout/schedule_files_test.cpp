@@ -93,9 +93,10 @@ TEST(ScheduleFiles, size_is_limited) {
 TEST(ScheduleFiles, errors_have_a_place) {
   const auto csv = [](const std::string& text) { return error_of([&] { (void)parse_csv(text, "a.csv"); }); };
   EXPECT_EQ(csv(""), "a.csv: unknown action");
-  EXPECT_EQ(csv("0F0,0B0\n1F0, 1X0\n"),
-            "a.csv:2:7: unknown action 'X'; the actions are F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, GATHER, RESHARD, "
-            "REDUCE");
+  EXPECT_EQ(
+      csv("0F0,0B0\n1F0, 1X0\n"),
+      "a.csv:2:7: unknown action 'X'; the actions are F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, GATHER, RESHARD, "
+      "REDUCE");
   EXPECT_EQ(csv("0F0,0SENF_F0"), "a.csv:1:6: unknown action 'SENF_F'; did you mean SEND_F?");
   EXPECT_EQ(csv("0F0,F0"), "a.csv:1:5: 'F0' is not an action: stage, kind, micro-batch, as in 2F3 or 0SEND_F1");
   EXPECT_EQ(csv("0F0,0F"), "a.csv:1:5: '0F' lacks the micro-batch: 0F0 or another number");

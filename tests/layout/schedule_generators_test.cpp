@@ -189,7 +189,8 @@ TEST(ScheduleGenerators, names_of_other_systems) {
     EXPECT_EQ(schedule_of(theirs).name, ours) << theirs;
   EXPECT_EQ(find_schedule("zbx"), nullptr);
   EXPECT_EQ(error_of([] { (void)schedule_of("zbx"); }), "unknown pipeline schedule 'zbx'; did you mean zbv?");
-  EXPECT_NE(error_of([] { (void)schedule_of("nothing like it"); }).find("the schedules are gpipe, 1f1b"), std::string::npos);
+  EXPECT_NE(error_of([] { (void)schedule_of("nothing like it"); }).find("the schedules are gpipe, 1f1b"),
+            std::string::npos);
 }
 
 /// Time in proportion to what is made, not to p^2 steps, nor to p entries for every rank.

@@ -130,8 +130,9 @@ TEST(DenseDecoders, what_they_do_not_have_is_refused_by_name) {
             std::string::npos);
   Value config = decoder_fixture("stablelm");
   config.set("rope_parameters", parse_json(R"({"rope_theta": 10000, "partial_rotary_factor": 0.2})", "rope"));
-  EXPECT_NE(error_of([&] { (void)models::make_language_model(config, 1); }).find("rotates 3 elements of each head of 16"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { (void)models::make_language_model(config, 1); }).find("rotates 3 elements of each head of 16"),
+      std::string::npos);
 }
 
 }  // namespace

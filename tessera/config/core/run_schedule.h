@@ -17,8 +17,8 @@ namespace tessera::config {
 bool is_schedule_file(const std::string& name);
 
 /// Stages per process of the pipeline. Builds a named schedule to check that it exists for these sizes, unless that
-/// would take long; then run_schedule() checks it. Throws InputError with the setting (`say` names it), the problem and
-/// sizes that would fit.
+/// would take long; then run_schedule() checks it. Throws InputError with the setting (spelled by `say`), the problem
+/// and sizes that would fit.
 std::int64_t stages_per_rank(const RunConfig& config, const SaySetting& say = {});
 
 /// The computations of all processes of the pipeline, pp_size > 1. Throws like stages_per_rank().

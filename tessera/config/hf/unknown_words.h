@@ -12,7 +12,7 @@ namespace tessera::config {
 /// Unknown names that belong to another program, and the message about it.
 struct ForeignWords {
   std::vector<std::string> names;  ///< as given
-  std::string_view why;            ///< "LLaMA-Factory's configurations are not read: ..."
+  std::string_view why;            ///< "LLaMA-Factory's configurations are not supported: ..."
 };
 /// The program whose own words are among `names` (underscores or dashes); nullopt: no known program's.
 std::optional<ForeignWords> foreign_words(const std::vector<std::string>& names);

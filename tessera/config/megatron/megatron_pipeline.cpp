@@ -55,7 +55,7 @@ class Pipeline {
   }
 
  private:
-  /// The one that is given; a second one is a problem.
+  /// Returns the given one of `names`; a second one is a problem.
   const char* only_one_of(std::initializer_list<const char*> names) {
     const char* found = nullptr;
     for (const char* name : names) {

@@ -24,9 +24,9 @@ struct DataConfig {
   std::int64_t block_size = 0;             ///< tokens per block T; 0: min(1024, the model's positions)
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;  ///< group_by_length: examples of .jsonl
   bool group_by_length = false;                                         ///< Hugging Face's older name of that strategy
-  bool group_by_modality_length = false;                                ///< LLaVA's name of the other one
+  bool group_by_modality_length = false;                                ///< LLaVA's name for group_by_modality_length
   // Images and LLaVA's conversations (docs/vision.md).
-  std::string image_folder;                                        ///< the folder that the names of images are in
+  std::string image_folder;                                        ///< folder of the records' images
   ImageAspectRatio image_aspect_ratio = ImageAspectRatio::square;  ///< how non-square images become square
   std::string version;                    ///< LLaVA's conversation template; empty: vicuna_v1 for records with images
   std::string text_column_name = "text";  ///< field of a .jsonl line that holds plain text
