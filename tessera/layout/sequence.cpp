@@ -168,7 +168,7 @@ int head_ranks_of(ContextMethod method, int ranks, int wanted) {
 
 std::int64_t padded_length(std::int64_t length, int ranks, int head_ranks) {
   TESSERA_CHECK(length >= 0 && ranks >= 1 && head_ranks >= 1 && ranks % head_ranks == 0, "a sequence of ", length,
-                " tokens over ", ranks, " ranks, ", head_ranks, " of which share heads");
+                " tokens over ", ranks, " ranks, ", head_ranks, " of them sharing heads");
   const std::int64_t rings = ranks / head_ranks;
   const std::int64_t unit = std::lcm<std::int64_t>(ranks, rings > 1 ? 2 * rings : 1);
   return (length + unit - 1) / unit * unit;
