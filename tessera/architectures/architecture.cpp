@@ -53,24 +53,24 @@ void add_depths(const Value& config, ModelSpec& spec) {
   if (spec.linear) extend(spec.linear->layers);
 }
 
-/// What config.json's use_mup (mup.h) says of scores, embeddings and logits.
+/// Applies config.json's use_mup (mup.h) to scores, embeddings and logits.
 void add_mup(const Value& config, ModelSpec& spec) {
   spec.mup = read_mup(config, spec.hidden);
   if (!spec.mup) return;
   const Multipliers& own = spec.multipliers;
   const bool plain = own.embedding == 1 && own.residual == 1 && own.logits == 1 &&
                      std::abs(spec.score_scale * std::sqrt(static_cast<double>(spec.head_size)) - 1) < 1e-9;
-  const char* const why = spec.family == Family::bert   ? "it is for decoders"
+  const char* const why = spec.family == Family::bert   ? "it is only for decoders"
                           : spec.family == Family::gpt2 ? nullptr
-                          : spec.latent                 ? "latent attention has a scale of its own"
+                          : spec.latent                 ? "latent attention has its own scale"
                           : spec.linear                 ? "linear attention has no scores to scale"
-                          : spec.head_bias ? "the head has a bias, whose share of the logits it does not say"
+                          : spec.head_bias              ? "the head has a bias, for which it defines no scale"
                           : spec.caps.scores > 0 || spec.caps.logits > 0 ? "scores or logits are capped"
-                          : !plain ? "the family has factors of its own for scores, embeddings or logits"
+                          : !plain ? "the family has its own factors for scores, embeddings or logits"
                                    : nullptr;
   if (why != nullptr)
     throw InputError(concat(config.at("use_mup").where().str(), ": use_mup is not supported here: ", why,
-                            "; use a GPT-2, Llama, Mistral, Qwen or OPT, or leave it out"));
+                            "; use a GPT-2, Llama, Mistral, Qwen or OPT, or remove it"));
   spec.score_scale = spec.mup->score_scale(spec.head_size);
   spec.multipliers.embedding = spec.mup->embedding;
   spec.multipliers.logits = spec.mup->logits;
@@ -84,11 +84,11 @@ ModelSpec read_model(const Value& config) {
   spec.type = row.model_type;
   spec.family = row.family;
   row.read(config, spec);
-  if (spec.vision) return spec;  // its decoder has been read by this function
+  if (spec.vision) return spec;  // this function has already read its decoder
   constexpr std::int64_t most_experts = 1 << 20;
   if (spec.experts && spec.layers * spec.experts->count > most_experts)
     throw InputError(concat(config.where().str(), ": ", spec.layers, " layers of ", spec.experts->count,
-                            " experts; at most ", most_experts, " in all are supported"));
+                            " experts; at most ", most_experts, " in total are supported"));
   add_depths(config, spec);
   add_mup(config, spec);
   if (std::ranges::all_of(spec.windows, [](std::int64_t window) { return window == 0; })) spec.windows.clear();
@@ -100,7 +100,7 @@ std::int64_t prediction_depths(const Value& config) {
   if (asked == nullptr) return 0;
   const std::int64_t depths = asked->as_int();
   if (depths < 0 || depths > 16)
-    throw InputError(concat(asked->where().str(), ": mtp_num_layers is ", depths, "; it must lie in [0, 16]"));
+    throw InputError(concat(asked->where().str(), ": mtp_num_layers is ", depths, "; it must be in [0, 16]"));
   if (depths == 0) return 0;
   const Value* const type = config.find("model_type");
   const std::string name = type != nullptr && type->is_string() ? type->as_string() : std::string();
@@ -109,14 +109,14 @@ std::int64_t prediction_depths(const Value& config) {
     if (a->predicts) families.emplace_back(a->model_type);
   if (std::ranges::find(families, name) == families.end())
     throw InputError(concat(asked->where().str(), ": mtp_num_layers ", depths, ": a model of type \"", name,
-                            "\" has no multi-token prediction; those that have it: ", join(families),
-                            ". Leave mtp_num_layers out"));
+                            "\" has no multi-token prediction; supported types: ", join(families),
+                            ". Remove mtp_num_layers"));
   const Value* const positions = config.find("position_embedding_type");
   const bool rotated = positions != nullptr && positions->is_string() && positions->as_string() == "rope";
   if (name == megatron_gpt.model_type && !rotated)
     throw InputError(concat(asked->where().str(), ": mtp_num_layers ", depths,
-                            " beside learned positions: multi-token prediction needs rotated ones; use "
-                            "position_embedding_type rope, or leave mtp_num_layers out"));
+                            " with learned positions: multi-token prediction needs rotary ones; use "
+                            "position_embedding_type rope, or remove mtp_num_layers"));
   return depths;
 }
 

@@ -22,7 +22,7 @@ std::int64_t positive(const Value& json, const char* key) {
   const Value& v = json.at(key);
   const std::int64_t n = v.as_int();
   if (n < 1 || n > most)
-    throw InputError(concat(v.where().str(), ": \"", key, "\" is ", n, "; it must lie in [1, ", most, "]"));
+    throw InputError(concat(v.where().str(), ": \"", key, "\" is ", n, "; it must be in [1, ", most, "]"));
   return n;
 }
 
@@ -43,7 +43,7 @@ double probability(const Value& json, const char* key, double otherwise) {
   if (!v) return otherwise;
   const double p = v->as_real();
   if (!(p >= 0 && p < 1))
-    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must lie in [0, 1)"));
+    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must be in [0, 1)"));
   return p;
 }
 
@@ -78,7 +78,7 @@ std::vector<bool> sparse_layers(const Value& json, std::int64_t layers) {
     for (const Value& layer : dense->items()) {
       const std::int64_t i = layer.as_int();
       if (i < 0 || i >= layers)
-        throw InputError(concat(layer.where().str(), ": mlp_only_layers names layer ", i, " of ", layers));
+        throw InputError(concat(layer.where().str(), ": mlp_only_layers contains layer ", i, " of ", layers));
       sparse[static_cast<std::size_t>(i)] = false;
     }
   return sparse;

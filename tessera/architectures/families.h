@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The table of families: what each file in families/ defines, and the order in which lists name them.
+/// The table of families: each file in families/ defines its entries; the order is that of lists in messages.
 
 #include <tessera/architectures/architecture.h>
 

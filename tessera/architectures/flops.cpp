@@ -11,7 +11,7 @@ namespace {
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
-/// Counted from sizes, not from tensors(): a search asks often, and a layer may have hundreds of experts.
+/// Computed from sizes instead of tensors(): searches call it often, and a layer may have hundreds of experts.
 LayerMatrices layer_matrices(const ModelSpec& m, bool sparse, bool linear) {
   const double c = real(m.hidden), q = real(m.query_width()), k = real(m.key_width());
   double attention = (m.output_gate ? 3 : 2) * c * q + 2 * c * k;

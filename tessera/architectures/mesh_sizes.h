@@ -7,7 +7,7 @@
 
 namespace tessera::architectures {
 
-/// `intermediate` is 0 where there are experts: their MLPs have several sizes, each of which is examined when it is cut
+/// `intermediate` is 0 if there are experts: their MLPs have several sizes, each of which is checked when it is cut
 /// (layout/tensor_plan.h).
 inline layout::ModelSizes mesh_sizes(const ModelSpec& spec) {
   return {.name = spec.type,

@@ -11,7 +11,7 @@
 namespace tessera::architectures {
 namespace {
 
-/// Members that the small models share: grouped queries, a tied head.
+/// Members shared by the small models: grouped queries, a tied head.
 constexpr const char* small_decoder = R"({
   "attention_dropout": 0.0, "bos_token_id": 8191, "eos_token_id": 8191, "head_dim": 64, "hidden_act": "silu",
   "hidden_size": 256, "initializer_range": 0.02, "intermediate_size": 688, "max_position_embeddings": 1024,
@@ -19,7 +19,7 @@ constexpr const char* small_decoder = R"({
   "rope_scaling": null, "rope_theta": 10000.0, "tie_word_embeddings": true, "torch_dtype": "float32",
   "use_cache": true, "vocab_size": 8192})";
 
-/// GPT-2's own size, and what it has otherwise than its small preset.
+/// GPT-2's original size, and its differences from the small preset.
 constexpr const char* gpt2_124m = R"({
   "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "n_embd": 768, "n_head": 12,
   "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257})";
@@ -30,7 +30,7 @@ std::string name_of_small(const Architecture& a) {
   return name + "-tiny";
 }
 
-/// Later texts have the last word.
+/// Later texts override earlier ones.
 Value merged(const Architecture& a, std::initializer_list<const char*> texts) {
   std::map<std::string, Value> members = {{"architectures", Value::make_array({Value::of(a.architecture)})},
                                           {"model_type", Value::of(a.model_type)}};
@@ -45,8 +45,8 @@ bool is_whole(const char* preset) {
   return members.find("vocab_size") != nullptr;
 }
 
-/// Sizes as the models' own config.json files on huggingface.co say. heads x head: given where hidden / heads is
-/// something else. A dense model has no experts.
+/// Sizes from the models' own config.json files on huggingface.co. heads x head: only set if it differs from hidden /
+/// heads. A dense model has no experts.
 constexpr Sizes published[] = {
     // Radford et al. 2019; Brown et al. 2020, table 2.1
     {"gpt2", "gpt2", 12, 768, 12, 0, 0, 0, 50257, 1024, true},
@@ -95,7 +95,7 @@ Value config_of(const Sizes& p) {
   if (type == "gpt2") {
     put("n_layer", p.layers), put("n_embd", p.hidden), put("n_head", p.heads), put("n_positions", p.positions);
     put("n_inner", p.inner);
-    // The large ones were trained without dropout, which is what a plan is asked about.
+    // The large ones were trained without dropout, which plans assume.
     for (const char* key : {"resid_pdrop", "attn_pdrop", "embd_pdrop"}) members.emplace_back(key, Value::of(0.0));
   } else {
     put("num_hidden_layers", p.layers), put("hidden_size", p.hidden), put("num_attention_heads", p.heads);

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Models by name: small ones to train from scratch (--config_name), and published ones, of which a plan needs the
-/// sizes.
+/// Models by name: small ones to train from scratch (--config_name), and published ones, whose sizes plans need.
 
 #include <tessera/base/value.h>
 
@@ -12,15 +11,15 @@
 
 namespace tessera::architectures {
 
-/// The config.json of "gpt2" and of the small models "TYPE-tiny" (Architecture::preset), with all its members; nullopt
-/// for another name.
+/// The complete config.json of "gpt2" and of the small models "TYPE-tiny" (Architecture::preset); nullopt for another
+/// name.
 std::optional<Value> model_preset(const std::string& name);
 /// "gpt2, gpt2-tiny, llama-tiny, ..."
 std::string model_preset_names();
-/// As model_preset; throws InputError with the names for another one.
+/// Like model_preset; throws InputError listing the names for another one.
 Value known_preset(const std::string& name);
 
-/// The sizes of a model; 0: as the family has it where config.json says nothing, or none.
+/// The sizes of a model; 0: the family's default, or none.
 struct Sizes {
   const char *name, *type;
   std::int64_t layers, hidden, heads, key_heads, head, inner, vocabulary, positions;
@@ -32,7 +31,7 @@ Value config_of(const Sizes& sizes);
 
 /// Names of published models, in the order of families and sizes.
 std::vector<std::string> published_names();
-/// config.json of one of them as far as sizes go; case and '_' for '-' make no difference. nullopt for another name.
+/// config.json of one of them, limited to sizes; case, '_' and '-' are ignored. nullopt for another name.
 std::optional<Value> published_config(const std::string& name);
 
 }  // namespace tessera::architectures

@@ -63,7 +63,7 @@ Activation read_activation(const Value& json, const char* key, Activation otherw
   if (name == "relu2") return Activation::relu_squared;
   if (name == "silu" || name == "swish") return Activation::silu;
   throw InputError(concat(v->where().str(), ": ", key, " \"", name,
-                          "\" is not supported; one of gelu, gelu_new, gelu_pytorch_tanh, relu, relu2, silu is"));
+                          "\" is not supported; supported: gelu, gelu_new, gelu_pytorch_tanh, relu, relu2, silu"));
 }
 
 void refuse_flag(const Value& json, const char* key, const char* why) {
@@ -140,11 +140,11 @@ Experts read_experts(const Value& json, const ModelSpec& s, const ExpertDefaults
 
 void check_groups(const Value& json, const Experts& e) {
   if (e.count % e.groups != 0)
-    throw InputError(concat(place_of(json, "n_group").where().str(), ": ", e.count, " experts in n_group ", e.groups,
-                            " equal groups"));
+    throw InputError(concat(place_of(json, "n_group").where().str(), ": ", e.count,
+                            " experts do not divide into n_group ", e.groups, " equal groups"));
   check_part(json, "topk_group", e.top_groups, e.groups, "groups");
   check_part(json, "num_experts_per_tok", e.top_k, e.top_groups * (e.count / e.groups),
-             "experts in the groups that a token may choose");
+             "experts in the groups that a token may use");
 }
 
 }  // namespace tessera::architectures

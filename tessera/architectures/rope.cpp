@@ -20,9 +20,9 @@ Type rope_type(const Value& rope) {
   if (name == "dynamic") return Type::dynamic;
   if (name == "yarn") return Type::yarn;
   if (name == "llama3") return Type::llama3;
-  if (name == "longrope" || name == "su") return Type::longrope;  // su: Phi-3's first name for it
+  if (name == "longrope" || name == "su") return Type::longrope;  // su: Phi-3's original name for it
   throw InputError(concat(v->where().str(), ": rope type \"", name,
-                          "\" is not supported; one of default, linear, dynamic, yarn, llama3, longrope is"));
+                          "\" is not supported; supported: default, linear, dynamic, yarn, llama3, longrope"));
 }
 
 double needed_real(const Value& rope, const char* key) {
@@ -53,11 +53,12 @@ std::vector<double> longrope_factors(const Value& rope, const char* key, std::in
   for (const Value& each : rope.at(key).items()) {
     factors.push_back(each.as_real());
     if (!(factors.back() > 0))
-      throw InputError(concat(each.where().str(), ": \"", key, "\" holds ", factors.back(), "; it must be positive"));
+      throw InputError(
+          concat(each.where().str(), ": \"", key, "\" contains ", factors.back(), "; it must be positive"));
   }
   if (static_cast<std::int64_t>(factors.size()) != dim / 2)
     throw InputError(concat(rope.at(key).where().str(), ": \"", key, "\" has ", factors.size(), " entries for ", dim,
-                            " rotated numbers; it needs half as many, ", dim / 2));
+                            " rotated elements; it needs half as many, ", dim / 2));
   return factors;
 }
 
@@ -65,7 +66,7 @@ std::vector<double> longrope_factors(const Value& rope, const char* key, std::in
 void read_longrope(Rope& c, const Value& json, const Value& rope) {
   c.short_factors = longrope_factors(rope, "short_factor", c.dim);
   c.long_factors = longrope_factors(rope, "long_factor", c.dim);
-  const char* key = "original_max_position_embeddings";  // Phi-3 has it beside the rope's parameters
+  const char* key = "original_max_position_embeddings";  // Phi-3 stores it next to the rope parameters
   c.original_max_positions = positive_or(json, key, positive_or(rope, key, c.max_positions));
   const double original = static_cast<double>(c.original_max_positions);
   c.factor = positive_real(rope, "factor", static_cast<double>(c.max_positions) / original);
@@ -109,8 +110,8 @@ Rope parse_rope(const Value& json, std::int64_t head_size, std::int64_t max_posi
 std::int64_t rotated_numbers(const Value& where, const char* key, double part, std::int64_t head_size) {
   const auto turned = static_cast<std::int64_t>(static_cast<double>(head_size) * part);
   if (turned > head_size || turned < 2 || turned % 2 != 0)
-    throw InputError(concat(where.where().str(), ": ", key, " ", part, " turns ", turned, " numbers of each head of ",
-                            head_size, ": it must be an even number of them"));
+    throw InputError(concat(where.where().str(), ": ", key, " ", part, " rotates ", turned,
+                            " elements of each head of ", head_size, ": the number must be even"));
   return turned;
 }
 
@@ -138,7 +139,7 @@ Rope read_rope(const Value& json, const Value* rope, Rope c) {
   }
   if (c.type == Type::yarn) read_yarn(c, *rope);
   if (c.type == Type::dynamic && c.dim <= 2)
-    throw InputError(concat(rope->where().str(), ": dynamic rope needs heads of more than 2"));
+    throw InputError(concat(rope->where().str(), ": dynamic rope needs a head size above 2"));
   return c;
 }
 

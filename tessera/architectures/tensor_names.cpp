@@ -17,11 +17,11 @@ std::string llama_tensor_name(const std::string& name, const Value& config) {
       std::from_chars(name.data() + list.size(), name.data() + name.size(), layer).ec != std::errc())
     return name;
   const Value* const own = given(config, "num_hidden_layers");
-  const std::int64_t depth = layer - (own ? own->as_int() : 0);  // below 0: one of the model's own
+  const std::int64_t depth = layer - (own ? own->as_int() : 0);  // negative: a block of the model itself
   if (own == nullptr || depth < 0) return name;
-  if (depth >= prediction_depths(config))  // transformers leaves them aside, too
+  if (depth >= prediction_depths(config))  // transformers ignores them as well
     return std::string_view(architecture_of(config).model_type) == "deepseek_v3" ? std::string() : name;
-  // Copies of the model's own.
+  // Copies of the model's own parameters.
   if (name.ends_with(".shared_head.head.weight") || name.ends_with(".embed_tokens.weight")) return {};
   return name;
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The parameter that a tensor of a Hugging Face folder is for, where families share the rule.
+/// Maps tensors of a Hugging Face folder to parameters, for rules that families share.
 
 #include <tessera/base/value.h>
 
@@ -8,10 +8,10 @@
 
 namespace tessera::architectures {
 
-/// The name itself. Empty for what is not a parameter: rotary_emb.inv_freq of old versions, a tied lm_head.weight,
-/// copies in depths of multi-token prediction.
+/// The name itself; empty for tensors that are not parameters: rotary_emb.inv_freq of old versions, a tied
+/// lm_head.weight, copies in depths of multi-token prediction.
 std::string llama_tensor_name(const std::string& name_in_file, const Value& config);
-/// The same for families whose head is tied where config.json does not say.
+/// The same for families whose head is tied by default.
 std::string tied_tensor_name(const std::string& name_in_file, const Value& config);
 
 }  // namespace tessera::architectures

@@ -22,7 +22,7 @@ void add_gated(TensorPlan& plan, const std::string& module, const std::string& g
   add_plain(plan, module, up, down);
 }
 
-/// All heads share a part of their keys, so every rank computes all of them: matrices are cut, work is not.
+/// All heads share a part of their keys, so every rank computes all heads: matrices are cut, work is not.
 void add_latent_attention(TensorPlan& plan, const Latent& c) {
   const auto gathered = [&](const char* name, bool whole_input) {
     plan.push_back({.pattern = name, .style = colwise_gather_output, .whole_input = whole_input});
@@ -40,7 +40,7 @@ void add_latent_attention(TensorPlan& plan, const Latent& c) {
   plan.push_back({"self_attn.o_proj", rowwise_split_input});
 }
 
-/// A memory has been written by all tokens, so every rank has all heads: matrices are cut, work is not.
+/// The state depends on all tokens, so every rank has all heads: matrices are cut, work is not.
 void add_linear_attention(TensorPlan& plan) {
   plan.push_back({.pattern = "self_attn.in_proj", .style = colwise_gather_output});
   plan.push_back({"self_attn.conv_weight|self_attn.A_log|self_attn.dt_bias|self_attn.norm", replicated});
@@ -67,7 +67,7 @@ void add_attention(TensorPlan& plan, const ModelSpec& c) {
     plan.push_back({"attention.dense", rowwise});
     return;
   }
-  const bool wide = c.wide_head_norm;  // then every rank needs all heads
+  const bool wide = c.wide_head_norm;  // every rank needs all heads
   for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}) {
     const std::int64_t heads = std::string_view(name) == "self_attn.q_proj" ? c.heads : c.key_heads;
     plan.push_back({name, wide ? colwise_gather_output : colwise, 1, wide ? 0 : heads});
@@ -118,7 +118,7 @@ void add_norms(TensorPlan& plan, const ModelSpec& c) {
   if (mlp_norm && !c.norms.after) norm(names.before_mlp);
   if (mlp_norm && c.norms.after) norm("pre_feedforward_layernorm");
   if (c.norms.after) norm("post_feedforward_layernorm");
-  // OPT's last norm has the name of one of its blocks', whose pattern it matches.
+  // OPT's last norm has the same name as one of its blocks' norms, whose pattern matches it.
   if (std::string_view(names.norm) != names.before_mlp) norm(concat(names.model, ".", names.norm));
   if (c.depths > 0) norm("enorm|hnorm|shared_head.norm");
 }
@@ -172,8 +172,8 @@ TensorPlan bert_plan(const ModelSpec& c) {
 TensorPlan tensor_plan(const ModelSpec& spec) {
   if (spec.vision)
     throw InputError(
-        "tensor parallelism is not supported for models that see images: use --tp_size 1; --strategy zero3 or "
-        "full_shard divides their memory");
+        "tensor parallelism is not supported for vision-language models: use --tp_size 1; --strategy zero3 or "
+        "full_shard shards their memory");
   if (spec.family == Family::gpt2) return gpt2_plan(spec);
   return spec.family == Family::bert ? bert_plan(spec) : llama_plan(spec);
 }

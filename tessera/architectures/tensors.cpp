@@ -10,7 +10,7 @@
 namespace tessera::architectures {
 namespace {
 
-/// Adds tensors under a prefix.
+/// Collects tensors under a prefix.
 class List {
  public:
   explicit List(const ModelSpec& spec) : m_(spec) {}
@@ -180,7 +180,7 @@ void add_llama(List& list, const ModelSpec& m) {
   list.linear(names.head, m.vocabulary, m.hidden, m.head_bias, Part::head);
 }
 
-/// The tower and the projector.
+/// Adds the tower and the projector.
 void add_vision(List& list, const ModelSpec& m) {
   const Vision& v = *m.vision;
   const std::string tower = "vision_tower.vision_model.";
@@ -238,7 +238,7 @@ void add_bert(List& list, const ModelSpec& m) {
   if (!m.tied) list.add("cls.predictions.decoder.weight", {m.vocabulary, c}, Part::head);
 }
 
-/// The name with * for every number: what the rules of a family's plan tell apart.
+/// The name with * for every number: names that a family's plan distinguishes.
 std::string without_numbers(const std::string& name) {
   std::string text;
   for (const std::string& step : split(name, '.')) {
@@ -248,7 +248,7 @@ std::string without_numbers(const std::string& name) {
   return text;
 }
 
-/// What the rule says of the tensor.
+/// Applies the rule to the tensor.
 void cut_by(const layout::TensorRule& rule, Tensor& tensor) {
   using enum layout::TensorStyle;
   const bool matrix = tensor.shape.size() > 1;
@@ -329,7 +329,7 @@ std::string embedding_parameter(const ModelSpec& spec) {
 }
 
 std::optional<std::int64_t> expert_of(const ModelSpec& spec, const std::string& parameter) {
-  constexpr std::string_view list = ".experts.";  // "shared_experts" are none of them
+  constexpr std::string_view list = ".experts.";  // does not match "shared_experts"
   const std::size_t begin = parameter.find(list);
   if (!spec.experts || begin == std::string::npos) return std::nullopt;
   const std::size_t digits = begin + list.size();

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The parts of a config.json of a model that sees images (LlavaConfig in the spelling of transformers 4 or 5).
+/// The parts of a vision-language model's config.json (LlavaConfig in the form of transformers 4 or 5).
 
 #include <tessera/base/value.h>
 
@@ -9,12 +9,11 @@
 
 namespace tessera::architectures {
 
-/// text_config, with the defaults of its type in transformers where the file says nothing: files that transformers
-/// saved hold differences only. Throws InputError "file:line:column: ..." for decoders other than llama, mistral, qwen2
-/// and qwen3.
+/// text_config, completed with its type's defaults in transformers, since files saved by transformers contain only
+/// differences. Throws InputError "file:line:column: ..." for decoders other than llama, mistral, qwen2 and qwen3.
 Value decoder_config(const Value& json);
 
-/// How many linear maps a projector of LLaVA's word "linear" or "mlpNx_gelu" has. Throws InputError for other words.
+/// Number of linear maps of LLaVA's projector type "linear" or "mlpNx_gelu". Throws InputError for other words.
 std::int64_t projections_of(std::string_view mm_projector_type);
 
 }  // namespace tessera::architectures

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The table of backends: what moves a group's tensors between its ranks. A row says everything in which they differ,
-/// so that callers ask what a backend can do, and nobody compares names. Torch-free: configuration and program read the
-/// rows; comm/ makes groups with the factories, which are defined beside each backend.
+/// The table of backends, which move tensors between the ranks of a group. A row contains all differences between
+/// backends, so callers query capabilities instead of comparing names. Torch-free: configuration and program read the
+/// rows; comm/ creates groups with the factories, which are defined with each backend.
 
 #include <tessera/base/words.h>
 
@@ -18,7 +18,7 @@ struct BackendRequest;
 }  // namespace tessera::comm
 
 namespace tessera {
-/// Where a run computes; automatic: on CUDA where that is built and sees a GPU; xla: on the devices of a PJRT plug-in
+/// The compute device of a run; automatic: CUDA if built and a GPU is visible; xla: the devices of a PJRT plug-in
 /// (docs/tpu.md), with tensors on the CPU. The words: cpu, cuda, auto, xla.
 enum class Device : unsigned char { cpu, cuda, automatic, xla };
 const WordTable& words_of(Device);
@@ -26,43 +26,43 @@ const WordTable& words_of(Device);
 
 namespace tessera::layout {
 
-/// What a backend can do; comm::Group::capabilities() of a group.
+/// Capabilities of a backend; for a group: comm::Group::capabilities().
 struct Capabilities {
-  /// Peers read and write tensors of comm::empty_shared where they lie, without a copy.
+  /// Peers access tensors of comm::empty_shared directly, without a copy.
   bool reads_peers_in_place = false;
-  /// Sums of bf16 and fp16 travel as they are, and are added in fp32; else comm/ sends them as fp32.
+  /// Sums of bf16 and fp16 are sent in that type and accumulated in fp32; otherwise comm/ sends them as fp32.
   bool reduces_halves = false;
-  /// Messages between two ranks are done in the order in which both start them, whatever their tags.
+  /// Messages between two ranks complete in the order in which both start them, whatever their tags.
   bool ordered_messages = false;
-  /// Errors say who died, or what does not match: no other rank need be asked.
+  /// Errors name the dead rank or the mismatch, so the other ranks need not be asked.
   bool names_causes = false;
 };
 
-/// Where the ranks of one group are.
+/// The hosts and devices of a group's ranks.
 struct Placement {
   int ranks = 1;               ///< in the group
   int hosts = 1;               ///< ranks of one host can share memory
-  bool shares_device = false;  ///< two ranks use one accelerator
+  bool shares_device = false;  ///< two ranks share an accelerator
 };
 
-/// What is known of a backend without a tensor: its name, its reach, what it can do.
+/// A backend's static properties: name, reach, capabilities.
 struct BackendRow {
-  /// Which groups it can serve.
+  /// Groups that it can serve.
   enum class Reach { one_rank, one_host, anywhere };
 
-  std::string_view name;            ///< the word of --backend, and what messages call it
-  Device device;                    ///< where its tensors are; automatic: anywhere
+  std::string_view name;            ///< the word for --backend and in messages
+  Device device;                    ///< device of its tensors; automatic: any
   Reach reach = Reach::anywhere;    ///< larger groups are refused
-  std::string_view rule;            ///< when `auto` takes it, in words
-  bool (*suits)(const Placement&);  ///< `auto` takes the first row, of the device, that suits
-  Capabilities capabilities = {};   ///< what every group has that it serves
-  bool in_pytorch = false;          ///< torch.distributed has one of that name
-  bool for_comparison = false;      ///< only measured: not among the words of --backend
+  std::string_view rule;            ///< when `auto` selects it, in words
+  bool (*suits)(const Placement&);  ///< `auto` selects the first row of the device that suits
+  Capabilities capabilities = {};   ///< those of every group that it serves
+  bool in_pytorch = false;          ///< torch.distributed has a backend of that name
+  bool for_comparison = false;      ///< for measurements only: not a word of --backend
 };
 
-// The rows, in the order in which `auto` looks at them. To add one: CONTRIBUTING.md, "Walk: a backend".
+// The rows, in the order in which `auto` tries them. To add one: CONTRIBUTING.md, "Walk: a backend".
 
-/// A world of one rank: nothing moves.
+/// A world of one rank: no communication.
 struct Local {
   static constexpr BackendRow row{.name = "local",
                                   .device = Device::automatic,
@@ -85,7 +85,7 @@ struct Shm {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/shm/backend.cpp
 };
 
-/// Shared memory inside each host, another backend across.
+/// Shared memory within each host, another backend between hosts.
 struct Hier {
   static constexpr BackendRow row{.name = "hier",
                                   .device = Device::cpu,
@@ -105,7 +105,7 @@ struct Gloo {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/gloo.cpp
 };
 
-/// LibTorch's Gloo with its own collectives, to compare with.
+/// LibTorch's Gloo with its own collectives, for comparison.
 struct C10dGloo {
   static constexpr BackendRow row{.name = "c10d_gloo",
                                   .device = Device::cpu,
@@ -115,7 +115,7 @@ struct C10dGloo {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/gloo.cpp
 };
 
-/// CUDA tensors, in the plug-in.
+/// CUDA tensors; part of the CUDA plug-in.
 struct Nccl {
   static constexpr BackendRow row{.name = "nccl",
                                   .device = Device::cuda,
@@ -126,20 +126,21 @@ struct Nccl {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/nccl.cpp
 };
 
-/// All rows, in the order in which `auto` looks at them.
+/// All rows, in the order in which `auto` tries them.
 using Backends = std::tuple<Local, Shm, Hier, Gloo, C10dGloo, Nccl>;
 
 /// The rows of Backends.
 const std::vector<BackendRow>& backends();
-/// nullptr: there is none of that name.
+/// Returns nullptr if there is no such backend.
 const BackendRow* find_backend(std::string_view name);
-/// What `auto` means for a group with tensors on `device`; nullptr: no row suits.
+/// The backend that `auto` selects for a group with tensors on `device`; nullptr: no row suits.
 const BackendRow* fitting_backend(Device device, const Placement& placement);
-/// "auto" and the names of the rows; of those for comparison only `with_comparison`.
+/// "auto" and the names of the rows; those for comparison only if `with_comparison`.
 std::vector<std::string> backend_names(bool with_comparison);
 /// "CPU", "CUDA": for messages.
 std::string device_text(Device device);
-/// The first of auto's rows for tensors on `device` and several ranks anywhere: what to use there instead of another.
+/// The first row that `auto` would select for tensors on `device` and several ranks anywhere: the backend to recommend
+/// instead of another.
 std::string_view usual_backend(Device device);
 
 }  // namespace tessera::layout

@@ -10,7 +10,7 @@ namespace {
 struct Bucket {
   std::vector<std::size_t> parameters;
   std::int64_t bytes = 0;
-  std::size_t last = 0;  ///< position of the last member in the order: when the bucket can be reduced
+  std::size_t last = 0;  ///< position of the last member in the order, when the bucket can be reduced
 };
 
 }  // namespace
@@ -24,7 +24,7 @@ std::vector<std::vector<std::size_t>> assign_buckets(std::span<const Parameter> 
   }
   std::vector<Bucket> closed;
   std::map<std::int64_t, Bucket> filling;    // by element size
-  std::map<std::int64_t, std::int64_t> cap;  // bytes that the bucket being filled may hold
+  std::map<std::int64_t, std::int64_t> cap;  // cap of the bucket being filled, in bytes
   std::vector<bool> placed(parameters.size(), false);
   for (std::size_t position = 0; position < order.size(); ++position) {
     const std::size_t index = order[position];

@@ -9,7 +9,7 @@ CheckpointPart parse_checkpoint_part(const std::string& text) {
   if (text == "attention" || text == "attn" || text == "selective") return CheckpointPart::attention;
   if (text == "mlp") return CheckpointPart::mlp;
   throw InputError(concat("--gradient_checkpointing_kwargs: part is '", text,
-                          "'; it is one of block (full), attention (attn, selective), mlp"));
+                          "'; it must be one of block (full), attention (attn, selective), mlp"));
 }
 
 }  // namespace tessera::layout

@@ -1,17 +1,17 @@
 #pragma once
 /// \file
-/// Which regions of a model's blocks are computed again in the backward pass, as settings say it: what the trainer runs
-/// and the planner counts.
+/// Selection of the regions of a model's blocks that are recomputed in backward: parsed settings for trainer and
+/// planner.
 
 #include <cstdint>
 #include <string>
 
 namespace tessera::layout {
 
-/// What is recomputed: whole blocks, or only what is big and cheap in them (Korthikanti et al. 2022, "selective").
+/// The recomputed region: whole blocks, or only their large and cheap parts (Korthikanti et al. 2022, "selective").
 enum class CheckpointPart { block, attention, mlp };
 
-/// "block" (also "full"), "attention" (also "attn", "selective"), "mlp". Throws InputError naming these.
+/// Parses "block" (also "full"), "attention" (also "attn", "selective") or "mlp". Throws InputError listing these.
 CheckpointPart parse_checkpoint_part(const std::string& text);
 
 struct CheckpointPlan {
@@ -21,7 +21,8 @@ struct CheckpointPlan {
   CheckpointPart part = CheckpointPart::block;
   bool preserve_random = true;
   bool early_stop = true;
-  /// The regions' inputs, all that remains, go there: OffloadOptions::to. Empty: they stay.
+  /// Folder or place to which the regions' inputs, the only activations kept, are offloaded: OffloadOptions::to. Empty:
+  /// not offloaded.
   std::string offload_inputs_to = {};
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How the ranks of axis cp, each of which has a part of every sequence, compute attention over the whole.
+/// How the ranks of axis cp, each with a part of every sequence, compute attention over the whole sequence.
 
 #include <tessera/base/words.h>
 
@@ -8,13 +8,13 @@
 
 namespace tessera::layout {
 
-/// How keys and values get to the queries. The words are those of Megatron-LM's --cp-comm-type; others' are ring,
-/// allgather, alltoall and ulysses.
+/// How queries get access to all keys and values. The words are those of Megatron-LM's --cp-comm-type; synonyms: ring,
+/// allgather, alltoall, ulysses.
 enum class ContextMethod : unsigned char {
-  p2p,         ///< they pass round a ring (Liu et al. 2023, Ring Attention)
-  all_gather,  ///< every rank gathers those of the whole sequence (Grattafiori et al. 2024, Llama 3)
-  a2a,         ///< parts of the sequence are exchanged for heads (Jacobs et al. 2023, DeepSpeed Ulysses)
-  a2a_p2p,     ///< a2a among neighbours along cp, p2p across them (Fang and Zhao 2024, USP)
+  p2p,         ///< keys and values circulate in a ring (Liu et al. 2023, Ring Attention)
+  all_gather,  ///< every rank gathers the keys and values of the whole sequence (Grattafiori et al. 2024, Llama 3)
+  a2a,         ///< exchanges sequence parts for heads (Jacobs et al. 2023, DeepSpeed Ulysses)
+  a2a_p2p,     ///< a2a between neighbours along cp, p2p between those groups (Fang and Zhao 2024, USP)
 };
 const WordTable& words_of(ContextMethod);
 inline std::string_view context_method_name(ContextMethod method) { return word_of(method); }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Flat layouts: how named parameters lie in one padded buffer that divides over ranks. Pure arithmetic: the
-/// reducer, the sharding engine, the optimizer, the checkpoint and the planner all use these very functions.
+/// Flat layouts: the positions of named parameters in one padded buffer that is divided evenly over ranks. Pure
+/// arithmetic, shared by the reducer, the sharding engine, the optimizer, the checkpoint and the planner.
 
 #include <cstdint>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace tessera::layout {
 
-/// A parameter as the layout sees it. Sizes in elements; element_size in bytes.
+/// A parameter's properties for the layout. Sizes in elements; element_size in bytes.
 struct Parameter {
   std::string name;                 ///< for messages
   std::vector<std::int64_t> shape;  ///< {}: a scalar
@@ -21,18 +21,17 @@ struct Parameter {
   std::int64_t bytes() const;
 };
 
-/// One parameter's place in a flat buffer: elements [offset, offset + numel).
+/// A parameter's position in a flat buffer: elements [offset, offset + numel).
 struct Segment {
-  std::size_t parameter;  ///< index into the list the layout was made from
-  std::int64_t offset;    ///< from the beginning of the buffer, in elements
+  std::size_t parameter;  ///< index into the list that the layout was made from
+  std::int64_t offset;    ///< from the start of the buffer, in elements
   std::int64_t numel;     ///< elements of the parameter, without padding
 };
 
-/// A flat buffer of `padded` elements over `world` equal shards; padded % (world * alignment) == 0; segments do not
-/// overlap, are in the order given, and each begins on a multiple of `alignment` elements (64 x 4 bytes = 4 cache
-/// lines).
+/// A flat buffer of `padded` elements in `world` equal shards; padded % (world * alignment) == 0. Segments do not
+/// overlap, keep the given order, and each starts at a multiple of `alignment` elements (64 x 4 bytes = 4 cache lines).
 struct FlatLayout {
-  std::vector<Segment> segments;                               ///< in the order in which they lie there
+  std::vector<Segment> segments;                               ///< in buffer order
   std::int64_t padded = 0;                                     ///< elements of the whole buffer
   int world = 1;                                               ///< ranks, one shard each
   std::int64_t shard_numel() const { return padded / world; }  ///< elements of one shard, padding included
@@ -40,8 +39,9 @@ struct FlatLayout {
 
 inline constexpr std::int64_t flat_alignment = 64;  ///< elements
 
-/// Lays out `parameters[order[0]], parameters[order[1]], ...`; `order` may name a part of the parameters, each at most
-/// once. Throws InputError on overflow or a negative size; Error when `order`, `world` or `alignment` make no sense.
+/// Lays out `parameters[order[0]], parameters[order[1]], ...`; `order` may name a subset of the parameters, each at
+/// most once. Throws InputError on overflow or a negative size, and Error for an invalid `order`, `world` or
+/// `alignment`.
 FlatLayout make_flat_layout(std::span<const Parameter> parameters, std::span<const std::size_t> order, int world,
                             std::int64_t alignment = flat_alignment);
 
@@ -49,17 +49,18 @@ FlatLayout make_flat_layout(std::span<const Parameter> parameters, std::span<con
 struct Range {
   std::int64_t begin, end;  ///< half open, in elements
 };
-/// The elements of the flat buffer that `rank`'s shard holds: the shards are equal and in the order of the ranks.
+/// The elements of the flat buffer in `rank`'s shard: shards are equal and in rank order.
 Range shard_range(const FlatLayout& layout, int rank);
-/// What two ranges share: the part of a segment in a shard is intersect({offset, offset + numel}, shard_range(...)).
-/// Disjoint ranges give an empty range.
+/// The intersection of two ranges; empty if they are disjoint. The part of a segment in a shard is intersect({offset,
+/// offset + numel}, shard_range(...)).
 Range intersect(Range a, Range b);
 
-/// PyTorch DDP's rule (torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size): walk `order`,
+/// PyTorch DDP's rule (torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size): walk `order` and
 /// close a bucket once it holds at least its cap; the first bucket's cap is smaller so that communication starts early.
-/// Every bucket holds one element size only; as in PyTorch each element size fills its own bucket meanwhile, and has a
-/// small first one. Returns lists of parameter indices in reduction order: a bucket comes where its last parameter
-/// stands in `order`, because only then can it be reduced. Throws InputError on overflow or a negative size or cap.
+/// All parameters of a bucket have the same element size; as in PyTorch, each element size fills its own bucket and has
+/// its own small first one. Returns lists of parameter indices in reduction order: a bucket's position is that of its
+/// last parameter in `order`, because it can only be reduced then. Throws InputError on overflow or a negative size or
+/// cap.
 std::vector<std::vector<std::size_t>> assign_buckets(std::span<const Parameter> parameters,
                                                      std::span<const std::size_t> order,
                                                      std::int64_t first_bucket_bytes, std::int64_t bucket_bytes);

@@ -16,7 +16,7 @@ namespace {
 /// In the order of the enumeration.
 const std::vector<std::string> methods = {"none", "fp16", "bf16", "powersgd", "topk", "onebit"};
 
-/// The settings after the colon; those that nobody asks for are errors.
+/// The settings after the colon; unused ones are errors.
 class Settings {
  public:
   Settings(std::string_view description, std::string method, std::string_view text)
@@ -58,8 +58,8 @@ class Settings {
     const std::string& unknown = values_.begin()->first;
     const auto near = nearest(unknown, known_);
     fail(known_.empty() ? concat("it takes no settings, but '", unknown, "' is given")
-                        : concat("there is no setting '", unknown, "'",
-                                 near ? concat(" (did you mean ", *near, "?)") : "", "; it takes ", join(known_)));
+                        : concat("unknown setting '", unknown, "'", near ? concat(" (did you mean ", *near, "?)") : "",
+                                 "; the settings are ", join(known_)));
   }
   [[noreturn]] void fail(const std::string& what) const {
     throw InputError(concat("--grad_compression '", description_, "': ", method_, ": ", what));
@@ -93,11 +93,11 @@ GradientCompression parse_gradient_compression(std::string_view description) {
   const std::string word = trim(description.substr(0, colon));
   const std::string_view text = has_settings ? description.substr(colon + 1) : "";
   if (has_settings && trim(text).empty())
-    throw InputError(concat("--grad_compression '", description, "': nothing follows the colon"));
+    throw InputError(concat("--grad_compression '", description, "': settings are missing after the colon"));
   const auto method = std::find(methods.begin(), methods.end(), word);
   if (method == methods.end()) {
     const auto near = nearest(word, methods);
-    throw InputError(concat("--grad_compression '", description, "': there is no method '", word, "'",
+    throw InputError(concat("--grad_compression '", description, "': unknown method '", word, "'",
                             near ? concat(" (did you mean ", *near, "?)") : "", "; the methods are ", join(methods)));
   }
   GradientCompression read{.method = static_cast<CompressionMethod>(method - methods.begin())};

@@ -1,33 +1,33 @@
 #pragma once
 /// \file
-/// --grad_compression as a value: checked when settings are resolved, made into a method by parallel/compression.
+/// --grad_compression, parsed: checked when settings are resolved, implemented by parallel/compression.
 
 #include <cstdint>
 #include <string_view>
 
 namespace tessera::layout {
 
-/// What is sent in place of float32 gradients.
+/// The representation that is sent instead of float32 gradients.
 enum class CompressionMethod : unsigned char { none, fp16, bf16, powersgd, topk, onebit };
 
 /// PowerSGD (Vogels et al. 2019).
 struct PowerSgdOptions {
   std::int64_t rank = 1;       ///< columns of the two factors of a matrix
   std::int64_t start = 1000;   ///< steps before the first compressed one
-  bool error_feedback = true;  ///< what was not sent is added to the next gradient
-  bool warm_start = true;      ///< Q of the last step; else random every time
-  /// Only matrices that become smaller by more than this factor are compressed.
+  bool error_feedback = true;  ///< the part not sent is added to the next gradient
+  bool warm_start = true;      ///< start from the previous step's Q instead of a random one
+  /// Only matrices that shrink by more than this factor are compressed.
   double min_rate = 2;
 };
 
-/// A method and its numbers; those of other methods have no effect.
+/// A method and its parameters; those of other methods have no effect.
 struct GradientCompression {
   CompressionMethod method = CompressionMethod::none;  ///< none: float32, or reduce_dtype
-  PowerSgdOptions powersgd = {};                       ///< the numbers of powersgd
-  double topk_ratio = 0.01;                            ///< share of the elements that is sent, (0, 1]
+  PowerSgdOptions powersgd = {};                       ///< parameters of powersgd
+  double topk_ratio = 0.01;                            ///< share of the elements that are sent, (0, 1]
   std::int64_t onebit_warmup = 100;                    ///< steps before the first compressed one
 
-  std::int64_t whole_steps() const;  ///< the first steps, whose gradients are sent uncompressed
+  std::int64_t whole_steps() const;  ///< number of initial steps whose gradients are sent uncompressed
 };
 
 /// METHOD or METHOD:NAME=VALUE,...

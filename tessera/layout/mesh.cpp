@@ -20,12 +20,12 @@ std::string describe(const MeshSizes& m) {
   return join(parts, " ");
 }
 
-/// Product of the sizes, counting a zero as one. Throws InputError when it does not fit an int.
+/// Product of the sizes, counting a zero as one. Throws InputError if it does not fit into an int.
 int product_of(const MeshSizes& m) {
   int product = 1;
   for (const int size : m.sizes)
     if (size != 0 && __builtin_mul_overflow(product, size, &product))
-      throw InputError(concat("mesh ", describe(m), ": the product of the sizes does not fit an int"));
+      throw InputError(concat("mesh ", describe(m), ": the product of the sizes does not fit into an int"));
   return product;
 }
 
@@ -45,13 +45,14 @@ View view_of(std::span<const Axis> axes) {
   if (dense && expert) {
     std::vector<std::string> names;
     for (const Axis axis : axes) names.emplace_back(axis_name(axis));
-    throw InputError(concat("the axes ", join(names, "-"), " are of two views of the ranks: a group has axes of pp, ",
+    throw InputError(concat("the axes ", join(names, "-"),
+                            " belong to two views of the ranks: a group needs axes of pp, ",
                             "dp_replicate, dp_shard, cp, tp, or of pp, edp, ep, etp"));
   }
   return expert ? View::expert : View::dense;
 }
 
-/// The rank at coordinates `at` of a grid of `sizes`: the last one varies fastest.
+/// The rank with coordinates `at` in a grid of `sizes`: the last coordinate varies fastest.
 int row_major(std::span<const int> sizes, std::span<const int> at) {
   int index = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) index = index * sizes[i] + at[i];
@@ -144,10 +145,10 @@ Mesh parse_mesh(std::string_view text, int world_size) {
     std::string name = trim(item.substr(0, equals));
     if (equals == std::string::npos)
       refuse("'", trim(item), "' is not AXIS=SIZE, as in pp=2,dp=2,tp=2; the axes are ", join(names));
-    if (name == "edp") refuse("edp follows from the others: world size / (pp x ep x etp)");
+    if (name == "edp") refuse("edp is derived from the others: world size / (pp x ep x etp)");
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       const auto near = nearest(name, names);
-      refuse("there is no axis '", name, "'; ",
+      refuse("unknown axis '", name, "'; ",
              near ? concat("did you mean ", *near, "?") : concat("the axes are ", join(names)));
     }
     if (name == "dp") name = "dp_shard";
@@ -156,7 +157,7 @@ Mesh parse_mesh(std::string_view text, int world_size) {
     const std::string number = trim(item.substr(equals + 1));
     const auto size = parse_int(number);
     if (!size || *size < -1 || *size > 1 << 30)
-      refuse(name, "=", number, ": a size is a whole number, or 0 to derive it");
+      refuse(name, "=", number, ": a size must be a whole number, or 0 to derive it");
     const int value = *size == -1 ? 0 : static_cast<int>(*size);
     if (name == "ep") {
       sizes.ep = value;
@@ -167,7 +168,7 @@ Mesh parse_mesh(std::string_view text, int world_size) {
           std::find_if(dense_axes.begin(), dense_axes.end(), [&](Axis a) { return axis_name(a) == name; });
       sizes.sizes[place_of(*axis)] = value;
       if (value == 0 && world_size == 0)
-        refuse(name, " is to be derived, which needs the number of ranks (--world_size N)");
+        refuse(name, " is derived, which requires the number of ranks (--world_size N)");
     }
   }
   return make_mesh(sizes, world_size == 0 ? product_of(sizes) : world_size);
@@ -212,7 +213,7 @@ std::vector<int> group_of(const Mesh& mesh, int rank, std::span<const Axis> axes
   const View view = view_of(axes);
   const std::vector<int> sizes = sizes_of(mesh, view);
   Coordinates at = coordinates(mesh, rank, view);
-  std::vector<std::size_t> varying;  // in the order of the mesh, whatever order `axes` has: ranks then ascend
+  std::vector<std::size_t> varying;  // in mesh order, regardless of the order of `axes`, so that ranks ascend
   std::size_t count = 1;
   for (std::size_t i = 0; i < sizes.size(); ++i)
     if (std::find(axes.begin(), axes.end(), axes_of(view)[i]) != axes.end()) {
@@ -223,7 +224,7 @@ std::vector<int> group_of(const Mesh& mesh, int rank, std::span<const Axis> axes
   std::vector<int> group;
   while (group.size() < count) {
     group.push_back(row_major(sizes, at));
-    for (std::size_t v = varying.size(); v-- > 0;) {  // count up, the innermost axis first
+    for (std::size_t v = varying.size(); v-- > 0;) {  // counts up, the innermost axis first
       if (++at[varying[v]] < sizes[varying[v]]) break;
       at[varying[v]] = 0;
     }
@@ -244,7 +245,7 @@ std::vector<std::vector<int>> all_groups(const Mesh& mesh, std::span<const Axis>
 
 std::vector<std::vector<int>> groups_beside_experts(const Mesh& mesh, bool stages) {
   TESSERA_CHECK(mesh.ep * mesh.etp % mesh.size(Axis::tp) == 0, "ep x etp = ", mesh.ep * mesh.etp,
-                " is no multiple of tp = ", mesh.size(Axis::tp));
+                " is not a multiple of tp = ", mesh.size(Axis::tp));
   std::map<std::array<int, 3>, std::vector<int>> groups;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     const Coordinates dense = coordinates(mesh, rank), expert = coordinates(mesh, rank, View::expert);
@@ -269,15 +270,15 @@ const std::vector<NamedAxes>& named_axes() {
       {"world", {pp, dp_replicate, dp_shard, cp, tp}, "agreement, start and end"},
       {"pp", {pp}, "activations and their gradients, from stage to stage"},
       {"dp", {dp_replicate, dp_shard}, "ranks with different data"},
-      {"dp_replicate", {dp_replicate}, "gradients of copies"},
+      {"dp_replicate", {dp_replicate}, "gradients of replicas"},
       {"dp_shard", {dp_shard}, "shards, where sequences are whole (cp = 1)"},
       {"fsdp", {dp_shard, cp}, "parameters, gradients and states in shards"},
       {"cp", {cp}, "keys and values of other parts of a sequence"},
       {"tp", {tp}, "activations, several times per layer"},
       {"loss", {dp_replicate, dp_shard, cp}, "loss and gradients, by the count of scored tokens"},
-      {"model", {pp, tp}, "one copy of the model: norms of gradients"},
+      {"model", {pp, tp}, "one copy of the model: gradient norms"},
       {"edp", {edp}, "gradients and shards of experts"},
-      {"ep", {ep}, "tokens on their way to experts"},
+      {"ep", {ep}, "tokens exchanged with experts"},
       {"etp", {etp}, "activations within an expert"},
   };
   return table;
@@ -295,8 +296,8 @@ std::vector<Axis> parse_axes(std::string_view text) {
                                   [&](const NamedAxes& candidate) { return candidate.name == name; });
     if (row == named_axes().end()) {
       const auto near = nearest(name, names);
-      throw InputError(concat("group '", text, "': there is no axis '", name, "'; ",
-                              near ? concat("did you mean ", *near, "?") : concat("there are ", join(names))));
+      throw InputError(concat("group '", text, "': unknown axis '", name, "'; ",
+                              near ? concat("did you mean ", *near, "?") : concat("the axes are ", join(names))));
     }
     for (const Axis axis : row->axes)
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
@@ -317,8 +318,8 @@ std::string placement_problem(const Mesh& mesh, int ranks_per_host) {
       std::vector<std::string> ranks;
       for (const int rank : group) ranks.push_back(std::to_string(rank));
       return concat(axis_name(axis), "=", size, " does not divide the ", ranks_per_host, " ranks of a host: group [",
-                    join(ranks, " "), "] lies on hosts ", group.front() / ranks_per_host, " and ",
-                    group.back() / ranks_per_host, ", whose network carries activations several times per layer; ",
+                    join(ranks, " "), "] spans hosts ", group.front() / ranks_per_host, " and ",
+                    group.back() / ranks_per_host, ", whose network would carry activations several times per layer; ",
                     axis_name(axis), " may be ", divisors_text(ranks_per_host));
     }
   }

@@ -40,37 +40,38 @@ class Rules {
   }
 
  private:
-  using Out = std::vector<MeshProblem>*;  ///< nullptr: only whether something is wrong is asked
+  using Out = std::vector<MeshProblem>*;  ///< nullptr: only the result is needed
 
-  /// Whether everything that tp cuts divides by it.
+  /// Whether tp divides every dimension that it cuts.
   bool tensor(std::int64_t tp, Out out) {
     bool fits = true;
     const auto refuse = [&](const auto&... parts) {
       fits = false;
       if (out == nullptr) return;
       const Numbers choices = fitting(tp, mesh_.size(Axis::cp), [this](std::int64_t t) { return tensor(t, nullptr); });
-      out->push_back(
-          {concat("tp=", tp, ": ", parts..., "; ",
-                  choices.empty() ? std::string("of these ranks no tp but 1 fits: leave sequence_parallel out")
-                                  : concat("tp may be ", text_of(choices))),
-           Change::tp, choices});
+      out->push_back({concat("tp=", tp, ": ", parts..., "; ",
+                             choices.empty() ? std::string("with these ranks only tp 1 fits: remove sequence_parallel")
+                                             : concat("tp may be ", text_of(choices))),
+                      Change::tp, choices});
     };
-    if (tp == 1 && use_.sequence_parallel) refuse("sequence_parallel divides what several ranks of tp hold");
+    if (tp == 1 && use_.sequence_parallel) refuse("sequence_parallel needs several ranks of tp");
     if (tp == 1) return fits;
     if (model_.heads % tp != 0)
-      refuse("each rank has as many attention heads, but the ", model_.heads, " of ", model_.name, " do not divide by ",
-             tp);
+      refuse("all ranks need the same number of attention heads, but the ", model_.heads, " of ", model_.name,
+             " are not divisible by ", tp);
     else if (model_.heads > 0 && !multiple_or_divisor(key_heads_, tp))
-      refuse("the key and value heads must be a multiple of tp, or a divisor (then several ranks share one); ",
-             model_.name, " has ", key_heads_);
+      refuse(
+          "the number of key and value heads must be a multiple of tp, or a divisor (then several ranks share a "
+          "head); ",
+          model_.name, " has ", key_heads_);
     if (model_.intermediate % tp != 0)
-      refuse("the MLP's intermediate size ", model_.intermediate, " of ", model_.name, " does not divide by ", tp);
+      refuse("the MLP's intermediate size ", model_.intermediate, " of ", model_.name, " is not divisible by ", tp);
     if (model_.vocabulary > 0 && model_.vocabulary < tp)
-      refuse("each rank has rows of the embedding, but the vocabulary of ", model_.name, " has ", model_.vocabulary);
+      refuse("each rank needs rows of the embedding, but the vocabulary of ", model_.name, " has ", model_.vocabulary);
     return fits;
   }
 
-  /// Whether cp ranks can exchange what the method exchanges.
+  /// Whether the method works with cp ranks.
   bool context(std::int64_t tp, std::int64_t cp, Out out) {
     if (cp == 1) return true;
     const auto choices = [&] {
@@ -105,7 +106,7 @@ class Rules {
     return false;
   }
 
-  /// Tokens per rank must be whole chunks of the ring, and whole parts of sequence parallelism.
+  /// Tokens per rank must form whole chunks of the ring, and whole parts for sequence parallelism.
   void sequence(std::int64_t tp, std::int64_t cp) {
     const std::int64_t parts = use_.sequence_parallel ? tp : 1;
     if (use_.sequence == 0 || cp * parts == 1) return;
@@ -113,7 +114,7 @@ class Rules {
     try {
       head_ranks = head_ranks_of(use_.method, static_cast<int>(cp), use_.head_ranks);
     } catch (const InputError&) {
-      return;  // context() has told it
+      return;  // reported by context()
     }
     const std::int64_t rings = cp / head_ranks, chunk = padded_length(1, static_cast<int>(cp), head_ranks);
     const std::int64_t unit = std::lcm(chunk, cp * parts);
@@ -133,21 +134,21 @@ class Rules {
                          Change::sequence, choices});
   }
 
-  /// Every data-parallel rank has as many rows.
+  /// Every data-parallel rank needs the same number of rows.
   void rows() {
     const std::int64_t dp = std::int64_t{mesh_.size(Axis::dp_replicate)} * mesh_.size(Axis::dp_shard);
     if (use_.rows == 0 || use_.rows % dp == 0) return;
     Numbers choices;
     if (const std::int64_t below = use_.rows / dp * dp; below > 0) choices.push_back(below);
     choices.push_back(use_.rows / dp * dp + dp);
-    problems_.push_back({concat("the ", use_.rows, " rows of a step do not divide by the ", dp,
+    problems_.push_back({concat("the ", use_.rows, " rows of a step are not divisible by the ", dp,
                                 " data-parallel ranks (dp_replicate=", mesh_.size(Axis::dp_replicate),
                                 " x dp_shard=", mesh_.size(Axis::dp_shard), "); make them ", text_of(choices)),
                          Change::rows, choices});
   }
 
-  /// Sizes of an axis that `fits`, beside `other` ranks of the other axis in the same world; the nearest to `size`,
-  /// ascending.
+  /// Sizes of an axis for which `fits` is true, next to `other` ranks of the other axis in the same world; the nearest
+  /// to `size`, ascending.
   Numbers fitting(std::int64_t size, std::int64_t other, const std::function<bool(std::int64_t)>& fits) const {
     const std::int64_t ranks = mesh_.world_size() / mesh_.size(Axis::pp) / other;
     Numbers found;

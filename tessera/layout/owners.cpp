@@ -9,7 +9,7 @@
 namespace tessera::layout {
 
 std::vector<int> assign_owners(std::span<const std::int64_t> bytes, int ranks, std::span<const int> holders) {
-  TESSERA_CHECK(ranks >= 1, "tensors dealt out to ", ranks, " ranks");
+  TESSERA_CHECK(ranks >= 1, "tensors assigned to ", ranks, " ranks");
   TESSERA_CHECK(holders.empty() || holders.size() == bytes.size(), holders.size(), " holders of ", bytes.size(),
                 " tensors");
   std::int64_t all = 0;
@@ -31,7 +31,7 @@ std::vector<int> assign_owners(std::span<const std::int64_t> bytes, int ranks, s
   std::stable_sort(largest_first.begin(), largest_first.end(),
                    [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
 
-  using Load = std::pair<std::int64_t, int>;  // bytes so far, rank: the smallest pair is the next to get one
+  using Load = std::pair<std::int64_t, int>;  // (bytes so far, rank): the smallest pair gets the next tensor
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   for (int rank = 0; rank < ranks; ++rank) loads.emplace(kept[static_cast<std::size_t>(rank)], rank);
   for (const std::size_t tensor : largest_first) {

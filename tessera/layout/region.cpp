@@ -13,7 +13,8 @@ std::string list(const std::vector<std::int64_t>& numbers) {
   return "[" + join(texts) + "]";
 }
 
-/// The number of elements. A zero-sized dimension does not hide an overflow of the others: strides are products too.
+/// The number of elements. A zero-sized dimension does not hide an overflow of the others, since strides are products,
+/// too.
 std::int64_t product_of(const std::vector<std::int64_t>& shape, const std::string& what) {
   std::int64_t product = 1;
   bool empty = false;
@@ -21,23 +22,23 @@ std::int64_t product_of(const std::vector<std::int64_t>& shape, const std::strin
     if (size < 0) throw InputError(concat(what, ": shape ", list(shape), " has a negative size"));
     empty = empty || size == 0;
     if (size != 0 && __builtin_mul_overflow(product, size, &product))
-      throw InputError(concat(what, ": the number of elements of shape ", list(shape), " does not fit 64 bits"));
+      throw InputError(concat(what, ": the number of elements of shape ", list(shape), " does not fit into 64 bits"));
   }
   return empty ? 0 : product;
 }
 
-/// What two boxes share, as rows: `length` elements that follow one another in both boxes. Row 0 is the first in
-/// row-major order, and both positions grow from row to row.
+/// The intersection of two boxes, as rows: `length` elements that are consecutive in both boxes. Row 0 is the first in
+/// row-major order, and both positions ascend from row to row.
 struct Rows {
   struct Dim {
-    std::int64_t size;                         ///< steps of the shared box
-    std::int64_t first_stride, second_stride;  ///< what a step moves in the flattened boxes
+    std::int64_t size;                         ///< steps of the common box
+    std::int64_t first_stride, second_stride;  ///< distance of a step in the flattened boxes
   };
-  std::vector<Dim> outer;  ///< outermost first; only those of more than one step
+  std::vector<Dim> outer;  ///< outermost first; only dimensions of more than one step
   std::int64_t count = 1, length = 1;
-  std::int64_t first_begin = 0, second_begin = 0;  ///< where row 0 begins in the flattened boxes
+  std::int64_t first_begin = 0, second_begin = 0;  ///< start of row 0 in the flattened boxes
 
-  /// Where row `index` begins in the two flattened boxes.
+  /// Start of row `index` in the two flattened boxes.
   std::pair<std::int64_t, std::int64_t> at(std::int64_t index) const {
     std::int64_t first = first_begin, second = second_begin;
     for (auto dim = outer.rbegin(); dim != outer.rend(); ++dim) {
@@ -50,12 +51,12 @@ struct Rows {
   }
 };
 
-/// From the innermost dimension outwards: as long as both boxes have the same extent, a row goes on into the next
-/// dimension; the first dimension in which they differ ends it (there the boxes cannot both be covered from end to end,
-/// so the rows are as long as can be).
+/// From the innermost dimension outwards: while both boxes have the same extent, a row continues into the next
+/// dimension; the first dimension in which they differ ends it (there the boxes cannot both be covered completely, so
+/// rows have maximal length).
 Rows rows_of(const Region& first, const Region& second) {
   Rows rows;
-  bool inside = true;  // the dimensions so far are the same in both
+  bool inside = true;  // all dimensions so far are the same in both
   std::int64_t first_stride = 1, second_stride = 1;
   for (std::size_t d = first.shape.size(); d-- > 0;) {
     const std::int64_t begin = std::max(first.offset[d], second.offset[d]);
@@ -91,8 +92,8 @@ void walk(const std::vector<std::int64_t>& tensor_shape, const Region& first, co
   if (first.begin >= first.end || second.begin >= second.end) return;
   const Rows rows = rows_of(first, second);
 
-  // Both positions grow with the row, so the rows that reach into both ranges follow one another: find the first, stop
-  // behind the last.
+  // Both positions ascend with the row, so the rows that intersect both ranges are consecutive: find the first, stop
+  // after the last.
   std::int64_t row = 0;
   for (std::int64_t beyond = rows.count; row < beyond;) {
     const std::int64_t middle = row + (beyond - row) / 2;
@@ -149,7 +150,7 @@ void for_each_common_run(const std::vector<std::int64_t>& tensor_shape, const Re
 }
 
 bool have_common_elements(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second) {
-  bool found = false;  // only the first row that reaches into both ranges can be empty
+  bool found = false;  // only the first row that intersects both ranges can be empty
   walk(tensor_shape, first, second, [&](const CommonRun&) {
     found = true;
     return false;

@@ -8,7 +8,7 @@
 namespace tessera::layout {
 namespace {
 
-constexpr std::size_t longest_pass = 1 << 16;  // a loop of evaluations without end is one pass
+constexpr std::size_t longest_pass = 1 << 16;  // an endless loop of evaluations counts as one pass
 
 using Kind = ResidencyAction::Kind;
 
@@ -29,7 +29,7 @@ void Residency::start_gather(std::size_t unit, Actions& actions) {
   actions.push_back({Kind::gather, unit});
 }
 
-/// Lets go of a unit that is gathering or present; later when it is pinned.
+/// Releases a unit that is gathering or present, or later if it is pinned.
 void Residency::release(std::size_t unit, Actions& actions) {
   Unit& u = units_[unit];
   if (u.pins > 0) {
@@ -47,7 +47,7 @@ bool Residency::in_use(std::span<const std::size_t> units) const {
                      [&](std::size_t u) { return units_[u].state == State::present && units_[u].touched; });
 }
 
-/// Whether the unit's part in this pass is over once another unit is used.
+/// Whether the unit is done in this pass once another unit is used.
 bool Residency::may_leave(const Unit& u) const {
   if (u.state != State::present || !u.touched || u.pins > 0) return false;
   if (!backward_) return u.policy.release_after_forward;
@@ -100,10 +100,10 @@ Residency::Actions Residency::unpin(std::span<const std::size_t> units) {
   return actions;
 }
 
-/// Notes that `unit` is newly touched. False when another unit was expected.
+/// Records that `unit` is newly touched. Returns false if another unit was expected.
 bool Residency::see(std::size_t unit) {
   Pass& p = pass();
-  // Forward passes without a backward between them: the first units come again.
+  // Forward passes without a backward in between: the first units come again.
   const bool again = !backward_ && p.order.empty() && p.seen.size() > 1 && (p.seen[0] == unit || p.seen[1] == unit);
   if (again || p.seen.size() >= longest_pass) end_pass(p);
   if (!backward_ && !p.order.empty() && p.next == p.order.size() && p.seen.size() >= p.order.size()) p.seen.clear();

@@ -1,20 +1,20 @@
 #pragma once
 /// \file
-/// Residency: which units hold their whole parameters, and what has to happen next. The sharding engine tells what it
-/// sees (an operator reads unit 3, all gradients of unit 3 are there, backward begins) and gets a list of actions
-/// (gather, wait, release), which it executes. No tensors, no clocks, no threads: the actions are a function of the
-/// events alone, so ranks that compute the same thing start the same gathers in the same order.
+/// Residency: which units have their whole parameters in memory, and what to do next. The sharding engine reports
+/// events (an operator reads unit 3, all gradients of unit 3 are complete, backward begins) and receives a list of
+/// actions (gather, wait, release) to execute. No tensors, clocks or threads: the actions depend on the events alone,
+/// so ranks that compute the same thing start the same gathers in the same order.
 ///
-/// One unit's life:   absent --gather--> gathering --wait--> present --release--> absent
+/// A unit's life cycle:   absent --gather--> gathering --wait--> present --release--> absent
 ///
-/// The rules, with their reasons:
-/// - There are no module hooks in LibTorch, so a unit's forward ends when another unit is *newly* touched (touched for
-///   the first time since it was gathered). A touch of a unit that is in use already releases nothing. A wrong guess
-///   costs one more gather, never a wrong result.
-/// - A unit's backward ends when all its gradients are there. Units that expect none (frozen, or done) end as in
-///   forward. What is left at the end of backward is released then.
-/// - The order seen in one pass predicts the next one; the first backward is predicted as the reverse of its forward.
-///   A prediction that fails turns prefetch off until the order is recognised again.
+/// Rules and reasons:
+/// - LibTorch has no module hooks, so a unit's forward ends when another unit is *newly* touched (for the first time
+///   since it was gathered). Touching a unit that is already in use releases nothing. A wrong guess costs one more
+///   gather, never a wrong result.
+/// - A unit's backward ends when all its gradients are complete. Units without expected gradients (frozen, or done) end
+///   as in forward. Units that are still present at the end of backward are released then.
+/// - The order of one pass predicts the next one; the first backward is predicted as the reverse of its forward. A
+///   wrong prediction turns prefetch off until the order is recognised again.
 
 #include <tessera/base/words.h>
 #include <cstddef>
@@ -26,80 +26,81 @@
 
 namespace tessera::layout {
 
-/// How a unit behaves; see StrategyRow (layout/strategy.h) for which row wants what.
+/// A unit's behaviour; for the strategies' choices see StrategyRow (layout/strategy.h).
 struct UnitPolicy {
   bool release_after_forward = true;   ///< reshard_after_forward; the root unit usually keeps its parameters
-  bool release_after_backward = true;  ///< false: whole between steps too (ZeRO-1/2); see Residency::release_all()
-  /// In backward, too, released as soon as another unit is newly touched, even while gradients are expected: for units
+  bool release_after_backward = true;  ///< false: whole between steps as well (ZeRO-1/2); see Residency::release_all()
+  /// In backward, release it as soon as another unit is newly touched, even while gradients are expected: for units
   /// used at both ends of the model (embedding and head in the root unit).
   bool release_when_left = false;
-  bool expects_gradients = true;  ///< has parameters that are trained
+  bool expects_gradients = true;  ///< has trainable parameters
 };
 
 enum class BackwardPrefetch : unsigned char {
-  pre,   ///< the next unit's gather starts before the present unit's gradients are computed
-  post,  ///< ... when they are there
+  pre,   ///< before the current unit's gradients are computed
+  post,  ///< after they are complete
   none
 };  ///< when backward gathers the next unit
 /// FSDP's words: backward_pre, backward_post, no_prefetch.
 const WordTable& words_of(BackwardPrefetch);
 
-/// When units come and go.
+/// When units are gathered ahead.
 struct ResidencyOptions {
-  bool forward_prefetch = true;                                ///< the next unit is gathered while one computes
+  /// gather the next unit during the current unit's computation
+  bool forward_prefetch = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;  ///< the same in backward
-  /// Units that may be gathered ahead of their use (limit_all_gathers: 1; without the limit: more).
+  /// Number of units that may be gathered ahead of their use (limit_all_gathers: 1; without the limit: more).
   int prefetch_depth = 1;
 };
 
-/// What is to be done with a unit now.
+/// An action for one unit.
 struct ResidencyAction {
   enum class Kind {
     gather,  ///< start the all-gather
     wait,    ///< block until it is complete
     release  ///< drop the whole parameters
-  };  ///< the edges of a unit's life, see above
-  Kind kind;         ///< what is to be done
-  std::size_t unit;  ///< its number in the list that the constructor was given
+  };  ///< transitions of a unit's state, see above
+  Kind kind;         ///< what to do
+  std::size_t unit;  ///< index in the constructor's list
   friend bool operator==(const ResidencyAction&, const ResidencyAction&) = default;
 };
 
-/// The state machine of the units: which are present, which are to be gathered or dropped. No tensors.
+/// The state machine of all units. No tensors.
 class Residency {
  public:
-  /// Where a unit's whole parameters are.
+  /// State of a unit's whole parameters.
   enum class State { absent, gathering, present };
-  /// In the order in which they are to be done.
+  /// In execution order.
   using Actions = std::vector<ResidencyAction>;
 
-  /// All units are absent.
+  /// All units start absent.
   Residency(std::vector<UnitPolicy> units, const ResidencyOptions& options);
 
-  /// An operator is about to read parameters of `units` (ascending, each once): afterwards all of them are present, and
-  /// pinned until unpin(). Actions come in the order in which they are to be executed.
+  /// An operator is about to read parameters of `units` (ascending, each once): after the returned actions all of them
+  /// are present, and pinned until unpin(). Actions are in execution order.
   Actions touch(std::span<const std::size_t> units);
-  /// The operator is done. A release that was due meanwhile comes now.
+  /// The operator is done. Returns releases that were deferred until now.
   Actions unpin(std::span<const std::size_t> units);
 
-  /// True when touch(units) would give no action and change nothing but pins: the engine's fast path.
+  /// True if touch(units) would return no action and change only pins: the engine's fast path.
   bool in_use(std::span<const std::size_t> units) const;
 
-  /// Other ranks need this unit now, so that all of them gather it: it waits here for its use, until one is
-  /// mispredicted or the pass ends. Nothing when it is not absent.
+  /// Other ranks need this unit now, so all ranks gather it: it is kept until its use, a misprediction or the end of
+  /// the pass. Returns no action unless it is absent.
   Actions admit(std::size_t unit);
 
-  Actions backward_begin();  ///< the outermost backward begins, and so the forward has ended
-  /// All gradients that the unit expects in this backward are there.
+  Actions backward_begin();  ///< the outermost backward begins, which ends the forward
+  /// All gradients that the unit expects in this backward are complete.
   Actions gradients_complete(std::size_t unit);
-  /// Also after a failed backward.
+  /// Also called after a failed backward.
   Actions backward_end();
 
-  /// Releases everything, pinned units when their last pin goes. For the end of a scope, and when the shards changed
-  /// (an optimizer step): whole parameters that are there are out of date, and the next touch gathers them.
+  /// Releases everything; pinned units once their last pin is removed. For the end of a scope, and after the shards
+  /// changed (an optimizer step): whole parameters are then out of date, and the next touch gathers them again.
   Actions release_all();
 
-  State state(std::size_t unit) const { return units_[unit].state; }  ///< whether its whole parameters are there
-  int pins(std::size_t unit) const { return units_[unit].pins; }      ///< operators that use it now
+  State state(std::size_t unit) const { return units_[unit].state; }  ///< of its whole parameters
+  int pins(std::size_t unit) const { return units_[unit].pins; }      ///< operators currently using it
   bool in_backward() const { return backward_; }                      ///< between backward_begin() and backward_end()
   /// The order of newly touched units in the last complete pass.
   const std::vector<std::size_t>& forward_order() const { return forward_.order; }
@@ -110,16 +111,16 @@ class Residency {
     State state = State::absent;
     int pins = 0;
     bool touched = false;      ///< in this pass, since it was gathered
-    bool ahead = false;        ///< gathered before it was asked for
-    bool complete = false;     ///< in this backward: its gradients are there
-    bool release_due = false;  ///< when the last pin goes
+    bool ahead = false;        ///< gathered before it was needed
+    bool complete = false;     ///< in this backward: its gradients are complete
+    bool release_due = false;  ///< release when the last pin is removed
   };
-  /// What one kind of pass has seen, and expects.
+  /// Observed and expected order of one kind of pass.
   struct Pass {
     std::vector<std::size_t> order;  ///< units of the last complete pass
-    std::vector<std::size_t> seen;   ///< units of the present one
-    std::size_t next = 0;            ///< place in `order` that is expected now
-    bool known = false;              ///< order[next] is believed
+    std::vector<std::size_t> seen;   ///< units of the current pass
+    std::size_t next = 0;            ///< expected position in `order`
+    bool known = false;              ///< order[next] is trusted
   };
 
   void start_gather(std::size_t unit, Actions& actions);

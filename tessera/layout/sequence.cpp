@@ -9,13 +9,13 @@
 namespace tessera::layout {
 namespace {
 
-/// Tokens [begin, end) of a row that lie at [local, local + end - begin) of a ring rank.
+/// Tokens [begin, end) of a row, stored at [local, local + end - begin) on a ring rank.
 struct Run {
   std::int64_t begin, end, local;
   std::int64_t size() const { return end - begin; }
 };
 
-/// The parts of a ring rank's ranges that lie in [begin, end), with their local places.
+/// The parts of a ring rank's ranges within [begin, end), with their local positions.
 std::vector<Run> runs_in(const std::vector<Range>& ranges, std::int64_t begin, std::int64_t end) {
   std::vector<Run> runs;
   std::int64_t local = 0;
@@ -37,16 +37,16 @@ void add_full(std::vector<Tile>& out, const Run& q, const Run& k) {
     out.push_back({Tile::Kind::full, Tile::every_row, q.local, q.size(), k.local, k.size(), 0});
 }
 
-/// Tiles of one run of queries with one run of keys of the same document under causality.
+/// Tiles of one run of queries with one run of keys of the same document, with a causal mask.
 void add_causal(std::vector<Tile>& out, Run q, Run k) {
   if (k.end <= q.begin) return add_full(out, q, k);
   if (k.begin >= q.end) return;
-  if (k.begin < q.begin) {  // what lies before all queries
+  if (k.begin < q.begin) {  // keys before all queries
     const auto [before, rest] = split(k, q.begin - k.begin);
     add_full(out, q, before);
     k = rest;
   }
-  if (q.begin < k.begin) q = split(q, k.begin - q.begin).second;  // queries that see nothing
+  if (q.begin < k.begin) q = split(q, k.begin - q.begin).second;  // queries without visible keys
   const std::int64_t both = std::min(q.size(), k.size());
   out.push_back({Tile::Kind::causal, Tile::every_row, q.local, both, k.local, both, 0});
   add_full(out, split(q, both).second, split(k, both).first);
@@ -73,7 +73,7 @@ void add_window(std::vector<Tile>& out, const Run& queries, const Run& keys, std
   }
 }
 
-/// What two tiles are together, if one tile.
+/// The union of two tiles, if it is one tile.
 std::optional<Tile> joined(const Tile& a, const Tile& b) {
   if (a.kind != Tile::Kind::full || b.kind != Tile::Kind::full) return std::nullopt;
   Tile both = a;
@@ -88,7 +88,7 @@ std::optional<Tile> joined(const Tile& a, const Tile& b) {
   return std::nullopt;
 }
 
-/// A causal tile, the full one below it and the causal one beside that are one causal tile of the sum.
+/// A causal tile, the full one below it and the next causal one form one larger causal tile.
 std::optional<Tile> joined(const Tile& first, const Tile& below, const Tile& second) {
   const bool kinds =
       first.kind == Tile::Kind::causal && below.kind == Tile::Kind::full && second.kind == Tile::Kind::causal;
@@ -124,7 +124,7 @@ std::vector<Tile> merged(std::vector<Tile> tiles) {
   return tiles;
 }
 
-/// Tiles of the document [begin, end) of a row whose keys end at `length`.
+/// Tiles of a row's document [begin, end); keys end at `length`.
 std::vector<Tile> tiles_of_document(const std::vector<Range>& queries, const std::vector<Range>& keys,
                                     const Sight& sight, std::int64_t begin, std::int64_t end, std::int64_t length) {
   const std::vector<Run> query_runs = runs_in(queries, begin, end),
@@ -142,7 +142,7 @@ std::vector<Tile> tiles_of_document(const std::vector<Range>& queries, const std
   return merged(std::move(found));
 }
 
-/// The whole document list: one per row where none is given.
+/// The complete list of documents: one per row by default.
 std::vector<std::int64_t> starts_of(const SequenceCut& cut, std::int64_t rows, const Sight& sight) {
   if (!sight.documents.empty()) return sight.documents;
   std::vector<std::int64_t> starts;
@@ -159,15 +159,16 @@ int head_ranks_of(ContextMethod method, int ranks, int wanted) {
   for (int divisor = 2; found == 0 && divisor < ranks; ++divisor)
     if (ranks % divisor == 0) found = divisor;
   if (found < 2 || found >= ranks || ranks % found != 0)
-    throw InputError(concat("a2a+p2p cuts the context-parallel ranks in two levels of at least two ranks each, and ",
-                            ranks, " ranks have no level of ", found == 0 ? std::string("2 or more") : concat(found),
-                            " that leaves another; use p2p or a2a, or a number of ranks such as 4"));
+    throw InputError(
+        concat("a2a+p2p divides the context-parallel ranks into two levels of at least two ranks each, but ", ranks,
+               " ranks have no level of ", found == 0 ? std::string("2 or more") : concat(found),
+               " with a second one; use p2p or a2a, or a number of ranks such as 4"));
   return found;
 }
 
 std::int64_t padded_length(std::int64_t length, int ranks, int head_ranks) {
   TESSERA_CHECK(length >= 0 && ranks >= 1 && head_ranks >= 1 && ranks % head_ranks == 0, "a sequence of ", length,
-                " tokens over ", ranks, " ranks, ", head_ranks, " of which share heads");
+                " tokens over ", ranks, " ranks, ", head_ranks, " of them sharing heads");
   const std::int64_t rings = ranks / head_ranks;
   const std::int64_t unit = std::lcm<std::int64_t>(ranks, rings > 1 ? 2 * rings : 1);
   return (length + unit - 1) / unit * unit;
@@ -180,7 +181,7 @@ SequenceCut cut_sequence(std::int64_t length, int ranks, int head_ranks) {
     throw InputError(concat("a sequence of ", length, " tokens cannot be cut for context parallelism over ", ranks,
                             " ranks: it must be a multiple of ", ranks,
                             rings > 1 ? concat(" and of 2 x ", rings, " chunks") : std::string(),
-                            "; the next that can is ", std::max<std::int64_t>(next, 1)));
+                            "; the next possible length is ", std::max<std::int64_t>(next, 1)));
   return {length, ranks, head_ranks};
 }
 
@@ -212,7 +213,7 @@ void check_sight(const SequenceCut& cut, std::int64_t rows, const Sight& sight) 
   if (!starts.empty()) {
     const bool ascend = std::adjacent_find(starts.begin(), starts.end(), std::greater_equal<>()) == starts.end();
     if (!ascend || starts.front() != 0 || starts.back() >= rows * cut.length)
-      throw InputError(concat("document starts must ascend from 0 and lie in ", rows, " rows of ", cut.length,
+      throw InputError(concat("document starts must ascend from 0 and be within ", rows, " rows of ", cut.length,
                               " tokens; they run from ", starts.front(), " to ", starts.back()));
     for (std::int64_t row = 0; row < rows; ++row)
       if (!std::binary_search(starts.begin(), starts.end(), row * cut.length))

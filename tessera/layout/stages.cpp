@@ -16,12 +16,13 @@ namespace {
 
 void check_stages(std::int64_t stages) {
   if (stages < 1 || stages > most_stages_in_layout)
-    throw InputError(concat("a model cannot be cut in ", stages, " stages; there may be 1 to ", most_stages_in_layout));
+    throw InputError(
+        concat("a model cannot be cut into ", stages, " stages; possible are 1 to ", most_stages_in_layout));
 }
 
 void check_blocks(std::int64_t blocks) {
   if (blocks < 0 || blocks > most_blocks_in_layout)
-    throw InputError(concat("a model of ", blocks, " blocks cannot be cut in stages; there may be 0 to ",
+    throw InputError(concat("a model of ", blocks, " blocks cannot be cut into stages; possible are 0 to ",
                             most_blocks_in_layout, " blocks"));
 }
 
@@ -30,7 +31,7 @@ void check_cost(double cost, const std::string& what) {
     throw InputError(concat("the cost of ", what, " is ", format_real(cost), "; it must be finite and at least 0"));
 }
 
-/// Parts with so many blocks each.
+/// Parts with the given numbers of blocks.
 std::vector<StagePart> chain_of(const std::vector<std::int64_t>& counts) {
   std::vector<StagePart> parts(counts.size());
   std::int64_t first = 0;
@@ -53,8 +54,8 @@ std::string shown(std::string_view text) {
 /// "1 block", "3 blocks"
 std::string counted(std::int64_t count, const char* one) { return concat(count, " ", one, count == 1 ? "" : "s"); }
 
-/// Reads a layout into its letters and bars, each with its place. A bracket's content stands in the result once before
-/// it is repeated, so that time and memory are those of the text and the result, however deep the brackets.
+/// Parses a layout into its letters and bars, each with its position. A bracket's content is appended to the result
+/// before it is repeated, so time and memory are proportional to the text and the result, however deep the nesting.
 class LayoutReader {
  public:
   explicit LayoutReader(std::string_view text) : text_(text) {}
@@ -81,7 +82,7 @@ class LayoutReader {
         letter(c, i);
       }
     }
-    if (!open_.empty()) fail(open_.back().at, "this ( is never closed");
+    if (!open_.empty()) fail(open_.back().at, "this ( is not closed");
     return std::move(items_);
   }
 
@@ -95,26 +96,27 @@ class LayoutReader {
 
   void letter(char c, std::size_t at) {
     if (c != 'E' && c != 't' && c != 'a' && c != 'f' && c != 'm' && c != 'L' && c != '|')
-      fail(at,
-           concat(
-               "'", shown(text_.substr(at, 1)),
-               "' has no meaning; there are E (embeddings), t (a block), a and f (its attention, its MLP), m (a depth "
-               "of multi-token prediction), L (the end), | (next stage), ( ), and *N or xN (repeat what is before "
-               "it)"));
+      fail(
+          at,
+          concat(
+              "'", shown(text_.substr(at, 1)),
+              "' is unknown; the letters are E (embeddings), t (a block), a and f (its attention, its MLP), m (a depth "
+              "of multi-token prediction), L (the end), | (next stage), ( ), and *N or xN (repeat the item before "
+              "it)"));
     last_ = items_.size();
     add({c, at});
   }
 
-  /// The repeat at `sign`; returns the place of its last byte.
+  /// Parses the repeat at `sign`; returns the position of its last byte.
   std::size_t repeat(std::size_t sign) {
-    if (!last_) fail(sign, "a repeat stands behind a letter, | or ), and only once");
+    if (!last_) fail(sign, "a repeat must follow a letter, | or ), and only once");
     std::size_t i = sign + 1;
     while (i < text_.size() && means_nothing(text_[i])) ++i;
     std::size_t end = i;
     while (end < text_.size() && is_digit(text_[end])) ++end;
     const auto times = parse_int(text_.substr(i, end - i));
     if (end == i || !times || *times < 1)
-      fail(sign, concat("a repeat needs a whole number of 1 or more behind its ", text_[sign]));
+      fail(sign, concat("a repeat needs a whole number of at least 1 after its ", text_[sign]));
     const std::size_t begin = *last_, size = items_.size() - begin;
     for (std::int64_t n = 1; size > 0 && n < *times; ++n)
       for (std::size_t k = 0; k < size; ++k) add(items_[begin + k]);
@@ -124,14 +126,14 @@ class LayoutReader {
 
   void add(Item item) {
     if ((item.letter == 't' || item.letter == 'a') && ++blocks_ > most_blocks_in_layout)
-      fail(item.at, concat("there are more than ", most_blocks_in_layout, " blocks (t), the most that are taken"));
+      fail(item.at, concat("there are more than ", most_blocks_in_layout, " blocks (t), the maximum"));
     if (item.letter == 'm' && ++depths_ > most_depths_in_layout)
-      fail(item.at, concat("there are more than ", most_depths_in_layout,
-                           " depths of multi-token prediction (m), the most that are taken"));
+      fail(item.at,
+           concat("there are more than ", most_depths_in_layout, " depths of multi-token prediction (m), the maximum"));
     if (item.letter == '|' && ++bars_ >= most_stages_in_layout)
-      fail(item.at, concat("there are more than ", most_stages_in_layout, " stages, the most that are taken"));
-    if (item.letter == 'E' && ++embeddings_ > 1) fail(item.at, "E, the embeddings, are there a second time");
-    if (item.letter == 'L' && ++ends_ > 1) fail(item.at, "L, the end of the model, is there a second time");
+      fail(item.at, concat("there are more than ", most_stages_in_layout, " stages, the maximum"));
+    if (item.letter == 'E' && ++embeddings_ > 1) fail(item.at, "E, the embeddings, occurs a second time");
+    if (item.letter == 'L' && ++ends_ > 1) fail(item.at, "L, the end of the model, occurs a second time");
     items_.push_back(item);
   }
 
@@ -142,7 +144,7 @@ class LayoutReader {
   std::string_view text_;
   std::vector<Item> items_;
   std::vector<Open> open_;
-  std::optional<std::size_t> last_;  ///< where what may be repeated begins
+  std::optional<std::size_t> last_;  ///< start of the item that may be repeated
   std::int64_t blocks_ = 0, depths_ = 0, bars_ = 0, embeddings_ = 0, ends_ = 0;
 };
 
@@ -167,10 +169,10 @@ std::vector<StagePart> parts_of_halves(const std::vector<std::int64_t>& halves) 
   std::int64_t first = 0;
   for (std::size_t s = 0; s < halves.size(); ++s) {
     if (halves[s] < 0 || halves[s] > 2 * most_blocks_in_layout)
-      throw InputError(concat("stage ", s, " cannot have ", halves[s], " halves of blocks; it may have 0 to ",
+      throw InputError(concat("stage ", s, " cannot have ", halves[s], " halves of blocks; possible are 0 to ",
                               2 * most_blocks_in_layout));
     const std::int64_t past = first + halves[s];
-    if (halves[s] == 0) {  // hands on what comes, be it inside a block
+    if (halves[s] == 0) {  // passes its input on, even inside a block
       parts[s].first_block = (first + 1) / 2;
     } else {
       parts[s].first_block = first / 2;
@@ -233,11 +235,11 @@ std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages) {
   check_cost(costs.end, "the end");
   for (std::size_t b = 0; b < n; ++b) check_cost(costs.blocks[b], concat("block ", b));
 
-  /// What stages `stage` and later cost at least, the most expensive of them, when block `first` is theirs on.
+  /// The cost of the most expensive of stages `stage` and later, at least, if they start at block `first`.
   std::vector<std::vector<double>> least(count + 1,
                                          std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
   least[count][n] = 0;
-  // Both passes add up a stage in the same order, so that equal cuts compare as equal. The last one ends with block n.
+  // Both passes sum a stage in the same order, so that equal cuts compare as equal. The last stage ends with block n.
   const auto each_end = [&](std::size_t stage, std::size_t first, auto visit) {
     double cost = stage == 0 ? costs.embeddings : 0;
     for (std::size_t end = first;; ++end) {
@@ -269,32 +271,32 @@ std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages) {
 
 namespace {
 
-/// Where the depths of a layout stand.
+/// The position of a layout's depths.
 enum class DepthsStand { nowhere, with_end, before_end, elsewhere };
 
 struct LayoutRead {
   std::vector<StagePart> parts;
   std::int64_t depths = 0;
-  std::size_t first_depth = 0;  ///< the place of the first m in the text
+  std::size_t first_depth = 0;  ///< position of the first m in the text
   DepthsStand stand = DepthsStand::nowhere;
 };
 
 LayoutRead read_layout(LayoutReader& reader, std::string_view text, std::int64_t blocks, int stages) {
   const auto items = reader.read();
   if (items.empty() || items.front().letter != 'E')
-    reader.fail(items.empty() ? 0 : items.front().at, "a layout begins with E, the embeddings, in its first stage");
+    reader.fail(items.empty() ? 0 : items.front().at, "a layout must begin with E, the embeddings, in its first stage");
   LayoutRead read;
   std::vector<std::int64_t> halves(1, 0);
-  std::optional<std::size_t> half;  // an a whose f has not come yet
+  std::optional<std::size_t> half;  // an a whose f is still missing
   std::size_t first = 0, last = 0;  // stages of the first and the last m
   bool behind_all_blocks = true;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto [letter, at] = items[i];
     if (letter == 'L' && i + 1 < items.size())
-      reader.fail(items[i + 1].at, "something follows L, the end of the model, which is the last of the last stage");
+      reader.fail(items[i + 1].at, "nothing may follow L, the end of the model, in the last stage");
     if (half && (letter == 't' || letter == 'a' || letter == 'L'))
-      reader.fail(*half, "a, a block's attention, is followed by f, its MLP, here or in a later stage");
-    if (letter == 'f' && !half) reader.fail(at, "f, a block's MLP, follows a, its attention");
+      reader.fail(*half, "a, a block's attention, must be followed by f, its MLP, here or in a later stage");
+    if (letter == 'f' && !half) reader.fail(at, "f, a block's MLP, must follow a, its attention");
     if (letter == 'a') half = at;
     if (letter == 'f') half.reset();
     if (letter == 't') halves.back() += 2;
@@ -307,15 +309,15 @@ LayoutRead read_layout(LayoutReader& reader, std::string_view text, std::int64_t
     first = last;
     read.first_depth = at;
   }
-  if (items.back().letter != 'L') reader.fail(text.size(), "a layout ends with L, the end of the model");
+  if (items.back().letter != 'L') reader.fail(text.size(), "a layout must end with L, the end of the model");
   const std::int64_t sum = std::accumulate(halves.begin(), halves.end(), std::int64_t{0}) / 2;
   if (blocks != any_blocks && sum != blocks)
     reader.fail(items.back().at, concat("there are ", counted(sum, "block"), " (t) up to here, but the model has ",
-                                        blocks, "; ", sum < blocks ? "add " : "take away ", std::abs(blocks - sum)));
+                                        blocks, "; ", sum < blocks ? "add " : "remove ", std::abs(blocks - sum)));
   const auto found = static_cast<std::int64_t>(halves.size());
   if (stages != 0 && found != stages)
     reader.fail(items.back().at, concat("there are ", counted(found, "stage"), " up to here, but the run has ", stages,
-                                        "; ", found < stages ? "add " : "take away ", std::abs(stages - found), " |"));
+                                        "; ", found < stages ? "add " : "remove ", std::abs(stages - found), " |"));
   if (read.depths > 0) {
     const std::size_t end = halves.size() - 1;
     read.stand = !behind_all_blocks || first != last ? DepthsStand::elsewhere
@@ -328,10 +330,9 @@ LayoutRead read_layout(LayoutReader& reader, std::string_view text, std::int64_t
 }
 
 [[noreturn]] void refuse_depths(const LayoutReader& reader, const LayoutRead& read) {
-  reader.fail(read.first_depth,
-              concat("m, a depth of multi-token prediction, needs the last norm and the head, so it stands with L in "
-                     "the last stage, behind all blocks; the nearest layout is ",
-                     stage_layout(read.parts, read.depths)));
+  reader.fail(read.first_depth, concat("m, a depth of multi-token prediction, needs the last norm and the head, so it "
+                                       "belongs to the last stage with L, after all blocks; the nearest layout is ",
+                                       stage_layout(read.parts, read.depths)));
 }
 
 }  // namespace

@@ -25,22 +25,22 @@ std::vector<double> sums_of(const std::vector<double>& costs) {
   return sums;
 }
 
-/// Two chains, cut in as many pieces as there are ranks: rank r has the r-th piece of each. With a loop the chains are
-/// the first and the second part of the model, to and fro the second one is taken from its end.
+/// Two chains, each cut into as many pieces as there are ranks: rank r has the r-th piece of each. With a loop, the
+/// chains are the first and the second part of the model; to and fro, the second chain is reversed.
 struct TwoChains {
-  std::vector<double> first, second;            // sums of costs up to a block
-  std::vector<double> first_more, second_more;  // by rank: what its piece costs besides (embeddings, end)
+  std::vector<double> first, second;            // prefix sums of the blocks' costs
+  std::vector<double> first_more, second_more;  // by rank: additional costs of its piece (embeddings, end)
 
   int ranks() const { return static_cast<int>(first_more.size()); }
 };
 
-/// Where both chains are cut: entry r is where rank r's piece begins.
+/// The cuts of both chains: entry r is the start of rank r's piece.
 struct TwoCuts {
   std::vector<std::size_t> first, second;
 };
 
-/// Whether no piece need cost more than `stage_limit`, and no rank's two more than `rank_limit`. With as much of the
-/// first chain done, it is never worse to have done more of the second one, so that is all that has to be remembered.
+/// Cuts with no piece above `stage_limit` and no rank's two pieces above `rank_limit`, if they exist. For the same
+/// progress in the first chain, more progress in the second is never worse, so only that is stored.
 std::optional<TwoCuts> cut_within(const TwoChains& chains, double rank_limit, double stage_limit) {
   const std::size_t n = chains.first.size() - 1, m = chains.second.size() - 1;
   constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
@@ -73,7 +73,8 @@ std::optional<TwoCuts> cut_within(const TwoChains& chains, double rank_limit, do
   }
 }
 
-/// The least limit in (low, high] that `possible` accepts, to a part in 10^12; `possible` accepts `high`.
+/// The smallest limit in (low, high] that `possible` accepts, with relative precision 10^-12; `possible` accepts
+/// `high`.
 double least_limit(double low, double high, const std::function<bool(double)>& possible) {
   while (high - low > 1e-12 * high) {
     const double middle = low + (high - low) / 2;
@@ -82,7 +83,7 @@ double least_limit(double low, double high, const std::function<bool(double)>& p
   return high;
 }
 
-/// Moves one or two cuts at a time as long as `worth` falls.
+/// Moves one or two cuts at a time while `worth` decreases.
 template <class Worth>
 void descend(Cuts& cuts, const Worth& worth) {
   auto best = worth(cuts);
@@ -107,7 +108,7 @@ void descend(Cuts& cuts, const Worth& worth) {
       for (std::size_t t = s + 1; t < inner; ++t)
         for (const auto& [of_s, of_t] : {std::pair(1, 1), std::pair(1, -1), std::pair(-1, 1), std::pair(-1, -1)}) {
           Cuts changed = cuts;
-          for (std::size_t k = s; k < t; ++k) changed[k] += of_s;  // the stages between keep their sizes
+          for (std::size_t k = s; k < t; ++k) changed[k] += of_s;  // the stages in between keep their sizes
           changed[t] += of_t;
           better = try_cuts(changed) || better;
           changed = cuts;
@@ -125,10 +126,10 @@ Cuts cuts_of(const std::vector<StagePart>& parts) {
   return cuts;
 }
 
-/// What a cut is judged by. Sums of squares tell steps that lead on from those that do not.
+/// The criteria of a cut. Sums of squares distinguish steps that make progress from others.
 struct Worth {
-  double rank = 0, stage = 0;                  // the greatest
-  double rank_squares = 0, stage_squares = 0;  // all together
+  double rank = 0, stage = 0;                  // maxima
+  double rank_squares = 0, stage_squares = 0;  // sums
 };
 std::function<Worth(const Cuts&)> worth_of(const ChainCosts& costs, const std::vector<int>& rank_of) {
   return [sums = sums_of(costs.blocks), &costs, &rank_of](const Cuts& cuts) {
@@ -148,7 +149,7 @@ std::function<Worth(const Cuts&)> worth_of(const ChainCosts& costs, const std::v
   };
 }
 
-/// Stages that cost less than the most expensive one are made alike, too, as far as ranks allow it.
+/// Also evens out stages that cost less than the most expensive one, as far as ranks allow.
 void even_out(Cuts& cuts, const std::function<Worth(const Cuts&)>& look) {
   const Worth before = look(cuts);
   descend(cuts, [&](const Cuts& at) {
@@ -185,7 +186,7 @@ std::vector<StagePart> cut_two_per_rank(const ChainCosts& costs, const std::vect
     const auto possible = [&](double limit) { return cut_within(chains, rank_limit, limit).has_value(); };
     if (possible(stage_limit * less)) stage_limit = least_limit(0, stage_limit, possible);
   }
-  // Where the first chain ends is left open by both limits; each place leads to another cut.
+  // Both limits leave the end of the first chain open; each choice leads to another cut.
   const auto look = worth_of(costs, rank_of);
   std::optional<Cuts> best;
   for (std::int64_t middle = 0; middle <= blocks; ++middle) {
@@ -233,14 +234,14 @@ std::vector<double> costs_of(const std::vector<StagePart>& parts, const ChainCos
 
 std::vector<StagePart> cut_by_cost(const ChainCosts& costs, const std::vector<int>& rank_of) {
   const auto stages = static_cast<int>(rank_of.size());
-  std::vector<StagePart> by_stage = cut_by_cost(costs, stages);  // checks the costs, too
+  std::vector<StagePart> by_stage = cut_by_cost(costs, stages);  // also checks the costs
   const int ranks = *std::max_element(rank_of.begin(), rank_of.end()) + 1;
   for (int rank = 0; rank < ranks; ++rank)
     if (std::count(rank_of.begin(), rank_of.end(), rank) == 0)
       throw InputError(concat("rank ", rank, " of ", ranks, " has no stage; every rank of a pipeline needs one"));
   if (const int least = *std::min_element(rank_of.begin(), rank_of.end()); least < 0)
-    throw InputError(concat("a stage is on rank ", least, "; ranks count from 0"));
-  if (ranks == stages || ranks == 1) return by_stage;  // a stage's cost is its rank's, or all of them are one rank's
+    throw InputError(concat("a stage is on rank ", least, "; ranks start at 0"));
+  if (ranks == stages || ranks == 1) return by_stage;  // a stage's cost is its rank's, or one rank has all of them
   bool loop = stages == 2 * ranks, to_and_fro = loop;
   for (int s = 0; s < stages; ++s) {
     const int rank = rank_of[static_cast<std::size_t>(s)];

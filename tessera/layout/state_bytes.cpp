@@ -62,7 +62,7 @@ StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained,
                                                                                  : by_buckets(tree, trained, options);
   StateBytes bytes;
   std::vector<bool> covered(tree.parameters.size(), false);
-  std::vector<std::int64_t> whole, flat;  // bytes of the units that come and go, and of their gradients
+  std::vector<std::int64_t> whole, flat;  // bytes of gathered units, and of their gradients
   std::int64_t root = 0, root_gradients = 0, trained_here = 0, all_whole = 0;
   for (const Group& group : groups) {
     const FlatLayout layout = make_flat_layout(tree.parameters, group.parameters, divides ? options.shard_ranks : 1);
@@ -98,7 +98,7 @@ StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained,
   const bool keeps_whole_gradients = !options.strategy.shard_gradients && options.accumulates;
   bytes.buffers = root + (options.strategy.reshard_after_forward ? sum(whole, 3) : all_whole) + root_gradients +
                   sum(flat, keeps_whole_gradients ? flat.size() : 2);
-  if (options.accumulates && !keeps_whole_gradients)  // a reduced gradient before it is added to the sum
+  if (options.accumulates && !keeps_whole_gradients)  // a reduced gradient before it is accumulated
     bytes.buffers += std::max(root_gradients, sum(flat, 1)) / options.shard_ranks;
   return bytes;
 }

@@ -50,7 +50,7 @@ const WordTable& words_of(Offload) {
 const StrategyRow& row_of(Strategy strategy) { return table[static_cast<std::size_t>(strategy)]; }
 
 Strategy zero_strategy(std::int64_t stage) {
-  TESSERA_CHECK(stage >= 0 && stage <= 3, "ZeRO stage ", stage, " is unknown; it is 0, 1, 2 or 3");
+  TESSERA_CHECK(stage >= 0 && stage <= 3, "ZeRO stage ", stage, " is unknown; it must be 0, 1, 2 or 3");
   return static_cast<Strategy>(stage);  // ddp, zero1, zero2, zero3
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// The table of strategies. DDP, ZeRO-1/2/3 and FSDP's strategies are one engine with switches: which of {optimizer
-/// states, gradients, parameters} are sharded, and over which ranks. Configuration, planner and engine read this table.
+/// The table of strategies. DDP, ZeRO-1/2/3 and FSDP's strategies are one engine with switches: which of optimizer
+/// states, gradients and parameters are sharded, and over which ranks. Configuration, planner and engine read this
+/// table.
 
 #include <tessera/base/words.h>
 
@@ -11,7 +12,7 @@
 
 namespace tessera {
 
-/// A row's name. zero3 and full_shard are two names of one row; NO_SHARD is ddp.
+/// Names of rows. zero3 and full_shard name the same row; NO_SHARD is ddp.
 enum class Strategy : unsigned char {
   ddp,
   zero1,
@@ -23,60 +24,61 @@ enum class Strategy : unsigned char {
   hybrid_shard_zero2
 };
 
-/// The enumerators' names. Synonyms: DeepSpeed's "zero0" and "stage 0" to "stage 3", FSDP's NO_SHARD,
-/// _HYBRID_SHARD_ZERO2 and its numbers 1 to 5.
+/// Synonyms: DeepSpeed's "zero0" and "stage 0" to "stage 3", FSDP's NO_SHARD, _HYBRID_SHARD_ZERO2 and its numbers 1 to
+/// 5.
 const WordTable& words_of(Strategy);
 
-/// Which ranks hold the shards of one whole set of state, and which hold copies of a shard.
+/// The ranks that hold the shards of one complete set of states; other ranks hold replicas of a shard.
 enum class ShardGroup {
-  none,  ///< nothing is sharded: every rank of the data-parallel group holds a copy
+  none,  ///< nothing is sharded: every rank of the data-parallel group holds a replica
   all,   ///< sharded over the data-parallel group
-  host,  ///< sharded inside a host, copies across hosts
+  host,  ///< sharded within a host, replicated across hosts
 };
 
 /// A row of the table.
 struct StrategyRow {
-  bool shard_optimizer = false;               ///< states lie in shards; each rank updates its own
-  bool shard_gradients = false;               ///< every micro-batch's gradients are reduced, so each is a collective
+  bool shard_optimizer = false;  ///< optimizer states are sharded; each rank updates its own
+  /// gradients are reduced after every micro-batch, each time by a collective
+  bool shard_gradients = false;
   bool shard_parameters = false;              ///< between steps
-  bool reshard_after_forward = false;         ///< whole parameters are dropped between forward and backward
-  ShardGroup shard_group = ShardGroup::none;  ///< over which ranks shards are divided
+  bool reshard_after_forward = false;         ///< whole parameters are released between forward and backward
+  ShardGroup shard_group = ShardGroup::none;  ///< ranks that the shards are divided over
 
-  /// DeepSpeed's stage that shards as much: 0 to 3.
+  /// DeepSpeed's equivalent stage, 0 to 3.
   int zero_stage() const { return reshard_after_forward ? 3 : shard_gradients ? 2 : shard_optimizer ? 1 : 0; }
 
   friend bool operator==(const StrategyRow&, const StrategyRow&) = default;
 };
 
-const StrategyRow& row_of(Strategy strategy);  ///< lives as long as the program
+const StrategyRow& row_of(Strategy strategy);  ///< valid for the life of the program
 
-/// DeepSpeed's ZeRO stage, 0 to 3.
+/// The strategy of DeepSpeed's ZeRO stage 0 to 3.
 Strategy zero_strategy(std::int64_t stage);
 
-/// Whether the two name one row, as zero3 and full_shard do.
+/// Whether both name the same row, as zero3 and full_shard do.
 bool same_strategy(Strategy a, Strategy b);
 
-/// Where shards, or optimizer states, live.
+/// States that are offloaded.
 enum class Offload : unsigned char {
   none,
-  optimizer,  ///< optimizer states (the optimizer's business: see Sharded::state_allocator())
-  params,     ///< the shards of parameters and gradients, and with them the optimizer step
+  optimizer,  ///< optimizer states (handled by the optimizer: see Sharded::state_allocator())
+  params,     ///< the shards of parameters and gradients, and therefore the optimizer step
   all
 };
 const WordTable& words_of(Offload);
 inline bool offloads_optimizer(Offload place) { return place == Offload::optimizer || place == Offload::all; }
 inline bool offloads_parameters(Offload place) { return place == Offload::params || place == Offload::all; }
 
-/// A strategy where a program may give the enumerator or a name: any word of words_of(Strategy).
+/// A parameter type for functions that accept an enumerator or a name: any word of words_of(Strategy).
 class StrategyName {
  public:
-  StrategyName(Strategy strategy) : strategy_(strategy) {}  ///< implicit, so that either may be given
+  StrategyName(Strategy strategy) : strategy_(strategy) {}  ///< implicit, so that either can be passed
   /// Throws InputError with the nearest known name.
   StrategyName(std::string_view name);
   StrategyName(const char* name) : StrategyName(std::string_view(name)) {}
   StrategyName(const std::string& name) : StrategyName(std::string_view(name)) {}
 
-  operator Strategy() const { return strategy_; }  ///< what was given, or what the name meant
+  operator Strategy() const { return strategy_; }  ///< the strategy that was given, or that the name meant
 
  private:
   Strategy strategy_;

@@ -16,7 +16,7 @@ struct StyleWord {
   TensorStyle style;
   int blocks = 1;
 };
-/// The first word of a style is its name.
+/// The first word of each style is its canonical name.
 constexpr std::array words = {
     StyleWord{"colwise", TensorStyle::colwise},
     StyleWord{"colwise_gather_output", TensorStyle::colwise_gather_output},
@@ -43,7 +43,7 @@ std::vector<std::string_view> components(std::string_view name) {
   }
 }
 
-/// `*` stands for any characters of one component.
+/// `*` matches any characters of one component.
 bool component_matches(std::string_view pattern, std::string_view name) {
   const std::size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;
@@ -62,7 +62,7 @@ bool ends_match(const std::vector<std::string_view>& pattern, std::span<const st
   return true;
 }
 
-/// "1, 2, 4": the ranks among which `count` units can be dealt out.
+/// "1, 2, 4": the numbers of ranks that divide `count` units.
 std::string divisors(std::int64_t count) {
   std::vector<std::string> fitting;
   for (std::int64_t n = 1; n <= std::min<std::int64_t>(count, 64); ++n)
@@ -73,7 +73,7 @@ std::string divisors(std::int64_t count) {
 void cut_outputs(const std::string& name, const TensorRule& rule, int rank, int ranks, TensorPart& part) {
   const std::int64_t all = part.whole[static_cast<std::size_t>(part.dim)];
   if (all % rule.blocks != 0)
-    throw InputError(concat("tensor parallelism: ", name, " has ", all, " outputs, which are not ", rule.blocks,
+    throw InputError(concat("tensor parallelism: ", name, " has ", all, " outputs, which do not form ", rule.blocks,
                             " equal blocks (packed_colwise:", rule.blocks, ")"));
   const std::int64_t block = all / rule.blocks, units = rule.heads > 0 ? rule.heads : block;
   if (block % units != 0)
@@ -90,8 +90,8 @@ void cut_outputs(const std::string& name, const TensorRule& rule, int rank, int 
   } else {
     throw InputError(concat("tensor parallelism: ", name, " has ", units, rule.heads > 0 ? " heads" : " outputs",
                             rule.blocks > 1 ? " per block" : "", ", which ", ranks,
-                            rule.heads > 0 ? " ranks neither divide nor are a multiple of; choose among "
-                                           : " ranks do not divide; choose among ",
+                            rule.heads > 0 ? " ranks neither divide nor are a multiple of; possible are "
+                                           : " ranks do not divide; possible are ",
                             divisors(units), " ranks"));
   }
   const std::int64_t width = block / units;
@@ -99,7 +99,7 @@ void cut_outputs(const std::string& name, const TensorRule& rule, int rank, int 
     part.ranges.emplace_back(b * block + first * width, b * block + (first + count) * width);
 }
 
-/// The same for blocks of different numbers of heads.
+/// The same for blocks with different numbers of heads.
 void cut_blocks_of_heads(const std::string& name, const TensorRule& rule, int rank, int ranks, TensorPart& part) {
   const std::int64_t all = part.whole[static_cast<std::size_t>(part.dim)];
   const std::int64_t heads = std::accumulate(rule.block_heads.begin(), rule.block_heads.end(), std::int64_t{0});
@@ -107,11 +107,11 @@ void cut_blocks_of_heads(const std::string& name, const TensorRule& rule, int ra
     throw InputError(
         concat("tensor parallelism: ", name, " has ", all, " outputs for ", heads, " heads, which must divide them"));
   const std::int64_t width = all / heads;
-  std::int64_t begin = 0;  // where the block begins, in heads
+  std::int64_t begin = 0;  // start of the block, in heads
   for (const std::int64_t block : rule.block_heads) {
     if (block % ranks != 0)
       throw InputError(concat("tensor parallelism: ", name, " has a block of ", block, " heads, which ", ranks,
-                              " ranks do not divide; choose among ", divisors(block), " ranks"));
+                              " ranks do not divide; possible are ", divisors(block), " ranks"));
     const std::int64_t own = block / ranks;
     part.ranges.emplace_back((begin + rank * own) * width, (begin + (rank + 1) * own) * width);
     begin += block;
@@ -122,16 +122,16 @@ void cut_inputs(const std::string& name, int rank, int ranks, TensorPart& part) 
   const std::int64_t all = part.whole[static_cast<std::size_t>(part.dim)];
   if (all % ranks != 0)
     throw InputError(concat("tensor parallelism: ", name, " has ", all, " inputs, which ", ranks,
-                            " ranks do not divide; choose among ", divisors(all), " ranks"));
+                            " ranks do not divide; possible are ", divisors(all), " ranks"));
   part.ranges = {{rank * (all / ranks), (rank + 1) * (all / ranks)}};
 }
 
-/// Parts need not be equal: a table by rows, outputs that are gathered at once.
+/// Parts may be unequal: tables cut by rows, outputs that are gathered at once.
 void cut_unevenly(const std::string& name, int dim, int rank, int ranks, TensorPart& part) {
   const std::int64_t all = part.whole[static_cast<std::size_t>(dim)];
   if (all < ranks)
     throw InputError(concat("tensor parallelism: ", name, " has ", all, " rows for ", ranks,
-                            " ranks; each rank needs one at least"));
+                            " ranks; each rank needs at least one"));
   part.dim = dim;
   part.ranges = {{rank * all / ranks, (rank + 1) * all / ranks}};
 }
@@ -150,7 +150,8 @@ bool matches(std::string_view pattern, std::string_view name) {
 }
 
 TensorRule parse_rule(std::string pattern, std::string_view style) {
-  if (pattern.empty()) throw InputError("tensor parallelism: a plan has an empty pattern; name a module, or its end");
+  if (pattern.empty())
+    throw InputError("tensor parallelism: a plan has an empty pattern; use a module's name or suffix");
   const std::size_t colon = style.find(':');
   const std::string_view name = style.substr(0, colon);
   const auto word = std::ranges::find(words, name, &StyleWord::word);
@@ -158,14 +159,14 @@ TensorRule parse_rule(std::string pattern, std::string_view style) {
     std::vector<std::string> known;
     for (const StyleWord& each : words) known.emplace_back(each.word);
     const auto near = tessera::nearest(name, known);
-    throw InputError(concat("tensor parallelism: ", pattern, ": ", name, " is no style",
-                            near ? concat("; did you mean ", *near, "?") : concat("; there are ", join(known))));
+    throw InputError(concat("tensor parallelism: ", pattern, ": ", name, " is not a style",
+                            near ? concat("; did you mean ", *near, "?") : concat("; the styles are ", join(known))));
   }
   if (colon == std::string_view::npos) return {std::move(pattern), word->style, word->blocks};
   const auto blocks = parse_int(style.substr(colon + 1));
   if (word->blocks < 2 || !blocks || *blocks < 1 || *blocks > 64)
     throw InputError(concat("tensor parallelism: ", pattern, ": ", style,
-                            " is no style; packed_colwise:N and packed_colwise_gather_output:N have N blocks, 1 to "
+                            " is not a style; packed_colwise:N and packed_colwise_gather_output:N have N blocks, 1 to "
                             "64, the others none"));
   return {std::move(pattern), word->style, static_cast<int>(*blocks)};
 }
@@ -196,7 +197,7 @@ std::vector<TensorBox> boxes_of(const TensorPart& part, std::int64_t begin, std:
     own.shape[dim] = last - first;
     own.end = own.end / shape[dim] * (last - first);
     place += last - first;
-    // Elements that follow one another in the part do so in each box.
+    // Consecutive elements of the part are consecutive in each box.
     std::int64_t from = own.end, to = 0;
     for_each_common_run(shape, own, wanted, [&](const CommonRun& run) {
       from = std::min(from, run.from);
@@ -223,21 +224,22 @@ TensorPart tensor_part(const std::string& name, std::span<const std::int64_t> sh
     const bool holds = rank >= first && rank < past;
     TensorPart part = tensor_part(name, shape, among_holders, holds ? rank - first : 0, rule.holders);
     TESSERA_CHECK(part.dim >= 0, name, " is not divided by ", style_name(rule.style),
-                  ", so nobody can have none of it");
+                  ", so no rank can be without a part of it");
     if (!holds) part.ranges.clear();
     return part;
   }
   TensorPart part{.whole = {shape.begin(), shape.end()}};
   const bool vector = shape.size() == 1;
   const auto refuse = [&](std::string_view wanted) {
-    throw InputError(concat("tensor parallelism: ", name, " has ", shape.size(), " dimensions and is no ", wanted,
+    throw InputError(concat("tensor parallelism: ", name, " has ", shape.size(), " dimensions and is not a ", wanted,
                             ", which ", style_name(rule.style), " (pattern ", rule.pattern, ") is for"));
   };
   switch (rule.style) {
     case TensorStyle::colwise:
     case TensorStyle::colwise_gather_output:
       if (!vector && shape.size() != 2) refuse("matrix");
-      if (vector && rule.style == TensorStyle::colwise_gather_output) break;  // the bias is added to what is gathered
+      // the bias is added to the gathered output
+      if (vector && rule.style == TensorStyle::colwise_gather_output) break;
       part.dim = !vector && rule.transposed ? 1 : 0;
       if (!rule.block_heads.empty())
         cut_blocks_of_heads(name, rule, rank, ranks, part);
@@ -247,9 +249,9 @@ TensorPart tensor_part(const std::string& name, std::span<const std::int64_t> sh
         cut_outputs(name, rule, rank, ranks, part);
       if (rule.style == TensorStyle::colwise_gather_output && part.sharers > 1)
         throw InputError(concat("tensor parallelism: ", name, " has ", rule.heads, " heads for ", ranks,
-                                " ranks, and its output is gathered: several ranks would count for the same heads. "
-                                "Leave `heads` out of the rule of ",
-                                rule.pattern, ": what is gathered may be cut anywhere"));
+                                " ranks, and its output is gathered: several ranks would have the same heads. Remove "
+                                "`heads` from the rule for ",
+                                rule.pattern, ": gathered outputs may be cut anywhere"));
       break;
     case TensorStyle::rowwise:
     case TensorStyle::rowwise_split_input:

@@ -29,7 +29,7 @@ void check(const ModuleTree& tree) {
   }
 }
 
-/// Elements that lie in the module or below, each parameter once; ignored modules left out.
+/// Elements in the module or below it, each parameter once, without ignored modules.
 std::int64_t elements_below(const ModuleTree& tree, std::size_t top, const std::vector<bool>& ignored) {
   std::vector<bool> below(tree.modules.size(), false);
   std::set<std::size_t> parameters;
@@ -71,7 +71,7 @@ bool is_of_class(const WrapPolicy& policy, const ModuleEntry& module, const std:
   return type == name || type == aliased(policy, name) || module.type == name;
 }
 
-/// As accelerate, which takes what it finds; but one of the classes must be there.
+/// As in accelerate, classes that do not occur are ignored, but one of them must occur.
 std::vector<bool> picked_by_class(const ModuleTree& tree, const WrapPolicy& policy) {
   std::vector<bool> picked(tree.modules.size(), false);
   std::vector<std::string> types;
@@ -107,21 +107,21 @@ std::vector<bool> picked_by_regex(const ModuleTree& tree, const std::string& pat
   std::vector<bool> picked;
   for (const ModuleEntry& module : tree.modules) picked.push_back(wanted.fits(module.name));
   if (std::find(picked.begin(), picked.end(), true) == picked.end())
-    throw InputError(concat("the wrap pattern '", pattern, "' fits no module name"));
+    throw InputError(concat("the wrap pattern '", pattern, "' matches no module name"));
   return picked;
 }
 
-/// FSDP's recursion: a module is looked into when it holds enough; it becomes a unit when enough is left that no unit
-/// inside it took. Children come after their parents, so a walk from the end sees them first.
+/// FSDP's recursion: a module is descended into if it has enough elements; it becomes a unit if enough of them are left
+/// outside of nested units. Children come after their parents, so iterating from the end visits them first.
 std::vector<bool> picked_by_size(const ModuleTree& tree, std::int64_t least, const std::vector<bool>& ignored) {
-  if (least <= 0) throw InputError(concat("min_num_params is ", least, "; the rule is at least 1 element"));
+  if (least <= 0) throw InputError(concat("min_num_params is ", least, "; it must be at least 1 element"));
   std::vector<bool> picked(tree.modules.size(), false);
-  std::vector<std::int64_t> taken(tree.modules.size(), 0);  // elements that units inside it took
+  std::vector<std::int64_t> taken(tree.modules.size(), 0);  // elements of nested units
   for (std::size_t i = tree.modules.size(); i-- > 1;) {
     const ModuleEntry& module = tree.modules[i];
     if (ignored[i]) continue;
     const std::int64_t all = elements_below(tree, i, ignored);
-    // As upstream: nn.MultiheadAttention is not looked into, since it reads its children's parameters itself.
+    // As in PyTorch: nn.MultiheadAttention is not descended into, since it reads its children's parameters itself.
     const bool inside_leaf = [&] {
       for (std::size_t up = module.parent; up != 0; up = tree.modules[up].parent)
         if (short_class_name(tree.modules[up].type) == "MultiheadAttention") return true;
@@ -178,7 +178,7 @@ std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy) {
   }
   picked[0] = true;
 
-  // The unit of each module, and how deep units are nested, from the root down.
+  // The unit of each module, and the nesting depth of units, from the root down.
   std::vector<std::size_t> unit_of(tree.modules.size(), 0), outer(tree.modules.size(), 0),
       depth(tree.modules.size(), 0);
   for (std::size_t i = 1; i < tree.modules.size(); ++i) {

@@ -10,8 +10,9 @@
 namespace tessera::plan {
 namespace {
 
-/// What a tensor of so many bytes takes: on the CPU blocks of 128 KB and more come in sizes an eighth of a power of two
-/// apart (nn/allocator.cpp), on devices in multiples of 512 bytes (c10/cuda/CUDACachingAllocator).
+/// Bytes that the allocator reserves for a tensor of `bytes` bytes: on the CPU, blocks of 128 KB and more have sizes an
+/// eighth of a power of two apart (nn/allocator.cpp); on devices, multiples of 512 bytes
+/// (c10/cuda/CUDACachingAllocator).
 double held(double bytes, bool on_cpu) {
   const auto n = static_cast<std::uint64_t>(bytes);
   if (!on_cpu) return static_cast<double>((n + 511) / 512 * 512);
@@ -20,7 +21,7 @@ double held(double bytes, bool on_cpu) {
   return static_cast<double>((n + step - 1) / step * step);
 }
 
-/// Adds up tensors that a block keeps.
+/// Adds up the tensors that a block keeps for backward.
 class Kept {
  public:
   Kept(const Model& model, const Plan& run, double tokens, bool rounded)
@@ -37,9 +38,9 @@ class Kept {
   }
   void residual(double per_token) { add(per_token, n_.residual); }
   void inside(double per_token) { add(per_token, n_.inside); }
-  /// The input of `products` products that keep it (KeepingMaps), which is also kept by another operation (`shared`) or
-  /// made for them only. Copies in another type are made by each product for itself, and so is what dropout leaves for
-  /// an adapter. Adapters keep what their first matrix gives, too (models/layers.cpp: adapted()).
+  /// The input of `products` products that keep it (KeepingMaps). `shared`: another operation keeps it as well;
+  /// otherwise it exists only for them. Each product makes its own copy in another type, and so does dropout for an
+  /// adapter. Adapters also keep the output of their first matrix (models/layers.cpp: adapted()).
   void product(double per_token, int products, bool shared) {
     for (int i = 0; i < products && rank_ > 0; ++i) add(rank_, n_.product);
     if (n_.copies || dropped_)
@@ -57,7 +58,7 @@ class Kept {
 };
 
 struct Widths {
-  double c, q, k, heads, inner;  ///< what a rank of tp computes
+  double c, q, k, heads, inner;  ///< sizes on one rank of tp
 };
 
 void keep_attention(Kept& kept, const Model& m, const Widths& w, const KeepingMaps& maps) {
@@ -79,35 +80,35 @@ void keep_attention(Kept& kept, const Model& m, const Widths& w, const KeepingMa
   if (m.family == Family::gpt2) {
     kept.inside(3 * w.q);  // one tensor
   } else {
-    kept.inside(w.q), kept.inside(w.k);  // as rotation gives them
-    // Values are a view of what their product gives, and keep all of it where one product gives all three.
+    kept.inside(w.q), kept.inside(w.k);  // outputs of the rotation
+    // Values are a view of their product's output, and keep all of it if one product computes all three.
     kept.inside(m.packing == Packing::none ? w.k : w.q + 2 * w.k);
   }
-  kept.inside(w.q);                      // what attention gives
+  kept.inside(w.q);                      // attention's output
   kept.add(w.heads, 4);                  // log-sums
-  kept.product(w.q, maps.output, true);  // which is what the output's product takes
+  kept.product(w.q, maps.output, true);  // the input of the output product
 }
 
-/// What a product with a frozen weight of so many elements needs of it for a moment: fp32 of one in few bits
-/// (nn/linear_maps/quantized.cpp), and the half of either where products are narrow (nn/linear.cpp).
+/// Temporary bytes that a product with a frozen weight of `elements` elements needs: the fp32 form of a quantized
+/// weight (nn/linear_maps/quantized.cpp), and the half-precision form of either if products are narrow (nn/linear.cpp).
 double widened(const Model& m, const Plan& run, double elements) {
   const bool packed = m.adapters && m.adapters->bits > 0;
   const bool half = run.numerics.copies || (m.adapters && m.adapters->half_products);
   return elements * ((packed ? 4 : 0) + (half ? 2 : 0));
 }
 
-/// A gated MLP, or one of two matrices: what its activation sees and gives.
+/// An MLP with or without a gate: the activation's input and output.
 void keep_mlp(Kept& kept, const Model& m, double inner, const KeepingMaps& maps) {
   kept.inside(inner);
   if (m.gated) kept.inside(inner);
-  if (m.gelu_gate()) kept.inside(inner);  // what the GELU gives is a factor of a product
+  if (m.gelu_gate()) kept.inside(inner);  // the GELU's output is a factor of a product
   kept.product(inner, maps.down, false);
 }
 
 }  // namespace
 
 BlockActivations block_activations(const Model& m, const Plan& run, bool sparse, bool rounded) {
-  if (m.recorded) {  // the fullest layer: what is computed again, and for a moment, is that of one
+  if (m.recorded) {  // the fullest layer: recomputation and temporary memory are those of one layer
     BlockActivations block;
     const double scale = recorded_scale(*m.recorded, run);
     for (const RecordedLayer& layer : m.recorded->layers) {
@@ -122,7 +123,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   const double heads = whole_heads ? real(m.heads) : std::ceil(real(m.heads) / t);
   const double keys = whole_heads ? real(m.key_heads) : std::ceil(real(m.key_heads) / t);
   const Widths w{c, heads * real(m.head_size), keys * real(m.head_size), heads, real(m.inner) / t};
-  // Between the products of tensor parallelism a rank has all tokens, or with sequence parallelism its part.
+  // Between tensor-parallel products a rank has all tokens, or its part with sequence parallelism.
   const double part = run.sequence_parallel ? tokens / t : tokens;
   Kept between(m, run, part, rounded), all(m, run, tokens, rounded);
 
@@ -133,8 +134,8 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   between.residual(c);  // the block's input
   block.attention = between.bytes();
   if (!m.parallel()) between.residual(c);                       // the sum after attention
-  if (m.norms.after) between.residual(c), between.residual(c);  // what the norms behind attention and the MLP see
-  const bool itself = !m.norms.before;                          // what products take is what was kept above
+  if (m.norms.after) between.residual(c), between.residual(c);  // inputs of the norms after attention and the MLP
+  const bool itself = !m.norms.before;                          // the products' inputs are the tensors counted above
   if (run.numerics.copies || !run.sequence_parallel) {
     all.product(c, maps.attention, itself);
   } else {
@@ -142,18 +143,18 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   }
   keep_attention(all, m, w, maps);
 
-  double moment = 0, later = 0;  // the MLP's; what of it comes when all else of the MLP is gone
-  double unlike = 0;             // a gradient is wider than the copy that was kept in its place
+  double moment = 0, later = 0;  // of the MLP; later: the part allocated after everything else of the MLP is freed
+  double unlike = 0;             // a gradient is wider than the copy that was kept
   const double before_mlp = all.bytes();
   block.attention += before_mlp;
   const double b = run.numerics.inside;
-  // A weight's gradient before it is added.
+  // A weight's gradient before accumulation.
   const auto matrix = [&](double inner) { return m.maps_trained() ? 4 * c * inner : 0; };
-  // Attention's backward: keys and values for each query head, gradients as the kernel gives them and in order.
-  const double attention =
-      (m.family == Family::gpt2 ? 6 * w.q : 8 * w.q) * tokens * b + 4 * c * part * run.numerics.residual +
-      // The gradient of a part of a tensor is one of the whole tensor's size, and the next is added to it.
-      (m.packing == Packing::none ? 0 : 2 * (w.q + 2 * w.k) * tokens * b);
+  // Attention's backward: keys and values for each query head, and gradients in the kernel's layout and reordered.
+  const double attention = (m.family == Family::gpt2 ? 6 * w.q : 8 * w.q) * tokens * b +
+                           4 * c * part * run.numerics.residual +
+                           // The gradient of a slice has the size of the whole tensor, and the next one is added to it.
+                           (m.packing == Packing::none ? 0 : 2 * (w.q + 2 * w.k) * tokens * b);
   if (sparse) {
     const Experts& e = *m.experts;
     const double rows = real(e.top_k), inner = real(e.inner), ways = m.gated ? 2 : 1;
@@ -161,11 +162,11 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
     all.add(4 * real(e.count) + 6 * rows, 4);
     all.product(c, maps.other + maps.mlp, false);
     routed.product(c, maps.other, false);
-    routed.inside(inner), routed.inside(inner);  // gate and up, or what the activation sees and gives
-    routed.inside(c);                            // what experts give, until it is weighted
+    routed.inside(inner), routed.inside(inner);  // gate and up, or the activation's input
+    routed.inside(c);                            // the experts' output before weighting
     if (e.shared_inner > 0) keep_mlp(all, m, real(e.shared_inner) / t, maps);
     if (e.shared_gate) all.inside(c);
-    // All experts' gradients are formed before the first is handed on.
+    // The gradients of all experts are computed before the first is passed on.
     block.matrices = (1 + ways) * matrix(inner) / t * real(e.count) / run.mesh.ep;
     moment = rows * tokens * ((1 + ways) * inner + c) * b + block.matrices;
     block.kept = routed.bytes();
@@ -176,8 +177,8 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
     moment = tokens * wide * w.inner * b + matrix(w.inner);
     block.matrices = matrix(w.inner);
     if (m.gelu_gate()) moment += tokens * w.inner * b;
-    // The gradient of what the last product takes lies where that was kept, as far as it was. An adapter gives another
-    // one, which is there while the weight is widened, before the gradients of what the activation took are.
+    // The gradient of the last product's input reuses the memory of that input, as far as it was kept. An adapter adds
+    // another gradient, which is alive while the weight is widened, before the gradients of the activation's input are.
     if (!m.maps_trained()) {
       const double wide_input = tokens * w.inner * b, given = maps.down > 0 ? wide_input : 0;
       moment = std::max(moment, given + widened(m, run, c * w.inner)) + wide_input;
@@ -185,9 +186,9 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
     } else {
       unlike = tokens * w.inner * (b - run.numerics.product);
     }
-    // A forward that is made again ends with the last product: what its activation gave, as far as that is not kept,
-    // the result, and that of an adapter; what attention gave and, unless maps keep them, what the norms gave are still
-    // there, and so is the gradient of what the block gives.
+    // A recomputed forward ends with the last product: alive are its input (unless kept), the result, and an adapter's;
+    // attention's output and, unless maps keep them, the norms' outputs are still alive, and so is the gradient of the
+    // block's output.
     const bool copies = run.numerics.copies, gave = maps.down == 0 || copies || (m.adapters && m.adapters->dropout);
     const double row = c * part * run.numerics.residual, narrow = copies ? tokens * 2 : 0;
     const double base = widened(m, run, c * w.inner) + (maps.down == 0 ? narrow * w.inner : 0) + narrow * c;
@@ -195,19 +196,20 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
                     (maps.mlp == 0 || copies ? row : 0) +
                     std::max(base, maps.down > 0 && m.adapters ? row + narrow * c : 0);
     if (m.packing == Packing::blocks) {
-      later = 2 * tokens * wide * w.inner * b + matrix(w.inner);  // gradients of parts
+      later = 2 * tokens * wide * w.inner * b + matrix(w.inner);  // gradients of slices
       moment += later;
     }
   }
   const double mlp_kept = block.kept + all.bytes() - before_mlp;
   block.kept += between.bytes() + all.bytes();
-  // The residual's gradient is beside the MLP's. When attention's backward comes, what the MLP kept is gone.
-  // Keys and values are only repeated where heads share them.
+  // The residual's gradient is alive during the MLP's backward. By the time of attention's backward, the MLP's tensors
+  // have been freed.
+  // Keys and values are only repeated if heads share them.
   const double repeated = w.k < w.q || m.family == Family::gpt2 ? 0 : 2 * w.q * tokens * b;
   block.net = std::max(moment - later + unlike + c * part * run.numerics.residual, attention - repeated - mlp_kept);
   moment += 2 * c * part * run.numerics.residual;
-  // The CPU's allocator keeps freed blocks for tensors of the same size, so what the two need adds up; a device's
-  // allocator divides and joins them.
+  // The CPU's allocator keeps freed blocks for tensors of the same size, so the two parts add up; a device's allocator
+  // splits and merges blocks.
   block.moment = run.on_cpu ? moment + attention : std::max(moment, attention);
   return block;
 }

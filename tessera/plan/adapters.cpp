@@ -13,8 +13,9 @@ namespace {
 
 constexpr std::string_view weight = ".weight";
 
-/// The linear map whose weight the tensor is; empty: of none. Tables, heads of logits, routers and experts are others
-/// (models/layers.h: Linear). BERT's classifier, and the maps before its head, are linear maps outside of blocks.
+/// The linear map that the tensor is the weight of; empty: none. Tables, heads of logits, routers and experts are not
+/// linear maps here (models/layers.h: Linear). BERT's classifier, and the maps before its head, are linear maps outside
+/// of blocks.
 std::string_view map_of(const Model& m, const Tensor& tensor) {
   const std::string_view name = tensor.name;
   if (tensor.shape.size() != 2 || tensor.expert >= 0 || !name.ends_with(weight)) return {};
@@ -24,7 +25,7 @@ std::string_view map_of(const Model& m, const Tensor& tensor) {
   return in_half || gate || of_bert ? name.substr(0, name.size() - weight.size()) : std::string_view();
 }
 
-/// A map's sides; GPT-2 stores its weights [in, out].
+/// Output and input size of a map; GPT-2 stores its weights [in, out].
 std::pair<std::int64_t, std::int64_t> out_in(const Model& m, const Tensor& tensor) {
   const bool out_first = m.family != Family::gpt2;
   return {tensor.shape[out_first ? 0 : 1], tensor.shape[out_first ? 1 : 0]};
@@ -36,7 +37,7 @@ bool is_adapted(const std::vector<std::string>& targets, std::string_view map) {
                                       [&](const std::string& target) { return is_meant_module(map, target); }));
 }
 
-/// What models/frozen/quantize.cpp keeps in few bits: maps of blocks, but no gates of one output.
+/// Whether models/frozen/quantize.cpp quantizes it: maps of blocks, except gates with one output.
 bool is_packed(const Model& m, const Tensor& tensor, std::string_view map) {
   return m.adapters->bits > 0 && !map.empty() && !tensor.trained && tensor.block >= 0 && tensor.part != Part::router &&
          tensor.part != Part::head;
@@ -51,11 +52,11 @@ std::vector<std::string> adapter_targets(const Model& m) {
 
 std::string adapters_problem(const Model& m) {
   if (!m.adapters) return "";
-  if (m.recorded) return concat("of ", m.name, " only a recorded step is known, not where adapters would be");
-  if (m.vision) return concat(m.name, " sees images, and LoRA adapters beside a tower are not planned for");
+  if (m.recorded) return concat("of ", m.name, " only a recorded step is known, not the places of adapters");
+  if (m.vision) return concat(m.name, " is a vision-language model; the planner does not support LoRA adapters for it");
   if (m.computed_depths() > 0)
-    return concat(m.name, " predicts further tokens, and LoRA adapters beside that are not planned for: ",
-                  "--mtp_loss_scaling_factor 0 leaves it out");
+    return concat(m.name, " has multi-token prediction; the planner does not support LoRA adapters with it: ",
+                  "--mtp_loss_scaling_factor 0 disables it");
   Model bare = m;
   bare.adapters.reset();
   const std::vector<Tensor> all = tensors(bare);
@@ -63,7 +64,8 @@ std::string adapters_problem(const Model& m) {
     const std::vector<std::string> parts = split(target, '.');
     const bool of_numbers = std::any_of(parts.begin(), parts.end(), [](const auto& part) { return parse_int(part); });
     if (of_numbers || (is_module_pattern(target) && target.find_first_of("0123456789") != std::string::npos))
-      return concat("LoRA target '", target, "' names a single block; the planner knows targets of all blocks only");
+      return concat("LoRA target '", target,
+                    "' selects a single block; the planner supports only targets in all blocks");
     if (target == all_linear && m.adapters->targets.size() == 1) continue;
     if (std::none_of(all.begin(), all.end(), [&](const Tensor& t) { return is_adapted({target}, map_of(m, t)); }))
       return concat("LoRA target '", target, "' matches no linear map of ", m.name);
@@ -102,7 +104,7 @@ void add_adapters(const Model& m, std::vector<Tensor>& list) {
     const Tensor like = tensor;
     all.push_back(std::move(tensor));
     if (!is_adapted(targets, map)) continue;
-    // A module's own parameters come before those of the adapters in it.
+    // A module's own parameters precede those of its adapters.
     if (i + 1 < list.size() && list[i + 1].name == map + ".bias") {
       all.push_back(std::move(list[++i]));
       all.back().trained = is_in_named_module(all.back().name, a.whole);
@@ -135,7 +137,7 @@ KeepingMaps keeping_maps(const Model& m, bool sparse) {
     if (sparse) maps.mlp = m.experts->shared_inner > 0 ? (m.gated ? 2 : 1) : 0;
     return maps;
   }
-  // One block of the kind. Where linear attention and another alternate, the other one counts.
+  // One block of the kind. If linear and ordinary attention alternate, ordinary attention is used.
   Model small = m;
   small.adapters.reset();
   small.layers = 1;
@@ -145,13 +147,13 @@ KeepingMaps keeping_maps(const Model& m, bool sparse) {
   small.sparse.clear();
   if (m.experts) {
     small.sparse.push_back(sparse);
-    small.experts->count = 2;  // a router of one output would be taken for a gate
+    small.experts->count = 2;  // a router with one output would be mistaken for a gate
   }
   const std::vector<std::string> targets = adapter_targets(m);
   for (const Tensor& tensor : tensors(small)) {
     const std::string_view map = map_of(m, tensor);
     if (tensor.block != 0 || !is_adapted(targets, map)) continue;
-    // A half of a block ends with the map whose inputs tensor parallelism divides.
+    // Each half of a block ends with the map whose inputs tensor parallelism divides.
     const bool ends = tensor.cut == (m.family == Family::gpt2 ? 0 : 1);
     if (tensor.part != Part::attention)
       ++(ends ? maps.down : maps.mlp);

@@ -11,7 +11,7 @@
 namespace tessera::plan {
 namespace {
 
-/// What is chosen, in the order of the file.
+/// The settings to choose, in the order of the file.
 constexpr const char* settings[] = {"strategy",
                                     "tp_size",
                                     "cp_size",
@@ -27,12 +27,12 @@ constexpr const char* settings[] = {"strategy",
                                     "gradient_checkpointing_kwargs"};
 constexpr const char* world_key = "processes";
 
-/// Whether rows of a micro-batch are to be chosen within bounds, whatever they were given as.
+/// Whether the rows of a micro-batch are chosen within bounds, regardless of their given value.
 bool chooses_rows(const config::Resolved& given) {
   return !given.is_default("auto_min_batch_size") || !given.is_default("auto_max_batch_size");
 }
 
-/// Whether the planner may say what a setting is.
+/// Whether the planner may choose a setting.
 bool may_choose(const config::Resolved& given, std::string_view name) {
   const bool batch = name == "per_device_train_batch_size" || name == "gradient_accumulation_steps";
   return given.is_default(std::string(name).c_str()) || (batch && chooses_rows(given));
@@ -40,7 +40,7 @@ bool may_choose(const config::Resolved& given, std::string_view name) {
 
 std::string text_of_value(const Value& value) { return value.is_string() ? value.as_string() : dump_json(value, -1); }
 
-/// The first GPU by its driver's file, as "H100".
+/// The first GPU according to its driver's file, as "H100".
 std::string driver_gpu() {
   const std::string folder = "/proc/driver/nvidia/gpus";
   if (!is_directory(folder)) return "";
@@ -58,14 +58,14 @@ std::string hardware_of(const RunConfig& config) {
   std::string measured;
   try {
     measured = calibration_file();
-  } catch (const InputError&) {  // no home: nothing is kept
+  } catch (const InputError&) {  // no home folder: nothing is cached
   }
   const std::string gpu = config.device == tessera::Device::cpu ? "" : driver_gpu();
   if (gpu.empty() && config.device != tessera::Device::cuda)
     return !measured.empty() && path_exists(measured) ? "this-machine" : "CPU";
   if (gpu.empty())
     throw InputError(concat("--strategy auto: the planner does not know this machine's GPU (it knows ",
-                            join(hardware_names()), "): name a strategy, or plan with tessera plan --gpus FILE.json"));
+                            join(hardware_names()), "): set a strategy, or plan with tessera plan --gpus FILE.json"));
   return gpu;
 }
 
@@ -79,10 +79,11 @@ class Chooser {
     const Answer answer = search(q);
     if (answer.best.empty()) {
       const Candidate& c = *answer.smallest;
-      throw InputError(concat("--strategy auto: nothing fits: ", text_of(c.plan), ", which needs least, takes ",
+      throw InputError(concat("--strategy auto: nothing fits: ", text_of(c.plan), ", which needs the least, takes ",
                               format_bytes(static_cast<std::uint64_t>(c.memory.total())), " of ",
-                              format_bytes(static_cast<std::uint64_t>(q.memory_limit)), " a process has, ",
-                              name_of(c.memory.largest()), " most; shorter blocks or more processes need less"));
+                              format_bytes(static_cast<std::uint64_t>(q.memory_limit)), " available per process, ",
+                              name_of(c.memory.largest()),
+                              " the largest part; shorter blocks or more processes need less"));
     }
     std::string refused;
     std::vector<Candidate> possible;
@@ -101,7 +102,7 @@ class Chooser {
     if (answer.equal > 1 && text_of(possible.front().plan) == text_of(answer.best.front().plan))
       chosen.lines.insert(
           chosen.lines.begin() + 1,
-          concat("  ", answer.equal, " plans are as fast as predictions can tell; this one is taken for ",
+          concat("  ", answer.equal, " plans are equally fast within the prediction error; this one was chosen for ",
                  answer.decided_by));
     return chosen;
   }
@@ -144,7 +145,7 @@ class Chooser {
     return q;
   }
 
-  /// The plan as settings; those that were given have the same value in it.
+  /// The plan as settings; given settings keep their values.
   config::Resolved applied(const Question& q, const Plan& plan) const {
     config::Resolved with = given_;
     const config::Origin why = config::Origin::derived("auto_strategy");
@@ -153,7 +154,7 @@ class Chooser {
       const config::Field* field = config::find_field(name);
       RunConfig values = with.values;
       if (const auto wrong = field->set(values, text))
-        throw Error(concat("--strategy auto: ", name, " ", *wrong));  // the planner's fault
+        throw Error(concat("--strategy auto: ", name, " ", *wrong));  // an error of the planner
       with.values = std::move(values);
       with.origins[name] = why;
     };
@@ -188,17 +189,17 @@ class Chooser {
     const Candidate& best = possible.front();
     const bool measured = q.cluster.device.measured != nullptr;
     chosen.lines.push_back(
-        concat("strategy auto: ", settings_of(best.plan), ": ", format_real(best.seconds, 3), " s a step, ",
+        concat("strategy auto: ", settings_of(best.plan), ": ", format_real(best.seconds, 3), " s per step, ",
                format_count(best.tokens_per_second), " tokens/s, ",
                format_bytes(static_cast<std::uint64_t>(best.memory.total())), " of ",
-               format_bytes(static_cast<std::uint64_t>(q.memory_limit)), " a process; ", limit_of(q, best), " (",
-               measured ? concat("figures of ", q.cluster.device.name, " by tessera plan calibrate")
-                        : concat("built-in figures of ", q.cluster.device.name,
+               format_bytes(static_cast<std::uint64_t>(q.memory_limit)), " per process; ", limit_of(q, best), " (",
+               measured ? concat("figures for ", q.cluster.device.name, " from tessera plan calibrate")
+                        : concat("built-in figures for ", q.cluster.device.name,
                                  q.cluster.on_cpu ? "; tessera plan calibrate measures this machine" : ""),
                ")"));
     for (std::size_t i = 1; i < possible.size() && i < 3; ++i)
       chosen.lines.push_back(
-          concat("  next: ", settings_of(possible[i].plan), ": ", format_real(possible[i].seconds, 3), " s a step"));
+          concat("  next: ", settings_of(possible[i].plan), ": ", format_real(possible[i].seconds, 3), " s per step"));
     std::size_t shown = 0;
     for (const Neighbour& n : neighbours(q, best))
       if (shown++ < 3) chosen.lines.push_back(concat("  ", n.change, ": ", n.verdict));
@@ -216,7 +217,7 @@ Chosen choose_plan(const config::Resolved& resolved, const Processes& processes,
 }
 
 std::string chosen_text(const RunConfig& config, int world_size) {
-  std::string text = "# Chosen by --strategy auto; a run that goes on from a checkpoint takes the same.\n";
+  std::string text = "# Chosen by --strategy auto; a run that resumes from a checkpoint uses the same settings.\n";
   text += concat("# ", world_key, ": ", world_size, "\n");
   for (const char* name : settings) {
     const Value value = config::find_field(name)->get(config);
@@ -231,11 +232,11 @@ std::optional<Chosen> chosen_before(const config::Resolved& resolved, const std:
   const std::string text = read_file(path, 1 << 20);
   const std::string mark = concat("# ", world_key, ": ", world_size, "\n");
   if (text.find(mark) == std::string::npos) {
-    note = concat(path, " is of another number of processes; planning again");
+    note = concat(path, " is for another number of processes; planning again");
     return std::nullopt;
   }
   const Value file = parse_yaml(text, path);
-  Chosen chosen{resolved, {concat("strategy auto: as before, ", path)}};
+  Chosen chosen{resolved, {concat("strategy auto: settings from ", path)}};
   for (const char* name : settings) {
     const Value* value = file.find(name);
     if (value == nullptr) continue;
@@ -243,7 +244,7 @@ std::optional<Chosen> chosen_before(const config::Resolved& resolved, const std:
     if (!may_choose(resolved, name)) {
       if (text_of_value(field->get(resolved.values)) == text_of_value(*value)) continue;
       note = concat(value->where().str(), ": ", name, " is ", text_of_value(*value), ", but ", resolved.origin(name),
-                    " says ", text_of_value(field->get(resolved.values)), "; planning again");
+                    " sets ", text_of_value(field->get(resolved.values)), "; planning again");
       return std::nullopt;
     }
     if (text_of_value(field->get(resolved.values)) == text_of_value(*value)) continue;  // the default

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// --strategy auto: from the settings of a run and its processes to the plan that this machine does fastest, as
-/// settings. What somebody gave stays as it is; the global batch stays what plain data parallelism over the processes
-/// would have. Given auto_min_batch_size or auto_max_batch_size, per_device_train_batch_size and
-/// gradient_accumulation_steps say no more than that global batch, and are chosen anew within the bounds.
+/// --strategy auto: finds this machine's fastest plan for a run's settings and processes, and returns it as settings.
+/// Settings given by the user are kept, and so is the global batch that plain data parallelism over the processes would
+/// have. If auto_min_batch_size or auto_max_batch_size is given, per_device_train_batch_size and
+/// gradient_accumulation_steps only define that global batch and are chosen anew within the bounds.
 
 #include <tessera/config/resolve/resolve.h>
 #include <tessera/plan/search.h>
@@ -15,31 +15,31 @@
 
 namespace tessera::plan {
 
-/// The processes that will train.
+/// The processes of the training.
 struct Processes {
   int world_size = 1, per_host = 1;
-  double free_bytes = 0;  ///< that those of this host may still take together; 0: unknown
+  double free_bytes = 0;  ///< memory that this host's processes may still allocate together; 0: unknown
 };
 
 struct Chosen {
   config::Resolved resolved;       ///< with the plan's settings, derived from "auto_strategy"
-  std::vector<std::string> lines;  ///< for people: what was chosen, why, how its neighbours do
+  std::vector<std::string> lines;  ///< for users: the choice, the reason, and how neighbouring plans compare
 };
 
-/// Empty: the settings are right; else the first problem.
+/// Returns the first problem of the settings; empty: valid.
 using Check = std::function<std::string(const config::Resolved&)>;
 
-/// The hardware is this machine's calibration file; without one the built-in CPU, or the GPU that the driver names.
-/// Plans that `check` refuses are passed over. Throws InputError: nothing fits, nothing passes, unknown hardware.
+/// Uses this machine's calibration file as hardware; without one the built-in CPU, or the GPU that the driver reports.
+/// Skips plans that `check` rejects. Throws InputError: nothing fits, no plan passes, unknown hardware.
 Chosen choose_plan(const config::Resolved& resolved, const Processes& processes, const Check& check);
 
-/// In the output folder.
+/// File name in the output folder.
 inline constexpr const char* chosen_file = "auto_strategy.yaml";
-/// The settings that choose_plan() may change, as our own configuration file says them, with the processes that they
-/// were chosen for: what that file holds.
+/// Content of that file: the settings that choose_plan() may change, in the format of our configuration file, with the
+/// number of processes they were chosen for.
 std::string chosen_text(const RunConfig& config, int world_size);
-/// The same settings from that file. nullopt: there is none, or it is of another number of processes or contradicts
-/// what is given now. `note` says why.
+/// Reads the settings back from that file. nullopt: it does not exist, is for another number of processes, or
+/// contradicts the current settings; `note` gives the reason.
 std::optional<Chosen> chosen_before(const config::Resolved& resolved, const std::string& path, int world_size,
                                     std::string& note);
 

@@ -8,7 +8,7 @@ namespace tessera::plan {
 
 std::vector<BatchAdvice> batch_advice(const BatchQuestion& q, const std::vector<std::int64_t>& rows) {
   if (!(q.critical_rows > 0) || !std::isfinite(q.critical_rows) || q.rows < 1 || q.steps < 1)
-    throw InputError(concat("advice on batches needs a critical batch size above 0 (", q.critical_rows,
+    throw InputError(concat("advice on batch sizes needs a critical batch size above 0 (", q.critical_rows,
                             " rows), and rows (", q.rows, ") and steps (", q.steps, ") of a run"));
   const auto base_rows = static_cast<double>(q.rows), base_steps = static_cast<double>(q.steps);
   const double least_steps = base_steps / (1 + q.critical_rows / base_rows);

@@ -8,7 +8,7 @@ namespace {
 
 double peak_of(const Device& d, double element) { return element > 2 ? d.fp32 : d.bf16; }
 
-/// How much more than its work a product takes because tiles and waves of them are whole.
+/// Factor by which whole tiles and waves increase a product's work.
 double rounded_up(const Device& d, double m, double n) {
   const double tall = d.units > 1 ? 2 * d.tile : d.tile;
   double least = 1e300;
@@ -25,7 +25,7 @@ double ring_seconds(const Link& link, double ranks, double times, double bytes) 
   return times * ((ranks - 1) * link.latency + (ranks - 1) / ranks * bytes / (link.bandwidth * link.efficiency));
 }
 
-/// Measured work of this kind, else nullptr. bf16 that was not measured counts as fp32.
+/// The measured curve for this kind of work, otherwise nullptr. bf16 uses fp32's curve if it was not measured.
 const Curve* curve_of(const Device& d, Work fp32, double element) {
   if (!d.measured) return nullptr;
   const Curve& narrow = (*d.measured)[static_cast<Work>(static_cast<int>(fp32) + 2)];
@@ -106,11 +106,11 @@ double collective_seconds(const Cluster& c, const Placed& group, Collective what
   }
   const double times = what == Collective::all_reduce ? 2 : 1;
   const double inside = g > 1 ? ring_seconds(c.inside, g, times, bytes) : 0;
-  // Latency across grows as a tree's, which NCCL chooses for small sums and many nodes.
+  // Latency across nodes grows logarithmically: NCCL uses trees for small sums and many nodes.
   const Link& net = c.across;
   const double across =
       q > 1 ? times * (2 * std::log2(q) * net.latency + (q - 1) / q * bytes / g / (net.bandwidth * net.efficiency)) : 0;
-  // The two run beside each other in pieces, and hide a part of the shorter one.
+  // The two are pipelined in pieces, which hides a part of the shorter one.
   return std::max(inside, across) + 0.6 * std::min(inside, across);
 }
 

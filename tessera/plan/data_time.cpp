@@ -1,4 +1,4 @@
-// What is done once a step: exchanges of data parallelism, the update, checkpoints.
+// Operations done once per step: data-parallel communication, the update, checkpoints.
 
 #include <tessera/plan/time.h>
 
@@ -13,13 +13,13 @@ double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Clus
   const bool divides = row_of(run.strategy).shard_optimizer && run.shard_ranks() > 1;
   const double own = divides ? all.shared / run.shard_ranks() + all.experts / run.expert_shard_ranks() : all.trained();
   const Numerics& n = run.numerics;
-  // The norm reads gradients, the update reads them again, reads and writes parameters and states.
+  // The norm reads gradients; the update reads them again, and reads and writes parameters and states.
   const double bytes = own * (2 * n.gradient + 2 * n.shard + 2 * n.states);
   if (const auto& measured = cluster.device.measured) return (*measured)[Work::update].at(bytes);
   return pass_seconds(cluster.device, bytes);
 }
 
-/// Share of an exchange's time that computing beside it loses.
+/// Share of overlapped communication time by which computing slows down.
 constexpr double overlap_cost = 0.25;
 
 double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
@@ -54,7 +54,7 @@ double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double 
   const double shared = exchange(all.shared, shard_axis, copies, stride);
   const int expert_shard = std::max(1, shard_axis / ep), expert_copies = std::max(1, replicas / ep / expert_shard);
   const double experts = all.experts > 0 ? exchange(all.experts, expert_shard, expert_copies, stride * ep) : 0;
-  // What is frozen is gathered, too.
+  // Frozen parameters are gathered as well.
   const double frozen = row.shard_parameters && shard_axis > 1 && all.frozen > 0
                             ? m * (row.reshard_after_forward ? 2 : 1) *
                                   collective_seconds(cluster, place(shard_axis, stride, cluster.per_node),
@@ -63,12 +63,12 @@ double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double 
   const double total = shared + experts + frozen;
   const bool all_step = row.shard_parameters || row.shard_gradients;
   const double hides = run.engine.data_hidden * (all_step ? step_compute : last_backward);
-  // The first unit's gather and the last one's reduction have nothing to hide behind.
+  // The first unit's gather and the last one's reduction cannot be hidden.
   const double ends = total * std::min(1.0, 2 * root / std::max(1.0, all.all())) / std::max(1.0, m);
   const double exposed = std::min(total, std::max(0.0, total - hides) + ends);
   if (cluster.on_cpu) return exposed;
-  // What is hidden takes units and memory from the products beside it: 1.1 to 1.3 times as slow (Miao et al. 2022,
-  // "Galvatron", section 5.1).
+  // Hidden communication takes compute units and bandwidth from concurrent products: they are 1.1 to 1.3 times slower
+  // (Miao et al. 2022, "Galvatron", section 5.1).
   return exposed + overlap_cost * (total - exposed);
 }
 

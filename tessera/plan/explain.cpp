@@ -22,13 +22,13 @@ std::string gigabytes(double bytes) { return fixed(bytes / 1e9); }
 
 double limit(const Question& q) { return q.memory_limit > 0 ? q.memory_limit : 0.94 * q.cluster.device.memory; }
 
-/// A plan with one setting changed; data parallelism takes what is left of the devices.
+/// A plan with one setting changed; data parallelism uses the remaining devices.
 struct Change {
   std::string text;
   Plan plan;
 };
 
-/// Sizes of the mesh with dp as what the others leave. false: they do not divide.
+/// Sets the sizes of the mesh, with dp derived from the others. Returns false if they do not divide.
 bool resize(const Question& q, Plan& plan, int tp, int pp, int cp) {
   const std::int64_t rest = q.cluster.devices / (std::int64_t{tp} * pp * cp);
   if (tp < 1 || pp < 1 || cp < 1 || rest * tp * pp * cp != q.cluster.devices) return false;
@@ -64,7 +64,7 @@ std::vector<Change> changes(const Question& q, const Plan& best) {
     Plan plan = best;
     plan.rows = rows;
     plan.micro_batches = best.rows * best.micro_batches / rows;
-    all.push_back({concat(rows, rows == 1 ? " row" : " rows", " a micro-batch"), plan});
+    all.push_back({concat(rows, rows == 1 ? " row" : " rows", " per micro-batch"), plan});
   }
   for (const std::int64_t every : {std::int64_t{0}, std::int64_t{1}, std::int64_t{2}}) {
     if (every == best.recompute) continue;
@@ -97,7 +97,7 @@ std::vector<Change> changes(const Question& q, const Plan& best) {
   return all;
 }
 
-/// The kind of time of which `other` has most more than `best`.
+/// The kind of time in which `other` exceeds `best` the most.
 std::pair<TimeKind, double> grown(const StepTime& best, const StepTime& other) {
   std::size_t most = 0;
   for (std::size_t i = 1; i < time_kinds; ++i)
@@ -111,7 +111,7 @@ std::vector<Neighbour> neighbours(const Question& q, const Candidate& best) {
   std::vector<Neighbour> all;
   for (Change& change : changes(q, best.plan)) {
     if (const std::string problem = plan_problem(q.model, change.plan); !problem.empty()) {
-      all.push_back({change.text, "cannot be: " + problem});
+      all.push_back({change.text, "not possible: " + problem});
       continue;
     }
     const Candidate other = evaluate(q, std::move(change.plan));
@@ -143,7 +143,7 @@ std::string against_ours(const Question& q, const Candidate& theirs) {
   const double slower = theirs.seconds / ours.seconds - 1;
   const bool longer = slower >= 0;
   const auto [kind, more] = longer ? grown(ours.time, theirs.time) : grown(theirs.time, ours.time);
-  return concat("the same plan in tessera: ", format_real(ours.seconds, 3), " s a step; ", text_of(q.engine), " is ",
+  return concat("the same plan in tessera: ", format_real(ours.seconds, 3), " s per step; ", text_of(q.engine), " is ",
                 fixed(100 * std::abs(slower)), " % ", longer ? "slower" : "faster",
                 more > 0 ? concat(" (", name_of(kind), longer ? " +" : " -", format_real(more, 3), " s)") : "");
 }
@@ -205,8 +205,8 @@ std::vector<std::string> run_lines(const Question& q, const Plan& plan) {
   if (plan.recompute > 0)
     lines.push_back(concat("tessera::checkpointed(layer, x) around every ",
                            plan.recompute > 1 ? concat(plan.recompute, "th ") : "", "layer"));
-  lines.push_back(concat(plan.rows, plan.rows == 1 ? " row" : " rows", " a micro-batch, ", plan.micro_batches,
-                         plan.micro_batches == 1 ? " micro-batch a step" : " micro-batches a step"));
+  lines.push_back(concat(plan.rows, plan.rows == 1 ? " row" : " rows", " per micro-batch, ", plan.micro_batches,
+                         plan.micro_batches == 1 ? " micro-batch per step" : " micro-batches per step"));
   return lines;
 }
 
@@ -214,7 +214,7 @@ std::string limit_of(const Question& q, const Candidate& c) {
   const double full = c.memory.total() / limit(q);
   const MemoryKind kind = c.memory.largest();
   if (full > 0.9) return concat("memory: ", name_of(kind), " ", gigabytes(c.memory[kind]), " GB");
-  TimeKind most = TimeKind::attention;  // besides products, which are what is wanted
+  TimeKind most = TimeKind::attention;  // besides products, which are useful work
   for (std::size_t i = 1; i < time_kinds; ++i)
     if (c.time.seconds[i] > c.time[most]) most = static_cast<TimeKind>(i);
   const double share = 100 * c.time[most] / c.seconds;

@@ -27,8 +27,8 @@ namespace schedule = layout::schedule;
 
 namespace {
 
-/// The name of the region of a block in which a tensor is: "model.layers.3", or a half of it, "model.layers.3.mlp".
-/// Empty: the tensor is in another half.
+/// The name of the region of a block that contains a tensor: "model.layers.3", or one half, "model.layers.3.mlp".
+/// Empty: the tensor is in the other half.
 std::string_view region_of(const Tensor& tensor, layout::CheckpointPart part) {
   const std::string_view name = tensor.name;
   const std::string number = concat(".", tensor.block, ".");
@@ -41,7 +41,7 @@ std::string_view region_of(const Tensor& tensor, layout::CheckpointPart part) {
   return name.substr(0, name.find('.', block + 1));
 }
 
-/// By block, whether the region that is recomputed has a name that fits. Throws InputError where none has.
+/// For each block, whether the name of its recomputed region matches. Throws InputError if none does.
 std::vector<bool> blocks_named(const Model& model, const std::string& names, layout::CheckpointPart part) {
   const Pattern pattern("--gradient_checkpointing_kwargs: names", names);
   std::vector<bool> named(static_cast<std::size_t>(model.layers), false);
@@ -51,10 +51,8 @@ std::vector<bool> blocks_named(const Model& model, const std::string& names, lay
       named[static_cast<std::size_t>(tensor.block)] = true;
   }
   if (std::find(named.begin(), named.end(), true) == named.end())
-    throw InputError(
-        concat("gradient checkpointing chooses nothing: no name of the model's matches the regular "
-               "expression '",
-               names, "'"));
+    throw InputError(concat(
+        "gradient checkpointing selects nothing: no name in the model matches the regular expression '", names, "'"));
   return named;
 }
 
@@ -67,7 +65,7 @@ void recompute_as(const OptimizationConfig& config, const Model& model, Plan& pl
   if (!asked.names.empty() && !model.recorded) plan.recomputed_names = blocks_named(model, asked.names, asked.part);
 }
 
-/// A language model's folder or configuration beside --vision_tower, as models/vision/compose.h puts them together.
+/// A language model's folder or configuration combined with --vision_tower, as in models/vision/compose.h.
 Model composed_model(const ModelConfig& m) {
   const std::string &folder = m.model_name_or_path, tower = path_join(m.vision_tower, "config.json");
   if (!path_exists(tower))
@@ -83,12 +81,13 @@ Model model_named(const ModelConfig& m) {
   if (!m.model_name_or_path.empty() && path_exists(path_join(m.model_name_or_path, "adapter_config.json")))
     throw InputError(
         concat(m.model_name_or_path,
-               ": it holds LoRA adapters, of which no plan is made; plan for the base model with --lora_r"));
+               ": it contains LoRA adapters, which cannot be planned; plan for the base model with --lora_r"));
   if (!m.vision_tower.empty()) return composed_model(m);
   if (!m.model_name_or_path.empty()) return find_model(m.model_name_or_path);
   if (m.config_name.empty())
-    throw InputError("which model? --model_name_or_path names a folder, --config_name a config.json or a preset");
-  // A recorded step is what it is; a config.json is changed by --config_overrides, as `tessera train` changes it.
+    throw InputError(
+        "no model: use --model_name_or_path with a folder, or --config_name with a config.json or a preset");
+  // A recorded step is fixed; a config.json is changed by --config_overrides, as in `tessera train`.
   const std::string& name = m.config_name;
   const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
   std::optional<Value> config = path_exists(path) ? read_json(path) : architectures::model_preset(name);

@@ -17,8 +17,8 @@ struct LinkRow {
   const char* source;
 };
 
-// Efficiencies are those of collectives of 1 GiB and more (nccl-tests' busbw over the wire's bandwidth); latencies the
-// hops of NCCL's own tuning tables (nccl/src/graph/tuning.cc, Simple and LL128).
+// Efficiencies are those of collectives of 1 GiB and more (nccl-tests' busbw divided by the wire bandwidth); latencies
+// are the hops in NCCL's own tuning tables (nccl/src/graph/tuning.cc, Simple and LL128).
 constexpr LinkRow nvlink2 = {150 * GB, 0.78, 3.4 * us, "NVLink 2: 300 GB/s both ways; share of NVLink 3"};
 constexpr LinkRow nvlink3 = {300 * GB, 0.78, 3.4 * us, "NVLink 3: 600 GB/s both ways; all-reduce busbw of a DGX A100"};
 constexpr LinkRow nvlink4 = {450 * GB, 0.80, 3.4 * us, "NVLink 4: 900 GB/s both ways; ring busbw of a DGX H100"};
@@ -29,7 +29,7 @@ constexpr LinkRow pcie4 = {32 * GB, 0.70, 6.0 * us, "PCIe 4.0 x16"};
 constexpr LinkRow hdr = {25 * GB, 0.85, 8 * us, "one 200 Gb/s adapter per device (HDR InfiniBand)"};
 constexpr LinkRow ndr = {50 * GB, 0.85, 8 * us, "one 400 Gb/s adapter per device (NDR InfiniBand)"};
 constexpr LinkRow xdr = {100 * GB, 0.85, 8 * us, "one 800 Gb/s adapter per device (XDR InfiniBand)"};
-constexpr LinkRow ethernet = {3.1 * GB, 0.80, 20 * us, "25 Gb/s Ethernet shared by nobody"};
+constexpr LinkRow ethernet = {3.1 * GB, 0.80, 20 * us, "25 Gb/s Ethernet, not shared"};
 constexpr LinkRow shared_memory = {6 * GB, 0.8, 5 * us,
                                    "shared memory between processes of one host (docs/communication.md)"};
 
@@ -41,19 +41,20 @@ struct Row {
   const char* source;
 };
 
-// Peaks and bandwidths: the makers' data sheets (dense, without sparsity). Memory: what nvidia-smi shows as total.
+// Peaks and bandwidths: vendors' data sheets (dense, without sparsity). Memory: the total shown by nvidia-smi.
 //
-// Shares of large products: whole steps sustain less than the best of a sweep of shapes (Stas Bekman, "ML Engineering
-// Open Book", compute/accelerator, maximum achievable matmul FLOPS: A100 271, H100 and H200 794, MI300X 759, B200 1745,
-// GB200 1822 TFLOP/s), since power limits clocks. One number per device was chosen by the steps of published runs, all
-// sources of the device together (bench/plan_published.py): an A100 of 80 GB keeps 97 % of its best, one of 40 GB 92 %,
-// an H100 86 %, a B200 59 % (of single operations SimuMax v1.2 has measured 63 %,
-// configs/system/b200_bf16_ceperm.json). B200's runs are of one machine; GB200, GB300 and B300 have 85 % of their best,
-// since their published steps in fp8 are too fast for less. MI300X is a guess, the others are those of an L40S.
+// Efficiency of large products: whole steps sustain less than the best of a sweep of shapes (Stas Bekman, "ML
+// Engineering Open Book", compute/accelerator, maximum achievable matmul FLOPS: A100 271, H100 and H200 794, MI300X
+// 759, B200 1745, GB200 1822 TFLOP/s), because power limits clocks. One number per device was fitted to the steps of
+// published runs, all sources of the device together (bench/plan_published.py): an 80 GB A100 sustains 97 % of its
+// best, a 40 GB one 92 %, an H100 86 %, a B200 59 % (SimuMax v1.2 measured 63 % for single operations,
+// configs/system/b200_bf16_ceperm.json). B200's runs are from one machine; GB200, GB300 and B300 use 85 % of their
+// best, since their published fp8 steps are too fast for less. MI300X is a guess; the other devices use the L40S's
+// value.
 //
 // Attention: FlashAttention-2 forward and backward on an A100 (Dao 2023, section 4), FlashAttention-3 on an H100 (Shah
-// et al. 2024), lowered to what short causal rows reach; B200: SimuMax's forward and backward of causal rows, which it
-// counts whole. Passes: an A100's long streams; of B200 SimuMax's medians, which the runs on H100 ask for, too.
+// et al. 2024), lowered to the rates of short causal rows; B200: SimuMax's forward and backward of causal rows, which
+// it counts in full. Passes: an A100's long streams; for B200 SimuMax's medians, which also fit the H100 runs.
 constexpr Row rows[] = {
     {"A100-40", 42.0e9, 312 * TFLOP, 19.5 * TFLOP, 0.80, 160, 128, 108, 0.57, 1555 * GB, 0.85, 4 * us, 0.6e9, 8,
      nvlink3, hdr, "NVIDIA A100 data sheet"},
@@ -82,18 +83,17 @@ constexpr Row rows[] = {
     {"A10", 24.1e9, 125 * TFLOP, 31.2 * TFLOP, 0.68, 160, 128, 72, 0.45, 600 * GB, 0.85, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA A10 data sheet; shares of the L40S"},
     {"V100", 34.1e9, 125 * TFLOP, 15.7 * TFLOP, 0.88, 160, 128, 80, 0.45, 900 * GB, 0.85, 4 * us, 0.5e9, 8, nvlink2,
-     ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 in the place of bf16, which it has not"},
+     ethernet, "NVIDIA V100 SXM2 32 GB data sheet; fp16 instead of bf16, which it does not have"},
     {"T4", 16.1e9, 65 * TFLOP, 8.1 * TFLOP, 0.68, 160, 128, 40, 0.45, 320 * GB, 0.85, 4 * us, 0.5e9, 8, pcie3, ethernet,
-     "NVIDIA T4 data sheet; fp16 in the place of bf16, which it has not; shares of the L40S"},
+     "NVIDIA T4 data sheet; fp16 instead of bf16, which it does not have; shares of the L40S"},
     {"RTX4090", 25.3e9, 165 * TFLOP, 82.6 * TFLOP, 0.80, 160, 128, 128, 0.55, 1008 * GB, 0.90, 4 * us, 0.5e9, 8, pcie4,
      ethernet, "NVIDIA Ada architecture paper"},
     {"CPU", 16e9, 0.2 * TFLOP, 0.1 * TFLOP, 0.85, 32, 16, 1, 0.45, 20 * GB, 0.6, 5 * us, 0.127e9, 2, shared_memory,
-     ethernet, "a core or two with AVX-512 of a shared host; measure your own"},
+     ethernet, "one or two cores with AVX-512 on a shared host; measure your own"},
 };
 
-/// Products by instructions that an A100 has, too (mma.sync): of an H100's peak FlashAttention-2 reaches 35 % with
-/// them, where it reaches 57 to 63 % of an A100's (Shah et al. 2024, section 1); of B200 half of that, since its peak
-/// is twice as high per unit.
+/// Products with the A100's instructions (mma.sync): with them FlashAttention-2 reaches 35 % of an H100's peak and 57
+/// to 63 % of an A100's (Shah et al. 2024, section 1); on B200 half of that, since its peak per unit is twice as high.
 double older_products_of(const Row& row) {
   const std::string_view name = row.name;
   return name == "H100" || name == "H100-500W" || name == "H200" ? 0.56
@@ -135,7 +135,7 @@ std::optional<Cluster> known(const std::string& name) {
   return std::nullopt;
 }
 
-/// The members of a file, with where each number goes.
+/// The members of a file, and their destinations.
 struct Member {
   const char* key;
   double* number;
@@ -191,7 +191,7 @@ Cluster read_hardware(const Value& value) {
   Cluster c;
   if (const Value* based = value.find("like")) {
     const auto found = known(based->as_string());
-    if (!found) throw InputError(concat(based->where().str(), ": hardware \"", based->as_string(), "\" is not known"));
+    if (!found) throw InputError(concat(based->where().str(), ": hardware \"", based->as_string(), "\" is unknown"));
     c = *found;
   }
   std::vector<std::string> keys = {"like",     "name",        "source",         "cpu",
@@ -204,8 +204,8 @@ Cluster read_hardware(const Value& value) {
     if (!v) continue;
     *m.number = v->as_real();
     if (!(*m.number >= m.least && *m.number <= m.most))
-      throw InputError(concat(v->where().str(), ": \"", m.key, "\" is ", format_real(*m.number, 6),
-                              "; it must lie in [", format_real(m.least, 6), ", ", format_real(m.most, 6), "]"));
+      throw InputError(concat(v->where().str(), ": \"", m.key, "\" is ", format_real(*m.number, 6), "; it must be in [",
+                              format_real(m.least, 6), ", ", format_real(m.most, 6), "]"));
   }
   for (const auto& [key, v] : value.members()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
@@ -235,8 +235,8 @@ namespace {
 std::int64_t count_of(const std::string& text, const std::string& whole) {
   const auto n = parse_int(text);
   if (!n || *n < 1 || *n > 1 << 24)
-    throw InputError(
-        concat("cluster \"", whole, "\": \"", text, "\" is no number of devices; 1 to ", 1 << 24, ", as in 64xH100"));
+    throw InputError(concat("cluster \"", whole, "\": \"", text, "\" is not a number of devices; 1 to ", 1 << 24,
+                            ", as in 64xH100"));
   return *n;
 }
 
@@ -262,7 +262,7 @@ Cluster parse_cluster(const std::string& text) {
   } else if (letters_of(name) == "thismachine" && !path_exists(name)) {
     const std::string file = calibration_file();
     if (!path_exists(file))
-      throw InputError(concat("hardware \"", name, "\": this machine has not been measured (there is no ", file,
+      throw InputError(concat("hardware \"", name, "\": this machine has not been measured (missing ", file,
                               "): run `tessera plan calibrate`"));
     cluster = read_hardware(read_json(file));
   } else if (path_exists(name) && !is_directory(name)) {
@@ -271,7 +271,7 @@ Cluster parse_cluster(const std::string& text) {
   } else {
     const std::vector<std::string> names = hardware_names();
     const auto near = nearest(name, names);
-    throw InputError(concat("hardware \"", name, "\" is neither known nor a file; ",
+    throw InputError(concat("hardware \"", name, "\" is neither a known name nor a file; ",
                             near ? concat("did you mean ", *near, "? ") : "", "known: ", join(names),
                             "; `tessera plan hardware` shows them"));
   }
@@ -283,7 +283,7 @@ Cluster parse_cluster(const std::string& text) {
     throw InputError(concat("cluster \"", text, "\": ", cluster.devices, " devices do not fill nodes of ",
                             cluster.per_node, "; ", cluster.devices / cluster.per_node * cluster.per_node, " or ",
                             (cluster.devices / cluster.per_node + 1) * cluster.per_node,
-                            " do, or say the devices of a node: ", text, "/", 1));
+                            " do; or set the devices per node: ", text, "/", 1));
   cluster.device.measured = speeds_for(cluster.measured, cluster.per_node);
   if (cluster.device.measured)
     cluster.crowding = std::max(1.0, static_cast<double>(cluster.per_node) / cluster.device.measured->processes);

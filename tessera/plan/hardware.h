@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Devices and links as numbers, each with its source: a table of well-known ones, and files of the user's own. SI
-/// units: bytes, seconds, FLOP; a link's bandwidth is that of one device in one direction.
+/// Devices and links as numbers, each with its source: a table of well-known ones, and user-defined files. SI units:
+/// bytes, seconds, FLOP; a link's bandwidth is per device and direction.
 
 #include <tessera/plan/measured.h>
 
@@ -15,20 +15,20 @@ struct Device {
   std::string name;
   double memory = 0;          ///< bytes that a program can allocate
   double bf16 = 0, fp32 = 0;  ///< peak FLOP/s of dense products
-  double products = 0.8;      ///< share of it that large products reach
-  double half_depth = 0;      ///< K at which products reach half of that (K / (K + half_depth))
-  double tile = 128;          ///< products are done in tiles so wide and high ...
-  double units = 1;           ///< ... by so many units at once; 1: no rounding up
+  double products = 0.8;      ///< share of the peak that large products reach
+  double half_depth = 0;      ///< K at which products reach half of that: rate factor K / (K + half_depth)
+  double tile = 128;          ///< products are computed in square tiles of this size ...
+  double units = 1;           ///< ... by this many units at once; 1: no rounding up
   double attention = 0.6;     ///< share of the peak that fused attention reaches
-  double older_products = 1;  ///< share of the peak that the product instructions of an A100 reach
-  double bandwidth = 0;       ///< bytes/s of memory
+  double older_products = 1;  ///< share of the peak reached with an A100's product instructions
+  double bandwidth = 0;       ///< memory bandwidth in bytes/s
   double passes = 0.8;        ///< share of it that long passes reach
-  double launch = 0;          ///< seconds before a kernel or product begins
+  double launch = 0;          ///< launch latency of a kernel in seconds
   double process = 0;         ///< bytes of context and program, without communication
   std::string source;
-  std::shared_ptr<const Speeds> measured;  ///< curves that take the place of the numbers above; may be null
-  /// Products of experts, many at once, reach this share of what single ones do: SimuMax v1.2 measured 0.30 of a B200's
-  /// peak (configs/system/b200_bf16_ceperm.json), two thirds of what single ones sustain in steps.
+  std::shared_ptr<const Speeds> measured;  ///< curves that replace the numbers above; may be null
+  /// Rate of grouped expert products relative to single products: SimuMax v1.2 measured 0.30 of a B200's peak
+  /// (configs/system/b200_bf16_ceperm.json), two thirds of the rate that single ones sustain in steps.
   double grouped = 0.66;
 };
 
@@ -36,14 +36,14 @@ struct Device {
 struct Link {
   double bandwidth = 0;  ///< bytes/s
   double efficiency = 0.8;
-  double latency = 0;  ///< seconds per step of a ring
+  double latency = 0;  ///< seconds per ring step
   std::string source;
 };
 
-/// Devices of one kind in equal nodes.
+/// Devices of one type in equal nodes.
 struct Cluster {
   Device device;
-  std::string text;  ///< as the user said it: "64xH100"
+  std::string text;  ///< as given by the user: "64xH100"
   int devices = 1;
   int per_node = 8;
   Link inside, across;
@@ -51,22 +51,22 @@ struct Cluster {
       50'000;  ///< for one device: Llama 3 (Grattafiori et al. 2024, table 5): 419 unexpected
                ///< interruptions of 16,384 GPUs in 54 days
   bool on_cpu = false;
-  double host_memory = 0;  ///< bytes that the processes of a node share; 0: each device has its own
-  double crowding = 1;  ///< processes of a node for each one that the measured speeds are of; above 1: cores are shared
-  std::vector<std::shared_ptr<const Speeds>> measured;  ///< by number of processes of a node
+  double host_memory = 0;  ///< bytes shared by the processes of a node; 0: each device has its own
+  double crowding = 1;     ///< processes of a node per process of the measurement; above 1: cores are shared
+  std::vector<std::shared_ptr<const Speeds>> measured;  ///< by number of processes per node
 };
 
 std::vector<std::string> hardware_names();
 
-/// "64xH100", "H100:64", "16384xH100/8" (devices per node), "2xmine.json": a name of the table, a file with the
-/// members of Device and Link (see hardware_value()), or "2xthis-machine": the file that `tessera plan calibrate` has
-/// written (calibration_file()). Throws InputError: unknown hardware (with the nearest), a number
-/// that is none or beyond 2^24, nodes that the devices do not fill.
+/// Parses "64xH100", "H100:64", "16384xH100/8" (devices per node), "2xmine.json": a name of the table, a file with the
+/// members of Device and Link (see hardware_value()), or "2xthis-machine": the file written by `tessera plan calibrate`
+/// (calibration_file()). Throws InputError: unknown hardware (with the nearest), an invalid number or one above 2^24,
+/// partly filled nodes.
 Cluster parse_cluster(const std::string& text);
 
-/// What a file of hardware says, as JSON: to be edited.
+/// Content of a hardware file as JSON, for editing.
 Value hardware_value(const Cluster& cluster);
-/// The reverse. Throws InputError "file:line:column: ...".
+/// The inverse. Throws InputError "file:line:column: ...".
 Cluster read_hardware(const Value& value);
 
 }  // namespace tessera::plan

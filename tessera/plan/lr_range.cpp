@@ -9,9 +9,9 @@
 namespace tessera::plan {
 namespace {
 
-constexpr double weight = 0.2;    // what a new loss counts in the mean
-constexpr double diverged = 4;    // times the least loss
-constexpr std::size_t reach = 3;  // points on either side between which a slope is taken
+constexpr double weight = 0.2;    // weight of a new loss in the mean
+constexpr double diverged = 4;    // multiple of the lowest loss
+constexpr std::size_t reach = 3;  // points on either side used for a slope
 
 }  // namespace
 
@@ -28,7 +28,7 @@ RangeTest range_test(const std::vector<RangePoint>& points) {
     if (test.smoothed.back() > diverged * least) break;
   }
   const std::size_t n = test.points.size();
-  if (n < 5) throw InputError(concat("a learning-rate range test of ", n, " points says nothing: at least 5"));
+  if (n < 5) throw InputError(concat("a learning-rate range test of ", n, " points is too short: at least 5"));
   double steepest = 0;
   for (std::size_t i = reach; i + reach < n; ++i) {
     const double decades = std::log10(test.points[i + reach].learning_rate / test.points[i - reach].learning_rate);
@@ -72,11 +72,10 @@ std::string draw(const RangeTest& test, int columns, int rows) {
 }
 
 std::string describe(const RangeTest& test) {
-  if (test.steepest == 0)
-    return "The loss falls nowhere: begin lower (--min_lr), give more --steps, or look at the data.";
+  if (test.steepest == 0) return "The loss never falls: start lower (--min_lr), use more --steps, or check the data.";
   return concat("Suggested learning rate: ", format_real(test.steepest, 2),
                 ", where the loss falls fastest. It is lowest at ", format_real(test.lowest, 2),
-                ", beyond which the training becomes unstable; a tenth of that, ", format_real(test.lowest / 10, 2),
+                ", above which training becomes unstable; a tenth of that, ", format_real(test.lowest / 10, 2),
                 ", is the other usual choice.");
 }
 

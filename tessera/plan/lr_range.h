@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a learning-rate range test says (Smith 2017, "Cyclical Learning Rates for Training Neural Networks").
+/// Evaluates a learning-rate range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks").
 
 #include <string>
 #include <vector>
@@ -12,18 +12,18 @@ struct RangePoint {
 };
 
 struct RangeTest {
-  std::vector<RangePoint> points;  ///< up to where the loss exceeded four times its least, or ceased to be finite
-  std::vector<double> smoothed;    ///< losses: an exponential mean of weight 0.2, without bias towards its beginning
-  double steepest = 0;             ///< rate where the smoothed loss falls fastest per decade; 0: it falls nowhere
-  double lowest = 0;               ///< rate where it is lowest
+  std::vector<RangePoint> points;  ///< up to where the loss exceeds four times its minimum, or is not finite
+  std::vector<double> smoothed;    ///< losses: exponential mean of weight 0.2, bias-corrected at the start
+  double steepest = 0;             ///< rate with the steepest fall of the smoothed loss per decade; 0: it never falls
+  double lowest = 0;               ///< rate of the lowest smoothed loss
 };
 
-/// Points in the order of rising rates. Throws InputError for fewer than 5.
+/// Points in order of ascending rates. Throws InputError for fewer than 5.
 RangeTest range_test(const std::vector<RangePoint>& points);
 
-/// Loss over the logarithm of the rate, as text; the steepest place is marked.
+/// Plots loss over the logarithm of the rate, as text, with the steepest point marked.
 std::string draw(const RangeTest& test, int columns = 72, int rows = 14);
-/// A suggestion with its derivation, one or two sentences.
+/// A suggestion with its reason, one or two sentences.
 std::string describe(const RangeTest& test);
 
 }  // namespace tessera::plan

@@ -144,8 +144,7 @@ std::shared_ptr<const Speeds> speeds_for(const std::vector<std::shared_ptr<const
 
 std::string calibration_file() {
   const auto folder = user_cache_folder();
-  if (!folder)
-    throw InputError("there is no folder for what is measured: neither XDG_CACHE_HOME nor HOME is set; name a file");
+  if (!folder) throw InputError("no folder for measurements: neither XDG_CACHE_HOME nor HOME is set; specify a file");
   return path_join(path_join(*folder, "hardware"), host_name("host") + ".json");
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What `tessera plan calibrate` has measured of a machine: seconds of the operations that a step is made of, by size,
-/// for one of so many processes that share the machine and all work at once. Each figure has its spread.
+/// Results of `tessera plan calibrate`: times in seconds of a step's operations by size, for one of several processes
+/// that share the machine and work at the same time. Each value has its spread.
 
 #include <tessera/base/value.h>
 
@@ -13,22 +13,23 @@
 
 namespace tessera::plan {
 
-/// Seconds by size. Between two sizes logarithms are interpolated; below the first one lies its time (what it costs to
-/// begin), beyond the last one its rate.
+/// Seconds by size. Logarithms are interpolated between two sizes; below the first size its time applies (the fixed
+/// cost), beyond the last one its rate.
 struct Curve {
   struct Point {
     double size = 0, seconds = 0;
-    double spread = 0;  ///< half the distance of the quartiles of all repetitions, over the median
+    double spread = 0;  ///< half the interquartile range of all repetitions, divided by the median
   };
   std::vector<Point> points;  ///< ascending
 
   bool empty() const { return points.empty(); }
-  /// At least one point.
+  /// Requires at least one point.
   double at(double size) const;
 };
 
-/// What is timed: the operations of tessera/nn and tessera/optim as training calls them. `size` is FLOP of the forward
-/// product, of attention (4 x queries x keys seen x width), else bytes that the forward reads and writes.
+/// The timed operations: those of tessera/nn and tessera/optim, called as in training. `size` is FLOP for products (of
+/// the forward) and for attention (4 x queries x visible keys x width), otherwise bytes that the forward reads and
+/// writes.
 enum class Work : unsigned char {
   product_fp32,
   product_fp32_backward,
@@ -40,21 +41,21 @@ enum class Work : unsigned char {
   attention_bf16_backward,
   norm,
   norm_backward,
-  gate,  ///< activations with an exponential, softmaxes
+  gate,  ///< activations with an exponential, and softmaxes
   gate_backward,
   update  ///< AdamW: parameter, gradient, two moments
 };
 inline constexpr std::size_t works = 13;
 std::string_view name_of(Work work);
 
-/// What one process among `processes` reaches when all work at once.
+/// Speeds of one of `processes` processes that all work at the same time.
 struct Speeds {
   int processes = 1, threads = 1;
   std::array<Curve, works> curves;
-  /// Seconds of forward and backward of a whole model over the sum of its operations' (reference_step.h), in fp32 and
-  /// in bf16; 1: not measured.
+  /// Seconds of forward and backward of a whole model, divided by the sum of its operations' seconds
+  /// (reference_step.h), in fp32 and in bf16; 1: not measured.
   double between_fp32 = 1, between_bf16 = 1;
-  /// Collectives: "all_reduce" of groups of so many ranks, all groups at once; size: bytes of the larger tensor.
+  /// Collectives: "all_reduce" in groups of `ranks` ranks, all groups at once; size: bytes of the larger tensor.
   struct Exchange {
     std::string op;
     int ranks = 2;
@@ -68,15 +69,16 @@ struct Speeds {
   const Curve* exchange(std::string_view op, int ranks) const;
 };
 
-/// The member "measured" of a hardware file: an array by number of processes.
+/// The member "measured" of a hardware file: an array, by number of processes.
 Value speeds_value(const std::vector<std::shared_ptr<const Speeds>>& all);
-/// Throws InputError "file:line:column: ...": unknown words, sizes that do not ascend, numbers that are none.
+/// Throws InputError "file:line:column: ...": unknown words, sizes that do not ascend, invalid numbers.
 std::vector<std::shared_ptr<const Speeds>> read_speeds(const Value& value);
-/// Those of the fewest processes that are as many as asked, else of the most; nullptr when there are none.
+/// The entry with the fewest processes that has at least `processes`, otherwise the one with the most; nullptr if
+/// empty.
 std::shared_ptr<const Speeds> speeds_for(const std::vector<std::shared_ptr<const Speeds>>& all, int processes);
 
-/// Where `tessera plan calibrate` writes and "this machine" is read from: hardware/HOST.json in the user's cache
-/// folder. Throws InputError when there is no such folder.
+/// The file that `tessera plan calibrate` writes and "this-machine" reads: hardware/HOST.json in the user's cache
+/// folder. Throws InputError if there is no such folder.
 std::string calibration_file();
 
 }  // namespace tessera::plan

@@ -16,18 +16,18 @@ namespace schedule = layout::schedule;
 
 constexpr double bf16 = 2, fp32 = 4;
 
-/// Rows and columns of weights on a rank: a dummy gradient serves all weights of a shape.
+/// Shapes of the weights on a rank: one dummy gradient serves all weights of a shape.
 using Shapes = std::set<std::pair<double, double>>;
 
 /// One block on one rank.
 struct Block {
   double kept = 0;    ///< bytes for the backward of a micro-batch
-  double input = 0;   ///< its input alone, which is all that a recomputed block keeps
-  double moment = 0;  ///< bytes beside `kept` at the fullest moment, of its backward or, with experts, of its forward
+  double input = 0;   ///< its input, all that a recomputed block keeps
+  double moment = 0;  ///< additional bytes beyond `kept` at the peak of its backward or, with experts, of its forward
   Shapes weights;
 };
 
-/// Adds up what a block keeps.
+/// Adds up the tensors that a block keeps.
 class Counting {
  public:
   Counting(const Model& model, const Plan& plan)
@@ -37,7 +37,7 @@ class Counting {
         tokens_(plan.tokens()),
         part_(plan.sequence_parallel ? tokens_ / t_ : tokens_) {}
 
-  /// Bytes of the hidden states: of all tokens, and of those between the products of tensor parallelism.
+  /// Bytes of the hidden states: of all tokens, and of the tokens between tensor-parallel products.
   double whole() const { return tokens_ * real(m_.hidden) * bf16; }
   double hidden() const { return part_ * real(m_.hidden) * bf16; }
   bool gathers() const { return part_ < tokens_; }
@@ -57,7 +57,7 @@ class Counting {
 
  private:
   void keep(Block& b, double per_token, double element = bf16) const { b.kept += per_token * tokens_ * element; }
-  /// LayerNormLinear keeps what its norm sees and gives, and the norm's statistics.
+  /// LayerNormLinear keeps its norm's input, output and statistics.
   void keep_norm(Block& b) const { b.kept += 2 * hidden() + (m_.norms.bias ? 2 : 1) * part_ * fp32; }
 
   void keep_attention(Block& b) const {
@@ -68,7 +68,7 @@ class Counting {
       const Latent& l = *m_.latent;
       const double queries = real(l.query_rank), keys = real(l.key_rank), score = real(l.plain + l.rotated);
       out = heads * real(l.value);
-      keep(b, 2 * (queries + keys));  // latents, and what their norms give
+      keep(b, 2 * (queries + keys));  // latents, and their norms' outputs
       keep(b, 2 * heads * score + out);
       if (queries > 0) b.weights.emplace(queries, h);
       b.weights.emplace(heads * score, queries > 0 ? queries : h);
@@ -76,25 +76,26 @@ class Counting {
       b.weights.emplace(heads * real(l.plain + l.value), keys);
     } else {
       const double keys = std::ceil(real(m_.key_heads) / t_) * real(m_.head_size);
-      keep(b, out + 2 * keys);  // as rotation gives them, values in a copy without gaps
+      keep(b, out + 2 * keys);  // outputs of the rotation, and values in a contiguous copy
       b.weights.emplace(out + 2 * keys, h);
     }
-    keep(b, out);          // attention's result, which is the input of the product behind it
+    keep(b, out);          // attention's result, the input of the next product
     keep(b, heads, fp32);  // log-sums
-    // Between all-to-alls attention has all tokens of some heads, and keeps its result beside what the last one gives.
+    // Between all-to-alls attention has all tokens of some heads; its result is kept in addition to the output of the
+    // last all-to-all.
     if (cp_ > 1) keep(b, out);
     b.weights.emplace(h, out);
   }
 
-  /// What the activation sees and gives.
+  /// The activation's input and output.
   void keep_mlp(Block& b, double inner, bool beside_experts) const {
     const double ways = m_.gated ? 2 : 1;
     keep(b, (ways + 1) * inner);
     b.weights.emplace(ways * inner, real(m_.hidden));
     b.weights.emplace(real(m_.hidden), inner);
-    if (beside_experts) return;  // whose moment is fuller
-    // The gradient of what the activation gave has taken that tensor's place when the gradient of what it saw is
-    // formed; before that the second product has gathered its gradient.
+    if (beside_experts) return;  // their peak is higher
+    // By the time the gradient of the activation's input is computed, the gradient of its output has replaced that
+    // output; before that, the second product has gathered its gradient.
     const double activation = ways * inner * tokens_ * bf16;
     const double product = inner * tokens_ * bf16 + (gathers() ? whole() : 0);
     b.moment = std::max(activation, product) + hidden();  // and the residual's gradient
@@ -103,13 +104,14 @@ class Counting {
   void keep_experts(Block& b) const {
     const Experts& e = *m_.experts;
     const double routed = real(e.top_k), ways = m_.gated ? 2 : 1, inner = real(e.inner) / t_, h = real(m_.hidden);
-    keep(b, 3 * real(e.count), fp32);            // logits, their softmax, what is left of it
-    keep(b, routed * (h + (ways + 1) * inner));  // tokens by expert, what the activation sees and gives
+    keep(b, 3 * real(e.count), fp32);            // logits, their softmax, its masked form
+    keep(b, routed * (h + (ways + 1) * inner));  // tokens per expert; the activation's input and output
     b.weights.emplace(ways * inner, h);
     b.weights.emplace(h, inner);
     if (e.shared_inner > 0) keep_mlp(b, real(e.shared_inner) / t_, /*beside_experts=*/true);
-    // At the end of the forward the function still holds what the first exchange brought; what experts give, the same
-    // by rank and what the second exchange brings are beside it. Then tokens come back into their places.
+    // At the end of the forward, the function still holds the tokens received in the first exchange; the experts'
+    // output, the same in rank order, and the tokens received in the second exchange are alive as well. Then tokens
+    // return to their positions.
     b.moment = 4 * routed * whole() + 3 * hidden();
   }
 
@@ -119,12 +121,13 @@ class Counting {
 
 void check(const Model& model, const Plan& plan) {
   const auto no = [](const std::string& what) { throw InputError(concat("Megatron-LM's memory: ", what)); };
-  if (model.vision) no("a tower of images is not counted; a file of the decoder's text_config alone is");
+  if (model.vision) no("vision towers are not supported; use a file with only the decoder's text_config");
   if (model.recorded || model.family == Family::bert || model.linear)
-    no(concat("a model of type \"", model.type, "\" is not counted; GPT-2, the Llama family and mixtures are"));
+    no(concat("a model of type \"", model.type,
+              "\" is not supported; GPT-2, the Llama family and mixtures of experts are"));
   if (plan.strategy != Strategy::ddp && plan.strategy != Strategy::zero1)
-    no(concat("strategy ", word_of(plan.strategy), " is not counted; zero1 is its distributed optimizer, ddp without"));
-  if (plan.offload != Offload::none) no("offloading is not counted");
+    no(concat("strategy ", word_of(plan.strategy), " is not supported; use zero1 (its distributed optimizer) or ddp"));
+  if (plan.offload != Offload::none) no("offloading is not supported");
 }
 
 }  // namespace
@@ -144,11 +147,12 @@ std::vector<Memory> megatron_memory(const Model& given, const Plan& plan, const 
   const bool pipelined = plan.pp() > 1;
   const double words = elements.head / real(model.hidden);
   const double logits = plan.tokens() * words * (options.fused_loss ? bf16 : bf16 + fp32);
-  // The head's product gathers its input once more, and gives a gradient that is scattered afterwards.
+  // The head's product gathers its input again, and computes a gradient that is scattered afterwards.
   const double head = logits + counting.whole() + (counting.gathers() ? counting.whole() + counting.hidden() : 0) +
-                      (pipelined ? counting.hidden() : 0);  // the last micro-batch's input gradient has not gone yet
+                      // the last micro-batch's input gradient has not been sent yet
+                      (pipelined ? counting.hidden() : 0);
 
-  /// A stage: what a micro-batch keeps, and at most needs beside all that is kept while its backward goes on.
+  /// A stage: bytes kept per micro-batch, and the peak of its backward beyond everything kept.
   schedule::Costs costs;
   costs.stages.clear();
   std::vector<double> moments;
@@ -156,10 +160,10 @@ std::vector<Memory> megatron_memory(const Model& given, const Plan& plan, const 
     schedule::StageCosts stage;
     double moment = 0;
     if (part.end) {
-      stage.activation_bytes += 2 * counting.hidden();  // what the last norm sees and gives
+      stage.activation_bytes += 2 * counting.hidden();  // the last norm's input and output
       moment = head;
     }
-    double gone = part.end ? 2 * counting.hidden() : 0;  // what the backward has let go of before it comes to the block
+    double gone = part.end ? 2 * counting.hidden() : 0;  // freed by the backward before it reaches the block
     for (std::int64_t layer = part.past_block() - 1; layer >= part.first_block; --layer) {
       const Block& block = kind_of(layer);
       const double again = block.kept - kept_of(layer);

@@ -53,11 +53,11 @@ Elements elements_of(const Model& model, int tp, int ep) {
     e.embeddings.shared = model.recorded->begin.parameters;
     e.end.shared = model.recorded->end.parameters;
     for (const RecordedLayer& layer : model.recorded->layers) e.block[0].shared += layer.parameters;
-    e.block[0].shared /= real(model.layers);  // stages are counted layer by layer
+    e.block[0].shared /= real(model.layers);  // stages are counted by layers
     return e;
   }
-  // One block of each kind stands for all of them, computed depths among them: dense and sparse ones are told apart,
-  // blocks of linear attention among them count in the mean.
+  // One block of each kind represents all of them, computed depths included: dense and sparse blocks are distinguished,
+  // and blocks with linear attention are averaged in.
   struct Kind {
     bool sparse, linear;
     double count;
@@ -84,7 +84,7 @@ Elements elements_of(const Model& model, int tp, int ep) {
     if (small.linear) small.linear->layers.push_back(linear);
   };
   for (const Kind& kind : kinds) add_layer(kind.sparse, kind.linear);
-  // What is per layer has the depths of multi-token prediction, too, of which those that are not computed are left.
+  // Per-layer values include the depths of multi-token prediction; those that are not computed are removed.
   small.depths = model.depths - model.computed_depths();
   for (std::int64_t depth = 0; depth < small.depths; ++depth)
     add_layer(model.is_sparse(model.layers + depth), model.is_linear(model.layers + depth));
@@ -107,7 +107,7 @@ Elements elements_of(const Model& model, int tp, int ep) {
     };
     sort(piece) += tensor.expert >= 0 ? n / ep : n;
     if (!in_block) continue;
-    // Norms belong to either half: of a block cut in two each has the same number, within a width.
+    // Norms belong to both halves: in a block cut in two, each half has the same number, up to one width.
     const double share = tensor.part == Part::attention ? 1 : tensor.part == Part::norm ? 0.5 : 0;
     if (share > 0) sort(e.attention[sparse]) += share * n;
   }
@@ -130,7 +130,8 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
       sum.shared += model.recorded->layers[static_cast<std::size_t>(i)].parameters;
     return sum;
   }
-  if (part.end && !part.embeddings && model.table_at_end()) sum.shared += elements.head;  // its copy of the table
+  // its copy of the embedding table
+  if (part.end && !part.embeddings && model.table_at_end()) sum.shared += elements.head;
   const Halves halves = halves_of(model, part);
   for (const int kind : {0, 1}) {
     sum.add(elements.block[kind], halves.mlp[kind]);
@@ -166,21 +167,21 @@ double BlockActivations::recomputed(const Plan& run) const {
 
 namespace {
 
-/// Beside the ends: nn/device/head_loss.cpp.
+/// See nn/device/head_loss.cpp.
 double device_head_bytes(const Model& model, const Plan& run, const Elements& elements) {
   const double tokens = run.tokens(), c = static_cast<double>(model.hidden), type = run.numerics.product;
   const double chunk = std::min(tokens, std::max(c, 8192.0)), depths = real(model.computed_depths());
   const double logits = chunk * elements.head / c * type;
   const double inputs = type < 4 ? type * (tokens * c + elements.head) : 0;  // rounded copies
-  // A product of a chunk, and the sum in fp32; gradients of a loss are kept until its backward.
+  // A chunk's product, and the sum in fp32; gradients of a loss are kept until its backward.
   const double sum = type < 4 || chunk < tokens ? type + 4 : 4;
   const double gradient = model.head_trained() ? sum * elements.head : 0;
   const double kept = (model.head_trained() ? 4 * elements.head : 0) + 4 * tokens * c;
   return logits + inputs + type * tokens * c + gradient + depths * kept;
 }
 
-/// What the head needs for a moment: nn/linear_cross_entropy.cpp on the CPU; elsewhere in chunks, or, with tensor
-/// parallelism or other people's numerics, all logits.
+/// Temporary bytes of the head: nn/linear_cross_entropy.cpp on the CPU; elsewhere in chunks, or, with tensor
+/// parallelism or other engines' numerics, all logits.
 double head_bytes(const Model& model, const Plan& run, const Elements& elements) {
   const double tokens = run.tokens(), c = static_cast<double>(model.hidden);
   const double words = elements.head / c;
@@ -193,11 +194,11 @@ double head_bytes(const Model& model, const Plan& run, const Elements& elements)
   if (!run.on_cpu) return ends + (1 + depths) * tokens * words * run.numerics.logits + gradient;
   const double chunk = std::min(tokens, std::max(c, 256.0));
   const double narrow = run.numerics.copies ? 2 * (tokens * c + elements.head + chunk * words) : 0;
-  // Each loss forms its gradients in the forward pass and keeps them until its backward.
+  // Each loss computes its gradients in the forward pass and keeps them until its backward.
   return ends + 4 * chunk * words + (1 + depths) * gradient + depths * 4 * tokens * c + narrow;
 }
 
-/// Elements of something, and those of them that are trained.
+/// Number of elements, and of trained ones.
 struct Sizes {
   double all = 0, trained = 0;
   void subtract(const Elements::Piece& piece, double times) {
@@ -210,9 +211,9 @@ struct Sizes {
   }
 };
 
-/// States of a rank that holds so many elements, `tables` of them in tables of embeddings, and the buffers that come
-/// and go (layout/state_bytes.cpp, without its padding). What is frozen is divided where parameters are, else it stays
-/// as it is on every rank.
+/// States of a rank with these elements, `tables` of them in embedding tables, and temporary buffers
+/// (layout/state_bytes.cpp, without its padding). Frozen parameters are sharded like the trained ones if parameters are
+/// sharded; otherwise each rank has them whole.
 void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, double tables, Sizes root, Sizes unit) {
   const StrategyRow& row = row_of(run.strategy);
   const Numerics& n = run.numerics;
@@ -241,7 +242,7 @@ void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, dou
   }
 }
 
-/// Activations of a stage for one micro-batch.
+/// Bytes of a stage's activations for one micro-batch.
 double stage_activations(const Model& model, const Plan& run, const layout::StagePart& part,
                          const BlockActivations kinds[2]) {
   if (model.recorded) {
@@ -259,7 +260,7 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
     const BlockActivations& block = kinds[kind];
     const double count = halves.blocks(kind);
     if (count <= 0) continue;
-    // What is computed again keeps its input, be it a block or half of one.
+    // A recomputed region keeps its input, whether it is a block or half of one.
     const double share = run.recomputed_names.empty() && run.recompute > 0
                              ? std::ceil(count / real(run.recompute)) / count
                              : run.recomputed_share();
@@ -269,8 +270,8 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
     if (share > 0) bytes += share * block.kept_when_recomputed(run, attentions, mlps);
   }
   if (part.embeddings && model.vision) bytes += vision_kept(model, run);
-  // Nobody asks for the gradient of what a frozen table gives, so the first norm does not keep it. A block that is
-  // computed again keeps it all the same.
+  // The output of a frozen table needs no gradient, so the first norm does not keep it. A recomputed block keeps it
+  // anyway.
   if (part.embeddings && model.adapters && !model.vision && !model.table_trained() && run.recompute == 0 &&
       part.blocks > 0)
     bytes -= kinds[model.is_sparse(0) ? 1 : 0].input;
@@ -278,28 +279,29 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
   if (!part.end) return bytes;
   const double one = tokens * static_cast<double>(model.hidden);
   bytes += one * run.numerics.residual;  // the last norm's input
-  // A depth keeps what its three norms see and both widths that its map takes. Its loss keeps no more of the hidden
-  // states than their gradient where that is formed at once, on the CPU (head_bytes()).
+  // A depth keeps the inputs of its three norms and both widths of its map's input. Its loss keeps only the gradient of
+  // the hidden states if that is computed at once, as on the CPU (head_bytes()).
   const double of_depth =
       (run.on_cpu ? 3 : 4) * run.numerics.residual + 2 * (run.numerics.product + (run.numerics.copies ? 4 : 0));
   return bytes + real(model.computed_depths()) * one * of_depth;
 }
 
-/// What resident memory of a rank on the CPU has besides, as bench/plan_memory.py measures it (of Llamas; the other
-/// families are predicted with the same numbers):
-/// - pages of peers that its collectives read (comm/shm: what travels lies in shared memory): its slice of gradients,
-///   all shards, its part of gathered units; and one and a half times its gradients, buckets of the first step and
-///   copies from the start among them, whose blocks the allocator keeps;
-/// - with several micro-batches the gradients of blocks, but not of experts, once more;
-/// - with bf16 products what oneDNN needs for itself, with several processes what their groups do: staging, rings,
-///   control areas of all ranks.
+/// Resident memory of a rank on the CPU beyond its tensors, as measured by bench/plan_memory.py (for Llamas; other
+/// families use the same numbers):
+/// - pages of peers that its collectives read (comm/shm: data is communicated in shared memory): its slice of
+///   gradients,
+///   all shards, its part of gathered units; and one and a half times its gradients (including buckets of the first
+///   step and initial copies), whose blocks the allocator keeps;
+/// - with several micro-batches, the gradients of blocks, but not of experts, once more;
+/// - with bf16 products, oneDNN's own memory; with several processes, that of their groups: staging, rings, control
+///   areas of all ranks.
 struct Reserve {
-  double bytes = 0, peers = 0;  ///< peers: that part of it which lies in memory of other processes
+  double bytes = 0, peers = 0;  ///< peers: the part that is in other processes' memory
 };
 Reserve reserve_of(const Memory& memory, const Plan& run, bool experts, double blocks, double frozen) {
   double bytes = run.numerics.copies ? 25e6 : 0;
-  // oneDNN makes kernels for each number of rows that an expert may get, whatever the number of blocks; in fp32 for few
-  // numbers, and on processors where MKL multiplies instead for none.
+  // oneDNN generates kernels for each number of rows of an expert, independent of the number of blocks; in fp32 for
+  // fewer numbers, and for none on processors where MKL does the products.
   if (run.on_cpu && experts) bytes += run.numerics.copies ? 100e6 : 70e6;
   if (run.micro_batches > 1 && run.pp() == 1) bytes += blocks * run.numerics.gradient / run.shard_ranks();
   if (run.mesh.world_size() > 1) bytes += 18e6;
@@ -309,12 +311,12 @@ Reserve reserve_of(const Memory& memory, const Plan& run, bool experts, double b
   const double others = (ranks - 1) / ranks, gradients = memory[MemoryKind::gradients];
   const double peers = others * memory[buffers] +
                        (row.shard_parameters ? (ranks - 1) * memory[MemoryKind::parameters] : others * gradients);
-  // What is frozen came in copies, too: in pieces of 25 MiB (parallel/replicas.cpp), of which a few sizes stay.
+  // Frozen parameters were copied as well: in pieces of 25 MiB (parallel/replicas.cpp), of which a few sizes remain.
   constexpr double pieces = 64.0 * (1 << 20);
   return {bytes + peers + (row.shard_parameters ? 0 : 1.5 * gradients + 1.4 * std::min(frozen, pieces)), peers};
 }
 
-/// Elements of a stage of a recorded module that have gradients.
+/// Trained elements of a recorded module's stage.
 double recorded_trained(const RecordedStep& step, const layout::StagePart& part) {
   double sum = (part.embeddings ? step.begin.trained : 0) + (part.end ? step.end.trained : 0);
   if (part.end && !part.embeddings) sum += step.shared;
@@ -323,7 +325,7 @@ double recorded_trained(const RecordedStep& step, const layout::StagePart& part)
   return sum;
 }
 
-/// Everything but what is in flight.
+/// Everything except micro-batches in flight.
 Memory fixed_memory(const Model& model, const Plan& run, const Elements& elements,
                     std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double process_bytes) {
   Memory memory;
@@ -345,28 +347,29 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
       root.subtract(elements.attention[kind], halves.attention[kind] - halves.mlp[kind]);
       unit.grow(elements.block[kind]);
       moment = std::max(moment, kinds[kind].moment);
-      // On the CPU what the second forward lets go of does not serve the backward, half a block about.
+      // On the CPU, blocks freed by the second forward, about half a block, cannot be reused by backward.
       if (run.recompute > 0)
         again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].recomputed(run) - kinds[kind].input);
     }
     if (!part.end) continue;
-    // The gradient of a table that the end reads, too, waits for that of the embedding, formed whole beside it.
+    // The gradient of a table that the end also uses is kept until that of the embedding, which is computed whole in
+    // addition.
     if (model.table_at_end() && model.head_trained())
       moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
     moment = std::max(moment, head_bytes(model, run, elements));
   }
   root = {std::max(0.0, root.all + all.all()), std::max(0.0, root.trained + all.trained())};
   add_states(memory, run, all, tables, root, unit);
-  if (model.recorded && all.all() > 0)  // what is frozen has neither
+  if (model.recorded && all.all() > 0)  // frozen parameters have neither
     for (const MemoryKind kind : {gradients, optimizer}) memory[kind] *= std::min(1.0, trained / all.all());
-  // A step's peak is at the end of its forward (the head) or in a block's backward, when another one's activations may
-  // have been computed again.
+  // A step's peak is at the end of its forward (the head) or in a block's backward, after another block's activations
+  // may have been recomputed.
   memory[head] = moment;
   memory[activations] = again;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   const double message = tokens * static_cast<double>(model.hidden) * run.numerics.residual;
   if (run.pp() > 1) memory[communication] += 4 * message;  // an input and an output, and their gradients
-  if (run.cp() > 1)                                        // the block that is used and the one that arrives
+  if (run.cp() > 1)                                        // the current block and the one being received
     memory[communication] += 4 * run.tokens() * static_cast<double>(model.key_width()) / run.tp() * run.numerics.inside;
   if (run.on_cpu) {
     const Reserve reserved =
@@ -374,21 +377,21 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
                    model.vision ? 0 : all.frozen * run.numerics.shard);
     memory[communication] += reserved.bytes;
     memory.peers = reserved.peers;
-    // Measured: what reads images, and the tower's freed blocks, which are of other sizes than the decoder's, copies of
-    // what is frozen among them.
+    // Measured: image loading, and freed blocks of the tower, whose sizes differ from the decoder's, including copies
+    // of frozen parameters.
     if (model.vision) memory[communication] += 17e6 + 1.4 * tower_moment(model, run);
   }
   memory[process] = process_bytes;
   return memory;
 }
 
-/// Adds what micro-batches in flight keep (`kept`: stages' activations as the allocator rounds them, `parts`: those of
-/// the rank).
+/// Adds the activations of micro-batches in flight (`kept`: stages' activations with the allocator's rounding, `parts`:
+/// the rank's stages).
 void add_kept(Memory& memory, const Model& model, const Plan& run, const Elements& elements,
               std::span<const layout::StagePart> parts, const BlockActivations kinds[2], const Kept& kept) {
   memory[activations] += kept.most;
   const bool sees = model.vision && parts.front().embeddings;
-  if (sees)  // the tower's forward, when nothing else is there yet
+  if (sees)  // the tower's forward, before anything else is allocated
     memory[head] += std::max(0.0, tower_moment(model, run) - memory[activations] - memory[head]);
   if (!run.on_cpu || model.recorded) return;
   BlockActivations asked[2] = {block_activations(model, run, false, /*rounded=*/false), {}};
@@ -403,12 +406,12 @@ void add_kept(Memory& memory, const Model& model, const Plan& run, const Element
   const double asks = rounded > 0 ? own / rounded : 0;
   split_reserve(
       memory, model, run, elements, parts, asked, {kept.most * asks, kept.at_loss * asks, kept.at_backward * asks},
-      // Products in bf16 give the head's gradient in bf16, of which an fp32 copy is added.
+      // With bf16 products the head's gradient is bf16, and an fp32 copy of it is added.
       ends ? head_bytes(model, run, elements) + (run.numerics.copies && model.head_trained() ? 6 * elements.head : 0)
            : 0);
 }
 
-/// What a rank keeps while it goes through its actions.
+/// Bytes that a rank keeps during its actions.
 Kept kept_in(const std::vector<schedule::TimedAction>& actions, const schedule::Costs& costs,
              const std::vector<layout::StagePart>& parts) {
   Kept kept;
@@ -461,7 +464,7 @@ Memory memory_of_rank(const Model& model, const Plan& run, const Elements& eleme
     largest_stage = std::max(largest_stage, bytes);
     sum += bytes;
   }
-  // Rounds of all of a rank's stages, and what is left over in the largest one.
+  // Rounds over all stages of a rank, and the remainder in the largest one.
   const int v = std::max<int>(1, static_cast<int>(own.size()));
   const double kept = in_flight / v * sum + in_flight % v * largest_stage;
   add_kept(memory, model, run, elements, own, kinds, {kept, kept, kept});
@@ -480,8 +483,8 @@ std::vector<Memory> memory_by_rank(const Model& model, const Plan& run, double p
   for (const layout::StagePart& part : run.parts) {
     schedule::StageCosts stage;
     stage.activation_bytes = stage_activations(model, run, part, kinds);
-    // W keeps the inputs of its products and the gradients of their outputs: as many elements as a block keeps for its
-    // backward, nearly (Llama 1.00 of them, GPT-2 1.06).
+    // W keeps the inputs of its products and the gradients of their outputs: nearly as many elements as a block keeps
+    // for its backward (Llama 1.00 times, GPT-2 1.06).
     stage.weight_gradient_bytes = stage.activation_bytes;
     costs.stages.push_back(stage);
   }

@@ -8,7 +8,7 @@
 namespace tessera::plan {
 namespace {
 
-/// One tensor for each layer: of a recorded module only the elements of layers are known.
+/// One tensor per layer: for a recorded module only the number of elements per layer is known.
 std::vector<Tensor> tensors_of(const RecordedStep& step) {
   std::vector<Tensor> all;
   const auto add = [&](const RecordedLayer& layer, std::int64_t block) {
@@ -53,23 +53,23 @@ double parameter_count(const Model& model) {
 
 double active_parameters(const Model& m) {
   if (m.recorded) return m.recorded->parameters();
-  // BERT's head sees masked tokens only, a few in a hundred: the models' own count leaves it out, too.
+  // BERT's head processes only masked tokens, a few per cent: the models' own count omits it as well.
   double n = m.family == Family::bert ? 0 : static_cast<double>(m.vocabulary * m.hidden);
   for (std::int64_t i = 0; i < m.layers + m.computed_depths(); ++i) n += matrices_of_layer(m, i).all();
-  // A depth passes the head again, and a map of two widths to one.
+  // A depth uses the head again, and a map from two widths to one.
   return n + real(m.computed_depths()) * (real(m.vocabulary * m.hidden) + 2 * real(m.hidden * m.hidden));
 }
 
 double model_flops_per_token(const Model& m, double sequence, bool half) {
   if (m.recorded) return m.recorded->flop() / real(m.recorded->rows) / real(m.recorded->row_tokens);
-  double seen = 0;  // tokens within reach, summed over layers
+  double seen = 0;  // visible tokens, summed over layers
   for (std::int64_t i = 0; i < m.layers + m.computed_depths(); ++i) {
     const double reach = reach_of(m, i, sequence);
     seen += half && m.causal ? reach - reach * reach / (2 * sequence) : reach;
   }
   const double all = 6 * active_parameters(m) + 12 * score_width(m) * seen;
   if (!m.adapters) return all;
-  // As a run counts (models/lora.h): nobody forms the gradients of weights that are frozen.
+  // As a run counts (models/lora.h): gradients of frozen weights are not computed.
   double adapters = 0, whole = 0;
   for (const Tensor& tensor : tensors(m)) {
     if (!tensor.trained || tensor.shape.size() != 2) continue;

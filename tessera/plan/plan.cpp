@@ -32,7 +32,7 @@ Numerics numerics_of(Precision precision, bool on_cpu) {
   n.copies = on_cpu;
   if (!on_cpu) {
     n.inside = 2;
-    n.logits = 10;  // bf16, its fp32 form, and what the softmax keeps
+    n.logits = 10;  // bf16, its fp32 form, and the softmax's saved output
   }
   if (precision == Precision::bf16_whole) n.whole = n.wire = 2;
   if (precision == Precision::bf16_whole && !on_cpu) n.residual = 2;
@@ -63,7 +63,8 @@ Numerics engine_numerics(const Engine& engine) {
 int Plan::shard_ranks() const { return row_of(strategy).shard_optimizer ? mesh.size(Axis::dp_shard) * cp() : 1; }
 
 int Plan::expert_shard_ranks() const {
-  // Along dp_shard x cp the ranks of one ep group have different experts; what is left holds copies to be divided.
+  // Along dp_shard x cp, the ranks of one ep group have different experts; the remaining factor is replicas, over which
+  // states can be sharded.
   return row_of(strategy).shard_optimizer ? std::max(1, mesh.size(Axis::dp_shard) * cp() / mesh.ep) : 1;
 }
 
@@ -90,9 +91,9 @@ void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as
     run.parts = layout::cut_evenly(model.layers, stages, embeddings_as, end_as + real(model.computed_depths()));
     return;
   }
-  // Layers of somebody's module may be unequal: as PipelineCut::by_measured() does, by what they cost.
+  // Layers of a user's module may be unequal: they are distributed by cost, as PipelineCut::by_measured() does.
   const auto cost = [](const RecordedLayer& layer) {
-    constexpr double flop_of_byte = 10;  // roughly what processors do while a byte comes from memory
+    constexpr double flop_of_byte = 10;  // roughly the FLOP a processor does per byte from memory
     return layer.forward.flop + layer.backward.flop +
            flop_of_byte * (layer.forward.pass_bytes + layer.backward.pass_bytes);
   };
@@ -103,7 +104,7 @@ void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as
 
 namespace {
 
-/// The number nearest to `wanted` that divides `whole`.
+/// The divisor of `whole` nearest to `wanted`.
 std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
   std::int64_t best = 1;
   for (std::int64_t d = 1; d <= whole && d <= 1 << 20; ++d)
@@ -118,19 +119,20 @@ std::string plan_problem(const Model& m, const Plan& run) {
     for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"ep", run.mesh.ep}})
       if (size > 1)
         return concat(axis, " ", size, ": of ", m.name, " only a recorded step is known, not what ", axis,
-                      " would cut; the nearest is ", axis, " 1 (a config.json of a known family says more)");
+                      " would cut; the nearest is ", axis, " 1 (use a config.json of a known family for others)");
   if (m.vision)
     for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"pp", run.pp()}})
       if (size > 1)
-        return concat(axis, " ", size, ": ", m.name, " sees images, and such a model is not cut; the nearest is ", axis,
-                      " 1 (--strategy full_shard divides it)");
+        return concat(axis, " ", size, ": ", m.name,
+                      " is a vision-language model, which cannot be cut; the nearest is ", axis,
+                      " 1 (--strategy full_shard can shard it)");
   if (m.adapters && run.tp() > 1)
     return concat("tp ", run.tp(),
-                  ": LoRA adapters beside tensor parallelism are not planned for; the nearest is tp 1");
+                  ": the planner does not support LoRA adapters with tensor parallelism; the nearest is tp 1");
   const std::int64_t stages = run.pp() * run.stages_per_rank;
   if (stages > m.layers)
     return concat(stages, " pipeline stages (pp ", run.pp(), " x ", run.stages_per_rank, ") of ", m.layers,
-                  " blocks: a stage needs one block at least; pp may be up to ", m.layers / run.stages_per_rank);
+                  " blocks: a stage needs at least one block; pp may be at most ", m.layers / run.stages_per_rank);
   const bool together = m.latent || m.wide_head_norm;  // every rank computes all heads, so only matrices are cut
   layout::ModelSizes sizes = architectures::mesh_sizes(m);
   sizes.name = m.name;
@@ -140,8 +142,8 @@ std::string plan_problem(const Model& m, const Plan& run) {
   if (const auto problems = layout::mesh_problems(run.mesh, sizes, use); !problems.empty()) return problems[0].text;
   if (run.mesh.ep > 1 && !m.experts) return concat("ep ", run.mesh.ep, ": ", m.name, " has no experts to divide");
   if (run.mesh.ep > 1 && run.tp() > 1)
-    return concat("ep ", run.mesh.ep, " beside tp ", run.tp(),
-                  " is not planned yet (tessera train runs it): leave one of them at 1");
+    return concat("ep ", run.mesh.ep, " with tp ", run.tp(),
+                  " is not supported by the planner (tessera train runs it): leave one of them at 1");
   if (m.experts && m.experts->count % run.mesh.ep != 0)
     return concat("ep ", run.mesh.ep, " does not divide the ", m.experts->count, " experts of ", m.name,
                   "; the nearest that does is ", nearest_divisor(m.experts->count, run.mesh.ep));

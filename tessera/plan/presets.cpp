@@ -22,7 +22,7 @@ std::string plain(std::string name) {
 Value preset_config(const std::string& name) {
   if (auto known = architectures::published_config(name)) return *std::move(known);
   const std::vector<std::string> names = architectures::published_names();
-  // gpt-3 is the beginning of gpt3-175b, from which it is far as words go
+  // gpt-3 is a prefix of gpt3-175b, but its edit distance is large
   const auto letters = [](std::string text) {
     text = plain(std::move(text));
     std::erase(text, '-');
@@ -52,7 +52,8 @@ Model find_model(const std::string& text) {
 
 Model model_of_numbers(const ModelNumbers& n) {
   if (n.layers < 1 || n.hidden < 1)
-    throw InputError("a model by numbers needs --layers and --hidden; the rest follows, or --model names a known one");
+    throw InputError(
+        "a model by numbers needs --layers and --hidden (the rest is derived); or use --model for a known one");
   architectures::Sizes p{};
   p.name = "";
   p.type = n.gpt2 ? "gpt2" : n.experts > 0 ? "mixtral" : "llama";

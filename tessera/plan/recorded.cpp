@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view version_key = "tessera_recorded_step";
 constexpr std::int64_t version = 1;
 
-constexpr double most = 1e18;  // that one layer of a step may have of anything: keeps all sums and products finite
+constexpr double most = 1e18;  // limit of each quantity of a layer: keeps all sums and products finite
 
 double checked(const Value& value, const char* what) {
   const double n = value.as_real();
@@ -194,7 +194,7 @@ RecordedStep read_recorded(const Value& value) {
   for (const Value& layer : value.at("layers").items()) step.layers.push_back(read_layer(layer));
   step.end = read_layer(value.at("end"));
   if (step.layers.empty())
-    throw InputError(concat(value.at("layers").where().str(), ": a recorded step has one layer at least"));
+    throw InputError(concat(value.at("layers").where().str(), ": a recorded step has at least one layer"));
   for (const Value& call : value.at("calls").items()) step.calls.push_back(read_call(call));
   return step;
 }
@@ -207,7 +207,7 @@ Model model_of_recorded(RecordedStep step, std::string name) {
   model.heads = model.key_heads = model.head_size = 1;
   model.causal = false;
   model.positions = step.row_tokens;
-  // What travels between layers, in the elements of fp32 that the formulas of pipelines multiply with.
+  // Messages between layers, in fp32 elements, as used by the formulas of pipelines.
   double input = 0;
   for (const RecordedLayer& layer : step.layers) input = std::max(input, layer.input_bytes);
   model.hidden = std::max<std::int64_t>(
@@ -220,7 +220,7 @@ double recorded_scale(const RecordedStep& step, const Plan& run) { return real(r
 
 namespace {
 
-/// The product as another number of rows makes it: `scale` times as many as were recorded.
+/// The product for another number of rows: `scale` times the recorded ones.
 RecordedProduct scaled(RecordedProduct p, const RecordedStep& step, double scale) {
   const double tokens = real(step.rows * step.row_tokens);
   const auto counts = [](double size, double what) { return size >= what && std::fmod(size, what) == 0; };
@@ -228,7 +228,7 @@ RecordedProduct scaled(RecordedProduct p, const RecordedStep& step, double scale
     p.batch *= scale;
   else if (counts(p.m, tokens))
     p.m *= scale;
-  else if (counts(p.k, tokens))  // the gradient of a weight
+  else if (counts(p.k, tokens))  // a weight's gradient
     p.k *= scale;
   else if (counts(p.n, tokens))
     p.n *= scale;
@@ -237,7 +237,8 @@ RecordedProduct scaled(RecordedProduct p, const RecordedStep& step, double scale
   return p;
 }
 
-/// One call. Of a batch the arithmetic is that of a product with as many times the rows; each has its own factors.
+/// One call. A batched product has the arithmetic of a product with as many times the rows, but each has its own
+/// factors.
 double call_seconds(const Device& d, const RecordedProduct& p, double element) {
   const double seconds = product_seconds(d, p.batch * p.m, p.n, p.k, element);
   if (p.batch <= 1) return seconds;

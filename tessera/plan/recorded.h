@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// What one step of somebody's module does, as tessera/parallel/recorder/record_step.h writes it down: a chain of
-/// layers with their parameters, products, passes over memory and what they keep for backward. Planned like a model of
-/// our own, by data parallelism, ZeRO, FSDP and pipelines of its layers; what tensor, context or expert parallelism
-/// would do to a module that nobody has described is not known.
+/// One recorded step of a user's module, as written by tessera/parallel/recorder/record_step.h: a chain of layers with
+/// their parameters, products, passes over memory and tensors kept for backward. It is planned like one of our models,
+/// with data parallelism, ZeRO, FSDP and pipelines of its layers. The effects of tensor, context and expert parallelism
+/// on such a module are unknown.
 
 #include <tessera/base/value.h>
 
@@ -21,27 +21,27 @@ struct Plan;
 /// Products of one size.
 struct RecordedProduct {
   double m = 0, n = 0, k = 0;  ///< [m, k] by [k, n]
-  double batch = 1;            ///< so many of them in one call
-  double times = 1;            ///< so many calls
+  double batch = 1;            ///< products per call
+  double times = 1;            ///< number of calls
 };
 /// Calls of fused attention of one size.
 struct RecordedAttention {
   double queries = 0;     ///< tokens, of all rows
-  double keys = 0;        ///< that each of them sees on average: half of them where attention is causal
-  double width = 0;       ///< elements of all heads together
-  double times = 1;       ///< so many calls
-  bool backward = false;  ///< the gradients of such a call
+  double keys = 0;        ///< visible to each query on average: half of them if attention is causal
+  double width = 0;       ///< elements of all heads
+  double times = 1;       ///< number of calls
+  bool backward = false;  ///< the call computes gradients
 };
 
 /// Arithmetic of a part of a step.
 struct RecordedWork {
-  double flop = 0;          ///< what products and attention do; causal attention in full, as the usual MFU counts it
-  double pass_bytes = 0;    ///< that the other operators read and write
-  std::int64_t passes = 0;  ///< how many these are
-  std::vector<RecordedProduct> products;     ///< every size once
-  std::vector<RecordedAttention> attention;  ///< every size once
+  double flop = 0;                        ///< of products and attention; causal attention in full, as in the usual MFU
+  double pass_bytes = 0;                  ///< bytes that the other operators read and write
+  std::int64_t passes = 0;                ///< number of these operators
+  std::vector<RecordedProduct> products;  ///< each size once
+  std::vector<RecordedAttention> attention;  ///< each size once
 
-  /// The same sizes once more raise `times`.
+  /// Repeated sizes increase `times`.
   void add(const RecordedProduct& product);
   void add(const RecordedAttention& call);
 };
@@ -50,64 +50,64 @@ struct RecordedWork {
 struct RecordedLayer {
   std::string name;        ///< the module's, as "blocks.3"
   double parameters = 0;   ///< elements
-  double trained = 0;      ///< those of them that have gradients
+  double trained = 0;      ///< elements with gradients
   double saved_bytes = 0;  ///< distinct memory that backward needs, without parameters
-  double input_bytes = 0;  ///< the tensor that the layer begins with, which is all that a recomputed layer keeps
-  RecordedWork forward;    ///< its operators in forward
-  RecordedWork backward;   ///< the gradients of these
+  double input_bytes = 0;  ///< size of the layer's input, all that a recomputed layer keeps
+  RecordedWork forward;    ///< operators in forward
+  RecordedWork backward;   ///< their gradients
 };
 
-/// One operator as it was called.
+/// One recorded operator call.
 struct RecordedCall {
   std::string name;                              ///< "aten::addmm"
   std::int64_t layer = 0;                        ///< 0: begin; i + 1: layers[i]; layers.size() + 1: end
   bool backward = false;                         ///< called by autograd's backward
-  std::string type;                              ///< its first tensor's: "Float", "BFloat16"
-  std::vector<std::vector<std::int64_t>> sizes;  ///< all sizes of the tensors that it was given
-  double flop = 0;                               ///< a product's or attention's
-  double bytes = 0;                              ///< that any other operator reads and writes
+  std::string type;                              ///< of its first tensor: "Float", "BFloat16"
+  std::vector<std::vector<std::int64_t>> sizes;  ///< sizes of all tensor arguments
+  double flop = 0;                               ///< of a product or attention
+  double bytes = 0;                              ///< read and written by any other operator
 };
 
 /// One forward and backward of one micro-batch.
 struct RecordedStep {
   std::string name;                   ///< the module's class
   std::int64_t rows = 1;              ///< rows of the recorded micro-batch
-  std::int64_t row_tokens = 1;        ///< tokens of a row; 1: rows are no sequences
-  double product_bytes = 4;           ///< an element's in most products: 2 under autocast, or in a half type
-  double moment_bytes = 0;            ///< besides parameters, gradients and what is saved, at the fullest moment
+  std::int64_t row_tokens = 1;        ///< tokens per row; 1: rows are not sequences
+  double product_bytes = 4;           ///< bytes per element in most products: 2 under autocast, or with a half type
+  double moment_bytes = 0;            ///< additional bytes at the peak, besides parameters, gradients and saved tensors
   double shared = 0;                  ///< elements of parameters that both `begin` and `end` use (tied embeddings)
   RecordedLayer begin;                ///< before the first layer
-  std::vector<RecordedLayer> layers;  ///< in the order in which forward meets them
-  RecordedLayer end;                  ///< behind the last layer
-  std::vector<RecordedCall> calls;    ///< in their order
+  std::vector<RecordedLayer> layers;  ///< in forward order
+  RecordedLayer end;                  ///< after the last layer
+  std::vector<RecordedCall> calls;    ///< in call order
 
   double parameters() const;   ///< elements of all layers and both ends
-  double saved_bytes() const;  ///< what all of them keep
-  double flop() const;         ///< what all of them do, forward and backward
+  double saved_bytes() const;  ///< of all layers and both ends
+  double flop() const;         ///< of all layers and both ends, forward and backward
 };
 
 /// As JSON.
 Value recorded_value(const RecordedStep& step);
-/// The reverse. Throws InputError "file:line:column: ..." for a missing member, a number that is negative or no number,
+/// The inverse. Throws InputError "file:line:column: ..." for a missing member, a number that is negative or invalid,
 /// and a file of another version.
 RecordedStep read_recorded(const Value& value);
-/// Whether a JSON file is one of these.
+/// Whether a JSON file has this format.
 bool is_recorded(const Value& value);
 
-/// A model that is planned by what was recorded. `name`: for people.
+/// A model that is planned from a recorded step. `name`: for users.
 Model model_of_recorded(RecordedStep step, std::string name);
 
-/// The batch of `run` by the recorded one: what activations are multiplied with.
+/// The ratio of `run`'s batch to the recorded one, by which activations are multiplied.
 double recorded_scale(const RecordedStep& step, const Plan& run);
 
-/// Seconds of arithmetic, by what spends them.
+/// Seconds of arithmetic by operation.
 struct RecordedSeconds {
   double products = 0;   ///< matrix products
   double attention = 0;  ///< fused attention
-  double passes = 0;     ///< everything else, which memory limits
+  double passes = 0;     ///< everything else, which is memory-bound
 };
-/// How long a part of the step takes on one device of the cluster for a micro-batch of so many rows. `element`: bytes
-/// of a product's. Of a product the size that counts rows or tokens is known by being their multiple.
+/// Time of a part of the step on one device of the cluster, for a micro-batch of `rows` rows. `element`: bytes per
+/// element of a product. The dimension of a product that counts rows or tokens is recognized as a multiple of them.
 RecordedSeconds recorded_seconds(const RecordedStep& step, const RecordedWork& work, const Cluster& cluster,
                                  double element, std::int64_t rows);
 

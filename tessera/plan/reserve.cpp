@@ -11,13 +11,13 @@ namespace {
 
 using enum MemoryKind;
 
-/// What the pool (parallel/sharding/pool.h) holds of a strategy that divides parameters: whole units, their gradients.
-/// `root`: what lies in no unit, the table, the last norm, the head.
+/// Bytes in the pool (parallel/sharding/pool.h) for a strategy that shards parameters: whole units and their gradients.
+/// `root`: parameters outside of units: the table, the last norm, the head.
 double unit_buffers(const Plan& run, const Elements& elements, const double counts[2], const Elements::Piece& root) {
   const StrategyRow& row = row_of(run.strategy);
   const Numerics& n = run.numerics;
   const Elements::Piece* const kinds = elements.block;
-  // The tower's layers are units, too, without gradients.
+  // The tower's layers are units as well, without gradients.
   double unit = elements.tower_layer, gradient = 0, units = elements.tower_layers, all = units * unit;
   bool experts = false;
   for (const int kind : {0, 1}) {
@@ -30,22 +30,22 @@ double unit_buffers(const Plan& run, const Elements& elements, const double coun
   }
   double bytes = 0;
   if (experts) {
-    // Every expert is a unit, and all of a block are there at once: no unit but the root is large.
+    // Every expert is a unit, and all experts of a block are present at once; only the root unit is large.
     bytes = root.all() * n.whole + root.trained() * n.wire + (row.reshard_after_forward ? unit : all) * n.whole +
             gradient * n.wire;
   } else {
-    // The root, the unit in use and the next one; without resharding all of them.
+    // The root, the current unit and the next one; without resharding, all units.
     bytes = root.all() * n.whole + root.trained() * n.wire;
     bytes += row.reshard_after_forward ? unit * std::min(2.0, units) * n.whole : all * n.whole;
-    bytes += gradient * std::min(2.0, units) * n.wire;  // one that fills, one that is reduced
-    // Results of reductions until they are added to the sum.
+    bytes += gradient * std::min(2.0, units) * n.wire;  // one filling, one being reduced
+    // Results of reductions before they are accumulated.
     if (run.micro_batches > 1) bytes += 2 * std::max(root.trained(), gradient) * n.wire / run.shard_ranks();
   }
   return bytes;
 }
 
-/// What the pool holds of ddp's, zero1's and zero2's buckets of gradients (parallel/sharding/gradient_reducer.h): one
-/// that fills, one that is reduced and one whose result is added.
+/// Bytes in the pool for the gradient buckets of ddp, zero1 and zero2 (parallel/sharding/gradient_reducer.h): one
+/// filling, one being reduced and one whose result is accumulated.
 double bucket_buffers(const Model& model, const Plan& run, std::span<const layout::StagePart> parts) {
   std::vector<layout::Parameter> parameters;
   std::vector<std::size_t> order;
@@ -69,7 +69,7 @@ double bucket_buffers(const Model& model, const Plan& run, std::span<const layou
     for (const std::size_t p : bucket) elements += real(parameters[p].numel());
     sizes.push_back(elements * run.numerics.wire);
   }
-  // The three largest, as they come.
+  // The three largest, in their order.
   std::vector<double> sorted = sizes;
   std::sort(sorted.rbegin(), sorted.rend());
   const double least = sorted.empty() ? 0 : sorted[std::min<std::size_t>(2, sorted.size() - 1)];
@@ -81,7 +81,7 @@ double bucket_buffers(const Model& model, const Plan& run, std::span<const layou
     const double largest = sorted.front(), limit = 1.05 * std::max(taken, 2 * largest);
     bytes += 4 * size >= largest && bytes + largest <= limit ? largest : size;  // BufferPool::take()
   }
-  // Where the first reduction ends before the last bucket begins to fill, two buffers of the largest size are there.
+  // If the first reduction ends before the last bucket starts to fill, there are two buffers of the largest size.
   if (sorted.size() > 1 && 4 * sorted[1] >= sorted[0]) bytes = std::max(bytes, 2 * sorted[0]);
   return bytes;
 }
@@ -119,18 +119,18 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   else if (run.shard_ranks() > 1 && row_of(run.strategy).shard_optimizer)
     memory[buffers] = bucket_buffers(model, run, parts);
 
-  // Gradients that stay between micro-batches, or lie in the flat buffers of a reduction, are there all the time; else
-  // each is made in the backward, which lets go of activations meanwhile.
+  // Gradients that are kept between micro-batches, or are in the flat buffers of a reduction, are always allocated;
+  // otherwise each is created in backward, which frees activations meanwhile.
   const double all = memory[gradients];
   const bool accumulates = run.micro_batches > 1, reduced = run.dp() * run.cp() > 1;
   const double wide = run.numerics.gradient / divide;
-  // Those of experts that no other rank has are reduced with nobody's.
+  // Gradients of experts that no other rank has are not reduced.
   const double copies = real(run.dp()) * run.cp() / run.mesh.ep;
   const double alone = copies > 1 ? 0 : wide * experts;
   const double before = accumulates ? all : reduced ? std::max(0.0, all - alone) : 0;
-  // Whole flat buffers take gradients of weights from the products themselves.
+  // Whole flat buffers receive weight gradients directly from the products.
   const bool written = reduced && !row_of(run.strategy).shard_parameters;
-  // The gradient of a table that the end reads, too, waits for that of the embedding.
+  // The gradient of a table that the end also uses is kept until that of the embedding.
   const double waits = ends && model.table_at_end() && model.head_trained() ? 4 * elements.head : 0;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // the last norm's
@@ -155,8 +155,8 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   const double rest = std::max(0.0, most - all);
   memory[activations] = std::min(asked_kept.most, rest);
   memory[head] = rest - memory[activations];
-  // Messages of a pipeline: one that arrives, one that leaves. Blocks of a ring live in attention, when little else is
-  // there.
+  // Pipeline messages: one being received, one being sent. Blocks of a ring are alive during attention, when little
+  // else is.
   memory[communication] = run.pp() > 1 ? 2 * tokens * real(model.hidden) * run.numerics.residual : 0;
   memory[reserve] = std::max(0.0, resident - memory.total());
   memory.peers = std::min(memory.peers, memory[reserve]);

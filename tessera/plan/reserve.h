@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Internal to memory.cpp: of a rank on the CPU, what its tensors ask for, apart from what is resident besides.
+/// Internal to memory.cpp: separates, for a rank on the CPU, the memory of its tensors from other resident memory.
 
 #include <tessera/plan/memory.h>
 
@@ -8,16 +8,15 @@
 
 namespace tessera::plan {
 
-/// Bytes that tensors of all micro-batches in flight keep for backward: at most, when the loss is computed, and when
-/// the backward of a micro-batch begins. Without a pipeline they are the same.
+/// Bytes that the tensors of all micro-batches in flight keep for backward: at the peak, when the loss is computed, and
+/// when the backward of a micro-batch begins. Without a pipeline all are equal.
 struct Kept {
   double most = 0, at_loss = 0, at_backward = 0;
 };
 
-/// `memory`: what is resident. `asked`: blocks without the allocator's rounding; `asked_kept`: what
-/// they keep. Afterwards activations, head, communication and buffers are what
-/// tensors ask for at the fullest moment of a step, and the difference is the reserve. `head`: what the loss needs for
-/// a moment; 0: another rank computes it.
+/// `memory`: resident bytes. `asked`: blocks without the allocator's rounding; `asked_kept`: the bytes they keep.
+/// Afterwards activations, head, communication and buffers are the bytes of tensors at the peak of a step, and the
+/// difference is the reserve. `head`: temporary bytes of the loss; 0: another rank computes it.
 void split_reserve(Memory& memory, const Model& model, const Plan& run, const Elements& elements,
                    std::span<const layout::StagePart> parts, const BlockActivations asked[2], const Kept& asked_kept,
                    double head);

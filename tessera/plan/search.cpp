@@ -30,7 +30,7 @@ std::vector<int> divisors(std::int64_t n) {
   return all;
 }
 
-/// The settings of a point, small enough to keep thousands of.
+/// The settings of a point, small enough to store thousands of them.
 struct Point {
   int tp = 1, cp = 1, pp = 1, ep = 1, shard = 1, dp = 1;
   Strategy strategy = Strategy::ddp;
@@ -60,7 +60,7 @@ constexpr ScheduleKind kinds_of_schedule[] = {{"1f1b", 1},
                                               {"zb_h1", 1},
                                               {"zbv", 2}};
 
-/// Another engine's numbers are those of its mixed precision; in fp32 all are alike.
+/// Another engine uses the numbers of its mixed precision; in fp32 all engines are equal.
 Numerics numerics_for(const Question& q) {
   if (q.engine.name == EngineName::tessera || q.precision == Precision::fp32)
     return numerics_of(q.precision, q.cluster.on_cpu);
@@ -87,7 +87,7 @@ Plan plan_of(const Question& q, const Point& p) {
   return plan;
 }
 
-/// The fastest and the smallest points of a part of the space.
+/// The fastest and the smallest points of a part of the search space.
 struct Found {
   std::vector<Point> fast;  ///< a heap, the slowest first
   std::optional<Point> small;
@@ -113,10 +113,10 @@ void Found::add(const Found& other) {
   too_large += other.too_large;
 }
 
-/// What all points of one (tp, cp, ep, rows) share.
+/// Values shared by all points of one (tp, cp, ep, rows).
 struct Base {
   double forward = 0, backward = 0;  ///< seconds of a mean block and micro-batch
-  double products = 0;               ///< backward's, those that give gradients of weights
+  double products = 0;               ///< of backward: those for weight gradients
   double embeddings = 0, end = 0;    ///< seconds, both ways
   double hop = 0;                    ///< a message between stages
   BlockActivations kinds[2];
@@ -128,7 +128,7 @@ class Searcher {
     for (std::int64_t layer = 0; layer < m_.layers; ++layer) sparse_ += m_.is_sparse(layer);
   }
 
-  /// All points of one tp and cp.
+  /// Evaluates all points of one tp and cp.
   void walk(int tp, int cp, Found& found) const {
     const std::int64_t ranks = q_.cluster.devices / tp / cp;
     for (const int ep : expert_sizes(tp)) {
@@ -147,7 +147,7 @@ class Searcher {
   }
 
  private:
-  /// Beside tensor parallelism, and groups of shards, experts are not divided by the engine (config/core/mesh.cpp).
+  /// The engine does not divide experts together with tensor parallelism or shard groups (config/core/mesh.cpp).
   std::vector<int> expert_sizes(int tp) const {
     if (!m_.experts || !cuts_models(q_.engine.name)) return {1};
     std::vector<int> all;
@@ -162,7 +162,7 @@ class Searcher {
       if (per_rank % rows == 0 && (q_.rows == 0 || rows == q_.rows)) all.push_back(rows);
     if (q_.rows > 0 && all.empty() && per_rank % q_.rows == 0) all.push_back(q_.rows);
     if (q_.micro_batches > 0) std::erase_if(all, [&](std::int64_t r) { return per_rank / r != q_.micro_batches; });
-    // Rows that are no power of two, as the number of micro-batches asks for.
+    // Rows that are not a power of two, as required by a given number of micro-batches.
     if (q_.micro_batches > 0 && q_.rows == 0 && all.empty() && per_rank % q_.micro_batches == 0)
       all.push_back(per_rank / q_.micro_batches);
     if (q_.rows == 0)
@@ -247,14 +247,14 @@ class Searcher {
     ++found.points;
     const int p = point.pp, v = static_cast<int>(plan.stages_per_rank);
     const double m = real(point.micro_batches);
-    // Depths of multi-token prediction are as many blocks of the last stage.
+    // Depths of multi-token prediction count as blocks of the last stage.
     const std::int64_t stages = std::int64_t{p} * v, depths = m_.computed_depths(), all = m_.layers + depths,
                        most = std::min(m_.layers, (all + stages - 1) / stages * v),
                        least = std::max<std::int64_t>(depths > 0 ? 0 : 1, all / stages * v - depths);
     const schedule::Shape shape{p, v, static_cast<int>(point.micro_batches)};
     const double process = q_.cluster.device.process + links_bytes(point);
 
-    // Memory: the rank with the embedding and most in flight, and the one with the head.
+    // Memory: the rank with the embedding and most micro-batches in flight, and the rank with the head.
     const layout::StagePart first{
         .embeddings = true, .end = p == 1, .first_block = 0, .blocks = p == 1 ? m_.layers : most};
     const double flying = p == 1 ? 1 : static_cast<double>(row.in_flight_of(shape, 0)) / v;
@@ -294,14 +294,14 @@ class Searcher {
   }
 
  public:
-  /// Communicators of NCCL take about 0.2 to 0.5 GB each (NVIDIA/nccl#964: 544 MB for two ranks, 688 MB for more).
+  /// NCCL communicators take about 0.2 to 0.5 GB each (NVIDIA/nccl#964: 544 MB for two ranks, 688 MB for more).
   double links_bytes(const Point& p) const {
     if (q_.cluster.on_cpu) return 0;
     const int groups = (p.tp > 1) + (p.cp > 1) + (p.pp > 1) + (p.ep > 1) + (p.dp * p.cp > 1);
     return 0.4e9 * groups;
   }
 
-  /// A mesh has two at most, so that the answer shows different ones.
+  /// At most two per mesh, so that the answer shows different meshes.
   static constexpr std::size_t kept_of_mesh = 2;
 
  private:
@@ -354,11 +354,11 @@ Question completed(Question q) {
     if (q.sequence == 0) q.sequence = step.row_tokens;
     if (q.sequence != step.row_tokens)
       throw InputError(concat("sequences of ", q.sequence, " tokens: ", q.model.name, " was recorded with ",
-                              step.row_tokens, "; record a step of the other length"));
+                              step.row_tokens, "; record a step with the other length"));
     if ((step.product_bytes < 4) != (q.precision != Precision::fp32))
       throw InputError(concat("precision ", word_of(q.precision), ": ", q.model.name, " was recorded in ",
                               step.product_bytes < 4 ? "bf16" : "fp32",
-                              ", so what it keeps in the other is not known; ",
+                              ", so its memory in the other precision is unknown; ",
                               step.product_bytes < 4 ? "plan it with bf16" : "plan it with fp32, or record it under ",
                               step.product_bytes < 4 ? "" : "autocast"));
   }
@@ -369,14 +369,14 @@ Question completed(Question q) {
   }
   if (q.engine.name != EngineName::tessera && q.cluster.on_cpu)
     throw InputError(
-        concat("engine ", word_of(q.engine.name), ": predicted for GPUs alone, and ", q.cluster.text, " are none"));
+        concat("engine ", word_of(q.engine.name), ": predictions are only for GPUs, but ", q.cluster.text, " is not"));
   for (const auto& [axis, size] : {std::pair{"tp", q.tp}, {"pp", q.pp}, {"cp", q.cp}, {"ep", q.ep}})
     if (size > 1 && !cuts_models(q.engine.name))
       throw InputError(concat(axis, " ", size, ": engine ", word_of(q.engine.name),
-                              " divides data and states alone; the ", "nearest is ", axis,
-                              " 1 (torchtitan cuts models around it)"));
+                              " supports only data parallelism; the ", "nearest is ", axis,
+                              " 1 (torchtitan adds the others)"));
   if (q.schedule && !has_schedule(q.engine.name, *q.schedule))
-    throw InputError(concat("schedule ", *q.schedule, ": engine ", word_of(q.engine.name), " has none of that name"));
+    throw InputError(concat("schedule ", *q.schedule, ": engine ", word_of(q.engine.name), " has no such schedule"));
   if (q.strategy && !has_strategy(q.engine.name, *q.strategy, std::max(1, q.pp)))
     throw InputError(concat("strategy ", word_of(*q.strategy), ": engine ", word_of(q.engine.name), " does not have it",
                             q.pp > 1 ? " in a pipeline" : ""));
@@ -418,7 +418,7 @@ Answer search(const Question& asked) {
     for (const int cp : context_sizes(q))
       if (q.cluster.devices % (std::int64_t{tp} * cp) == 0) parts.emplace_back(tp, cp);
   const Searcher searcher(q);
-  // One part of the space per (tp, cp), whatever the threads: the order of merging is that of the parts.
+  // One part of the space per (tp, cp), whatever the number of threads: parts are merged in order.
   std::vector<Found> found(parts.size());
   const std::size_t threads = std::clamp<std::size_t>(static_cast<std::size_t>(std::max(1, q.threads)), 1, 64);
   const auto work = [&](std::size_t first) {
@@ -454,7 +454,7 @@ Answer search(const Question& asked) {
   }
   std::stable_sort(answer.best.begin(), answer.best.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
-  // One plan of each mesh; its other schedules and micro-batches are neighbours.
+  // One plan per mesh; its other schedules and micro-batches are neighbours.
   std::vector<Candidate> different;
   for (Candidate& c : answer.best) {
     const bool known = std::any_of(different.begin(), different.end(), [&](const Candidate& other) {

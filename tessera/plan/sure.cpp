@@ -10,10 +10,10 @@ namespace tessera::plan {
 
 Sureness sureness(const Cluster& cluster, const Engine& engine) {
   if (cluster.device.measured) return {0.024, 0.07, 0.024, "steps of tessera train on calibrated machines"};
-  // Half of the published runs of a source that no constant was chosen by, and nine of ten.
+  // The median and the 90th percentile over published runs of sources that were not used to fit a constant.
   static constexpr const char* compared[] = {"A100", "A100-40", "H100", "H100-500W", "B200", "GB300", "V100"};
   if (std::find(std::begin(compared), std::end(compared), cluster.device.name) == std::end(compared))
-    return {0.1, 0.3, 0.06, "a guess: no run on such devices was compared"};
+    return {0.1, 0.3, 0.06, "a guess: no run on such devices has been compared"};
   return {0.04, 0.13, 0.04,
           engine.name == EngineName::tessera
               ? "other programs' published runs on such devices (none of tessera compared)"
@@ -22,7 +22,7 @@ Sureness sureness(const Cluster& cluster, const Engine& engine) {
 
 double messages_of_step(const Model& m, const Plan& run) {
   const double blocks = real(m.layers) / run.pp(), micro_batches = real(run.micro_batches);
-  const double passes = 2 + run.recomputed_share();  // forward, backward, forward again
+  const double passes = 2 + run.recomputed_share();  // forward, backward, recomputed forward
   double messages = 0;
   if (run.tp() > 1) messages += micro_batches * blocks * 2 * passes * (run.sequence_parallel ? 2 : 1);
   if (run.cp() > 1) messages += micro_batches * blocks * passes * (run.cp() - 1);
@@ -51,7 +51,7 @@ Tie break_tie(const Model& model, std::vector<Candidate>& best, double tolerance
   };
   const auto first = std::min_element(best.begin(), end, fewest);
   const double messages = messages_of_step(model, first->plan);
-  // What the next one has: of messages, else of memory.
+  // The value of the next candidate: its messages, otherwise its memory.
   const Candidate* next = nullptr;
   for (auto c = best.begin(); c != end; ++c)
     if (c != first && (next == nullptr || fewest(*c, *next))) next = &*c;
@@ -60,7 +60,7 @@ Tie break_tie(const Model& model, std::vector<Candidate>& best, double tolerance
   std::snprintf(memory, sizeof(memory), "more memory left: it needs %.1f GB, the next one %.1f GB",
                 first->memory.total() / 1e9, next->memory.total() / 1e9);
   tie.reason = messages < others ? concat("fewer messages: ", format_count(messages),
-                                          " a step of a rank, the next one ", format_count(others))
+                                          " per step and rank, the next one ", format_count(others))
                                  : std::string(memory);
   std::rotate(best.begin(), first, first + 1);
   return tie;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How sure a prediction is, and which of plans that are equally fast to it is taken.
+/// Accuracy of a prediction, and the choice among plans that it cannot distinguish.
 
 #include <tessera/plan/search.h>
 
@@ -9,24 +9,24 @@
 
 namespace tessera::plan {
 
-/// How far predicted times are from measured ones, as a share, and how that is known.
+/// Relative error of predicted times compared with measured ones, and its source.
 struct Sureness {
-  double median = 0;   ///< half of the runs are nearer
-  double most = 0;     ///< nine of ten are nearer
-  double equal = 0;    ///< plans whose times differ by less are equal
-  std::string source;  ///< the runs that show it, for people
+  double median = 0;   ///< half of the runs are within this error
+  double most = 0;     ///< nine of ten are within this error
+  double equal = 0;    ///< plans whose times differ by less count as equal
+  std::string source;  ///< the runs that the numbers come from, for users
 };
-/// Three kinds: this machine's own calibration; devices of which published runs were compared
-/// (bench/plan_published.py); others, of which only the data sheet is known.
+/// Three cases: this machine's own calibration; devices for which published runs were compared
+/// (bench/plan_published.py); others, known only from their data sheet.
 Sureness sureness(const Cluster& cluster, const Engine& engine = {});
 
-/// Messages that a rank takes part in during a step: collectives of tensor, context and expert parallelism by block and
-/// micro-batch, both ways, those of a pipeline, and those of data parallelism by unit.
+/// Messages per rank and step: collectives of tensor, context and expert parallelism by block and micro-batch, forward
+/// and backward, those of a pipeline, and those of data parallelism by unit.
 double messages_of_step(const Model& model, const Plan& plan);
 
-/// Puts first, among the candidates that are slower than the fastest by less than `tolerance`, the one with the fewest
-/// messages, of several such the one that leaves most memory; the others stay in their order. `best` is sorted by time.
-/// Says how many are equal, and in words why the first of them is taken; empty: one alone is fastest.
+/// Among the candidates that are slower than the fastest by less than `tolerance`, moves the one with the fewest
+/// messages to the front, and of several the one that leaves the most memory; the others keep their order. `best` is
+/// sorted by time. Returns the number of equal ones, and the reason of the choice in words; empty: only one is fastest.
 struct Tie {
   std::size_t equal = 1;
   std::string reason;

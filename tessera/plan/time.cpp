@@ -37,15 +37,15 @@ void add(StepTime& to, const StepTime& from, double times = 1) {
   for (std::size_t i = 0; i < time_kinds; ++i) to.seconds[i] += times * from.seconds[i];
 }
 
-/// Bytes of an element of what products take.
+/// Bytes per element of the products' inputs.
 double product_element(const Plan& run) { return run.numerics.product; }
 
-/// Forward products of one block on a rank: {out, in} each, and tokens that pass.
+/// Forward products of one block on a rank: {out, in} of each, and the number of tokens.
 struct Product {
   double tokens, out, in;
-  double times = 1;      ///< so many of them
-  bool mlp = true;       ///< the MLP, or experts and their router, have it; else attention has
-  bool grouped = false;  ///< one of many at once, with rows of its own
+  double times = 1;      ///< number of such products
+  bool mlp = true;       ///< part of the MLP, or of experts and their router; otherwise of attention
+  bool grouped = false;  ///< one of many at the same time, with its own rows
 };
 std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
   const double t = run.tp(), c = real(m.hidden), tokens = run.tokens();
@@ -99,17 +99,18 @@ double pass_bytes(const Model& m, const Plan& run, bool sparse) {
   if (!sparse) return bytes + ways * tokens * real(m.inner) / t * n.inside;
   const Experts& e = *m.experts;
   bytes += ways * tokens * (real(e.top_k * e.inner) + real(e.shared_inner)) / t * n.inside;
-  return bytes + 4 * tokens * real(e.top_k) * real(m.hidden) * n.inside;  // into the experts' order and back
+  return bytes + 4 * tokens * real(e.top_k) * real(m.hidden) * n.inside;  // into expert order and back
 }
 
-/// Tensors of [tokens, hidden] that a backward reads or writes to sum the gradients of what several maps read.
+/// Tensors of [tokens, hidden] that a backward reads or writes to sum the gradients of an input that several maps
+/// share.
 double summed_gradients(const Model& m, bool sparse) {
   if (m.family == Family::gpt2 || m.packing != Packing::none) return 0;
   const double maps = m.latent ? 2 : 3;  // to the latents, or to q, k and v
   return 3 * (maps - 1 + (m.gated && !sparse ? 1 : 0));
 }
 
-/// Columns of products that have a bias, whose gradient is the sum over tokens.
+/// Columns of products with a bias, whose gradient is the sum over tokens.
 double biased_columns(const Model& m, double t, bool sparse) {
   const double q = real(m.query_width()) / t, k = real(m.key_width()) / t, c = real(m.hidden);
   double columns = (m.query_bias ? q + 2 * k : 0) + (m.output_bias ? c : 0);
@@ -117,7 +118,7 @@ double biased_columns(const Model& m, double t, bool sparse) {
   return columns;
 }
 
-/// Norms, rotation, activations, sums one by one, since what a byte costs depends on how many lie together in a cache.
+/// Norms, rotation, activations and sums, one by one, since the cost per byte depends on how much data shares a cache.
 void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, const Speeds& speeds, bool sparse) {
   const double t = run.tp(), tokens = run.tokens(), part = run.sequence_parallel ? tokens / t : tokens;
   const Numerics& n = run.numerics;
@@ -141,7 +142,7 @@ void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, cons
   };
   summed(summed_gradients(m, sparse) * tokens * real(m.hidden) * n.residual);
   summed(biased_columns(m, t, sparse) * tokens * n.residual);
-  if (!m.latent && m.key_heads < m.heads) {  // keys and values are written once for each query head
+  if (!m.latent && m.key_heads < m.heads) {  // keys and values are written once per query head
     const double bytes = 2 * (real(m.query_width()) + real(m.key_width())) / t * tokens * n.inside;
     block.forward[TimeKind::passes] += speeds[Work::gate].at(bytes);
     summed(bytes);
@@ -159,13 +160,13 @@ void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, cons
 
 namespace {
 
-/// A product's backward: gradients of what it takes and of its weight, if that is trained.
+/// A product's backward: gradients of its input, and of its weight if it is trained.
 double backward_seconds(const Model& m, const Device& d, double tokens, double out, double in, double element) {
   return m.maps_trained() ? product_backward_seconds(d, tokens, out, in, element)
                           : product_seconds(d, tokens, in, out, element);
 }
 
-/// A recorded layer's arithmetic for the micro-batch of `run`.
+/// A recorded layer's arithmetic for `run`'s micro-batch.
 void add_recorded(StepTime& time, const RecordedWork& work, const Model& m, const Plan& run, const Cluster& cluster,
                   double times = 1) {
   const RecordedSeconds seconds = recorded_seconds(*m.recorded, work, cluster, product_element(run), run.rows);
@@ -253,11 +254,11 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
   if (t > 1) {
     const Placed group = place(run.tp(), 1, cluster.per_node);
     const double bytes = tokens * real(m.hidden) * run.numerics.inside;
-    // An all-reduce, or a gather and a reduce-scatter: as many bytes.
+    // An all-reduce, or a gather and a reduce-scatter: the same number of bytes.
     const double seen_share = 1 - run.engine.tensor_hidden;
     f[TimeKind::tensor] = 2 * seen_share * collective_seconds(cluster, group, Collective::all_reduce, bytes);
     b[TimeKind::tensor] = f[TimeKind::tensor];
-    if (run.sequence_parallel)  // inputs are gathered again for the gradients of weights, behind a product
+    if (run.sequence_parallel)  // inputs are gathered again for weight gradients, hidden behind a product
       b[TimeKind::tensor] += 0.5 * seen_share * collective_seconds(cluster, group, Collective::all_gather, 2 * bytes);
   }
   if (run.cp() > 1) {
@@ -280,14 +281,14 @@ BlockTime block_time(const Model& m, const Plan& run, const Cluster& cluster, bo
 
 namespace {
 
-/// The forward that is made again of a block that the run recomputes.
+/// Time of the recomputed forward of a block that the run recomputes.
 StepTime recomputed_time(const Plan& run, const BlockTime& block, double attentions, double mlps) {
   if (run.recomputed_part == layout::CheckpointPart::attention) mlps = 0;
   if (run.recomputed_part == layout::CheckpointPart::mlp) attentions = 0;
   return halves_time(block.forward, block.mlp_share, attentions, mlps);
 }
 
-/// Tokens that a query sees on average, of a layer's window; as computed (causal halves are not).
+/// Tokens visible to a query on average, with a layer's window, as computed (half for causal attention).
 double seen_tokens(const Model& m, const Plan& run, std::int64_t layer) {
   const double window = real(m.window(layer));
   const double s = real(run.sequence), reach = window > 0 ? std::min(window, s) : s;
@@ -298,7 +299,7 @@ struct StageTime {
   StepTime forward, backward, again;  ///< again: recomputation
 };
 
-/// Head and loss of the last stage, the embedding of the first.
+/// Adds the embedding of the first stage, and head and loss of the last.
 void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
               const layout::StagePart& part) {
   if (m.recorded) {
@@ -314,7 +315,7 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
   if (part.embeddings) {
     const double bytes = 2 * tokens * c * run.numerics.residual;
     stage.forward[TimeKind::passes] += pass_seconds(d, bytes);
-    // On the CPU the gradient is a whole table of zeros to which the rows that were read are added.
+    // On the CPU the gradient is a whole table of zeros to which the gradients of used rows are added.
     const double table = run.on_cpu ? std::ceil(real(m.vocabulary) / run.tp()) * c * run.numerics.gradient : 0;
     if (m.maps_trained()) stage.backward[TimeKind::passes] += pass_seconds(d, 2 * bytes + table);
     if (m.vision) add_vision_seconds(stage.forward, stage.backward, m, run, d);
@@ -328,14 +329,14 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
   } else if (run.engine.loss_bytes > 0) {
     for (StepTime* part : {&stage.forward, &stage.backward})
       (*part)[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.engine.loss_bytes / 2);
-  } else if (run.numerics.head_in_chunks && run.tp() == 1) {  // one pass in place there, too
+  } else if (run.numerics.head_in_chunks && run.tp() == 1) {  // also one pass in place
     stage.forward[TimeKind::passes] += heads * pass_seconds(d, 2 * tokens * words * product_element(run));
   } else {
     stage.forward[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.numerics.logits);
     stage.backward[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.numerics.logits);
   }
   if (depths == 0) return;
-  // What a depth has besides its block and its head: rows of the table, three norms, a map of two widths to one.
+  // Parts of a depth besides its block and head: rows of the table, three norms, a map from two widths to one.
   stage.forward[TimeKind::products] += depths * product_seconds(d, tokens, c, 2 * c, element);
   stage.backward[TimeKind::products] += depths * product_backward_seconds(d, tokens, c, 2 * c, element);
   const double bytes = (2 + 3 * 2 + 4) * tokens * c * run.numerics.residual,
@@ -367,11 +368,11 @@ double head_seconds(const Model& m, const Plan& run, const Elements& elements, c
 
 namespace {
 
-/// Every stage's share of one micro-batch.
+/// Each stage's times for one micro-batch.
 std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
                                    const TimeOptions& options) {
   const std::size_t stages = run.parts.size();
-  // Blocks differ by experts and by what attention sees; few kinds, so they are timed once.
+  // Blocks differ by experts and by attention's visible tokens; there are few kinds, so each is timed once.
   std::vector<std::pair<std::pair<bool, double>, BlockTime>> kinds;
   const auto time_of = [&](std::int64_t layer) -> const BlockTime& {
     const std::pair<bool, double> kind = {m.is_sparse(layer), seen_tokens(m, run, layer)};
@@ -431,13 +432,13 @@ double message_bytes(const Model& m, const Plan& run) {
   return run.tokens() / parts * real(m.hidden) * run.numerics.inside;
 }
 
-/// What the stages cost a schedule.
+/// The stages' costs for a schedule.
 schedule::Costs costs_of(const std::vector<StageTime>& times, const Model& m, const Plan& run, const Cluster& cluster) {
   const double message = message_bytes(m, run);
   const int stride = stride_of(run.mesh, Axis::pp);
   schedule::Costs costs;
   costs.stages.clear();
-  // One message is sent and one received by every forward, and by every backward.
+  // Every forward, and every backward, sends one message and receives one.
   const double waits = run.engine.waits_for_messages ? 2 * message_seconds(cluster, stride, message) : 0;
   for (const StageTime& stage : times) {
     const double backward = stage.backward.total() + stage.again.total();
@@ -459,9 +460,9 @@ PipelineTimes pipeline_of(const schedule::Costs& costs, const Plan& run) {
   return times;
 }
 
-/// Processes that share cores: together they take as long as all their work takes, and as long as the step would take
-/// if each had a core of its own, whichever is more; while one waits in a bubble, another computes. `even`: the work of
-/// the mean rank for one of the busiest.
+/// Processes that share cores: the step takes the larger of the total work of all processes and of the step with one
+/// core per process; while one process waits in a bubble, another computes. `even`: the mean rank's work relative to
+/// the busiest one's.
 void share_cores(StepTime& step, double crowding, double even) {
   const double apart = step.total();
   step[TimeKind::bubble] = 0;
@@ -481,7 +482,7 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
   const double micro_batches = real(run.micro_batches);
   const std::vector<StageTime> times = stage_times(m, run, elements, cluster, options);
   const std::size_t stages = times.size();
-  // The rank that computes most sets the pace; what the others and the schedule lose is the bubble.
+  // The busiest rank sets the pace; idle time of the others and of the schedule is the bubble.
   const int p = run.pp();
   std::size_t busiest = 0;
   std::vector<StepTime> ranks(static_cast<std::size_t>(p));
@@ -533,7 +534,7 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
   const double world = run.mesh.world_size();
   if (world > 1) {
     const double nodes = std::max(1.0, world / cluster.per_node);
-    const double slow = 1 - std::pow(1 - run.engine.slow_nodes, nodes);  // that one of them is slow
+    const double slow = 1 - std::pow(1 - run.engine.slow_nodes, nodes);  // probability that one of them is slow
     step[TimeKind::jitter] = step.total() * (options.deviation * std::sqrt(2 * std::log(world)) + 0.1 * slow);
   }
   return step;

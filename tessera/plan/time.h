@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// Seconds of one optimizer step, by what they go into, and what follows: tokens/s, the share of the peak that the
-/// model's own arithmetic has (MFU), the share of wall time that gets the run on (goodput).
+/// Seconds of one optimizer step by cause, and derived numbers: tokens/s, the share of the peak used by the model's own
+/// arithmetic (MFU), the share of wall time that makes progress (goodput).
 ///
-/// Sources: products and passes of a block as tessera/models does them; tensor parallelism: four all-reduces a block
-/// (Shoeybi et al. 2019), with recomputation six; pipelines: the schedule's own action lists, timed
+/// Sources: products and passes of a block as in tessera/models; tensor parallelism: four all-reduces per block
+/// (Shoeybi et al. 2019), six with recomputation; pipelines: the schedule's action lists, timed
 /// (layout/schedule/timing.h); data parallelism: Rajbhandari et al. 2020, section 7 (volumes), overlapped with
-/// backward, which it slows; what engines do: engine.h; slow nodes: Jiang et al. 2024 (MegaScale, section 5.1: some
-/// hosts take a tenth longer, and all wait for them); goodput: Daly 2006, first order.
+/// backward, which it slows; properties of engines: engine.h; slow nodes: Jiang et al. 2024 (MegaScale, section 5.1:
+/// some hosts take a tenth longer, and all wait for them); goodput: Daly 2006, first order.
 
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/plan/costs.h>
@@ -19,17 +19,17 @@
 namespace tessera::plan {
 
 enum class TimeKind : unsigned char {
-  products,   ///< matrix products, of the model and of recomputation
-  attention,  ///< scores and what they mix
-  passes,     ///< norms, activations, residuals, losses: bound by memory
-  tensor,     ///< exchanges of tensor parallelism
-  context,    ///< those of context parallelism, as far as attention does not hide them
-  experts,    ///< tokens on their way to experts and back
-  bubble,     ///< ranks of a pipeline that wait, uneven stages included
-  data,       ///< parameters and gradients of data parallelism, as far as nothing hides them
-  optimizer,  ///< norm of the gradients, update
-  host,       ///< the device waits for the program
-  jitter      ///< the slowest of many
+  products,   ///< matrix products, recomputation included
+  attention,  ///< scores and weighted values
+  passes,     ///< norms, activations, residuals, losses: memory-bound
+  tensor,     ///< tensor-parallel communication
+  context,    ///< context-parallel communication, as far as attention does not hide it
+  experts,    ///< exchange of tokens with experts
+  bubble,     ///< idle pipeline ranks, uneven stages included
+  data,       ///< parameters and gradients of data parallelism, as far as they are not hidden
+  optimizer,  ///< gradient norm, update
+  host,       ///< the device waits for the host
+  jitter      ///< waiting for the slowest of many ranks
 };
 inline constexpr std::size_t time_kinds = 11;
 std::string_view name_of(TimeKind kind);
@@ -45,22 +45,24 @@ struct StepTime {
 /// Seconds of a block for one micro-batch.
 struct BlockTime {
   StepTime forward, backward;  ///< backward without recomputation
-  double mlp_share = 0;        ///< the part of the products' time that those of the MLP or of the experts take
+  double mlp_share = 0;        ///< the share of the products' time in the MLP or experts
 };
-/// What of these a stage takes that has so many blocks' attention and so many MLPs. Passes are divided as products are.
+/// The part of `block` for a stage with `attentions` attentions and `mlps` MLPs. Passes are divided in the same ratio
+/// as products.
 StepTime halves_time(const StepTime& block, double mlp_share, double attentions, double mlps);
 BlockTime block_time(const Model& model, const Plan& run, const Cluster& cluster, bool sparse, double seen);
 
-/// What an experienced eye would leave out of these is what a person may set.
+/// Options for the accuracy of a prediction.
 struct TimeOptions {
-  bool simulate = true;      ///< time the pipeline's action lists; false: the schedule's formula (search)
-  double deviation = 0.004;  ///< relative, of a rank's step: the slowest of n is sqrt(2 ln n) of them late
+  bool simulate = true;  ///< time the pipeline's action lists; false: the schedule's formula (search)
+  /// relative standard deviation of a rank's step: the slowest of n is sqrt(2 ln n) of them late
+  double deviation = 0.004;
 };
 
 StepTime step_time(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster,
                    const TimeOptions& options = {});
 
-/// The pipeline's action lists with their times, of as few micro-batches as show what it does; pp > 1.
+/// The pipeline's action lists with their times, for the smallest representative number of micro-batches; pp > 1.
 struct PipelineTimes {
   layout::schedule::Schedule schedule;
   layout::schedule::Timing timing;
@@ -68,25 +70,25 @@ struct PipelineTimes {
 PipelineTimes pipeline_times(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster,
                              const TimeOptions& options = {});
 
-/// Tokens that a query sees on average over the layers, as computed (of a causal half, half).
+/// Tokens visible to a query on average over the layers, as computed (half for causal attention).
 double mean_seen_tokens(const Model& model, const Plan& run);
-/// Seconds of the embedding and of head with loss for one micro-batch, forward and backward.
+/// Seconds of the embedding, and of the head with the loss, for one micro-batch, forward and backward.
 double embedding_seconds(const Model& model, const Plan& run, const Cluster& cluster);
 double head_seconds(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster);
 
-/// What of data parallelism's exchanges a step waits for. `all`: the rank's elements, `root`: of its largest unit;
-/// `step_compute`, `last_backward`: seconds that may hide them.
+/// Data-parallel communication that a step waits for. `all`: the rank's elements, `root`: those of its largest unit;
+/// `step_compute`, `last_backward`: seconds that may hide it.
 double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,
                             double step_compute, double last_backward);
-/// The norm of the gradients and the update.
+/// Gradient norm and update.
 double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Cluster& cluster);
 
-/// Model FLOP per second and device over the peak. `half`: causal attention counts as computed.
+/// Model FLOP per second and device, divided by the peak. `half`: causal attention counts as computed.
 double model_flops_utilization(const Model& model, const Plan& run, const Cluster& cluster, double step_seconds,
                                bool half = false);
 
-/// Checkpoints and failures: the best interval between checkpoints of so many seconds, and the share of wall time
-/// that is training then (Daly 2006: interval sqrt(2 x write x mean time between failures)).
+/// Checkpoints and failures: the best interval between checkpoints that take `write_seconds` each, and the resulting
+/// share of wall time spent training (Daly 2006: interval sqrt(2 x write x mean time between failures)).
 struct Goodput {
   double share = 1, interval_seconds = 0, failures_per_day = 0;
 };

@@ -5,11 +5,11 @@
 namespace tessera::plan {
 namespace {
 
-/// Rows that the tower's maps see: patches, and the class of each image.
+/// Rows that the tower's maps process: the patches and the class token of each image.
 double tower_rows(const Vision& v, const Plan& run) { return images_of(v, run) * real(1 + v.patches()); }
 
-/// A step's micro-batches are read before the first is computed, so that on the CPU all their pixels are there; a
-/// device gets them one by one.
+/// A step's micro-batches are read before the first is computed, so on the CPU all their pixels are in memory; a device
+/// gets them one by one.
 double pixel_bytes(const Vision& v, const Plan& run) {
   return (run.on_cpu ? real(run.micro_batches) : 1) * images_of(v, run) * 3 * real(v.side * v.side) * 4;
 }
@@ -28,7 +28,7 @@ double vision_kept(const Model& m, const Plan& run) {
   const Numerics& n = run.numerics;
   const double pixels = pixel_bytes(v, run);
   if (!m.projector_trained) return pixels;
-  // Each map keeps its input, each activation what it sees.
+  // Each map and each activation keeps its input.
   const double between = real(v.projections - 1) * real(m.hidden);
   return pixels +
          images_of(v, run) * real(v.tokens()) * (real(v.hidden) * n.product + between * (n.inside + n.product));
@@ -38,11 +38,11 @@ double tower_moment(const Model& m, const Plan& run) {
   const Vision& v = *m.vision;
   const Numerics& n = run.numerics;
   const double c = real(v.hidden), inner = real(v.inner);
-  // At the end of a layer (clip_vision.cpp) there are its input, the first norm's output, what attention gives, the sum
-  // after it, what the MLP gives and the last sum; and what the MLP's activation sees, gives, and needs on its way.
+  // At the end of a layer (clip_vision.cpp) these are alive: its input, the first norm's output, attention's output,
+  // the sum after it, the MLP's output and the last sum; and the input, output and temporaries of the MLP's activation.
   double row = v.blocks == 0 ? 3 * c * n.residual
                              : 4 * c * n.residual + 2 * c * n.inside + (v.quick_gelu ? 4 : 2) * inner * n.inside;
-  if (n.copies && v.blocks > 0) row += std::max(0.0, inner * n.product - 2 * c * n.residual);  // before the two last
+  if (n.copies && v.blocks > 0) row += std::max(0.0, inner * n.product - 2 * c * n.residual);  // before the last two
   return pixel_bytes(v, run) + tower_rows(v, run) * row;
 }
 
@@ -65,7 +65,7 @@ void add_vision_seconds(StepTime& forward, StepTime& backward, const Model& m, c
     const double in = i == 0 ? c : width;
     const double seconds = product_seconds(d, seen, width, in, element);
     forward[TimeKind::products] += seconds;
-    // Nobody asks for the gradient of what the tower gives.
+    // The tower's output needs no gradient.
     if (m.projector_trained)
       backward[TimeKind::products] += i == 0 ? seconds : product_backward_seconds(d, seen, width, in, element);
     if (i == 0) continue;

@@ -1,25 +1,25 @@
 #pragma once
 /// \file
-/// What a tower and a projector before the decoder need (models/vision/llava.h). The tower is frozen: its forward keeps
-/// nothing, but needs memory for a moment, before the decoder keeps any. How many images the rows will have nobody
-/// knows before the data are read: one for each row is taken.
+/// Costs of a vision tower and a projector before the decoder (models/vision/llava.h). The tower is frozen: its forward
+/// keeps nothing, but needs temporary memory, before the decoder keeps anything. The number of images per row is
+/// unknown before the data are read: one per row is assumed.
 
 #include <tessera/plan/plan.h>
 #include <tessera/plan/time.h>
 
 namespace tessera::plan {
 
-/// Images of a micro-batch: one for each row, as far as a row has room for its tokens; at least the black one that a
-/// batch without images sees.
+/// Images of a micro-batch: one per row, if the row has room for its tokens; at least one, the black image that a batch
+/// without images gets.
 double images_of(const Vision& vision, const Plan& run);
 
-/// Elements of one layer of the tower, which is a unit where a strategy divides parameters.
+/// Elements of one layer of the tower, which is a unit if a strategy shards parameters.
 double tower_layer_elements(const Vision& vision);
 
-/// Bytes that are there from the forward of a micro-batch to the end of its backward: the pixels, and what a projector
-/// that is trained keeps.
+/// Bytes alive from the forward of a micro-batch to the end of its backward: the pixels, and activations of a trained
+/// projector.
 double vision_kept(const Model& model, const Plan& run);
-/// Bytes for a moment in the tower's forward, the pixels among them.
+/// Temporary bytes of the tower's forward, including the pixels.
 double tower_moment(const Model& model, const Plan& run);
 
 /// Adds the seconds of tower and projector for one micro-batch.

@@ -159,14 +159,13 @@ TEST(AccelerateEnvironment, WhatVariablesBecome) {
 TEST(AccelerateEnvironment, Mistakes) {
   const std::vector<std::pair<Variables, Words>> cases = {
       {{{"ACCELERATE_USE_FSDP", "true"}, {"ACCELERATE_USE_DEEPSPEED", "true"}},
-       {"environment ACCELERATE_USE_FSDP and ACCELERATE_USE_DEEPSPEED are both on: a run is divided in one way; unset "
+       {"environment ACCELERATE_USE_FSDP and ACCELERATE_USE_DEEPSPEED are both on, but they exclude each other; unset "
         "one of them"}},
       {{{"ACCELERATE_MIXED_PRECISION", "fp8"}, {"ACCELERATE_FP8_BACKEND", "MSAMP"}},
-       {"environment ACCELERATE_FP8_BACKEND: backend MSAMP, with gradients and the optimizer's states in eight bits, "
-        "is "
-        "not built: use TE or AO, whose linear maps have eight bits"}},
+       {"environment ACCELERATE_FP8_BACKEND: backend MSAMP, with 8-bit gradients and optimizer states, is not "
+        "implemented: use TE or AO, which run linear layers in fp8"}},
       {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_VERSION", "3"}},
-       {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine here does what both do)"}},
+       {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine implements both)"}},
       {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", "0"}},
        {"environment MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE: megatron_lm_expert_tensor_parallel_size must be a whole "
         "number from 1 to 4096, not '0'"}},

@@ -67,7 +67,7 @@ TEST(AccelerateFile, TheMachine) {
       {"distributed_type: MULTI_GPU\nnum_processes: 8\nnum_machines: 2\nmachine_rank: 1\nmain_process_ip: "
        "node0\nmain_process_port: 29500\n",
        "device=auto main_process_port=29500",
-       {"a.yaml:3: num_machines 2 is the launcher's: run tessera launch --config_file on each machine; without it one "
+       {"a.yaml:3: num_machines 2 is for the launcher: run tessera launch --config_file on each machine; otherwise one "
         "machine trains alone"}},
       {"distributed_type: NO\nuse_cpu: no\ndebug: 'no'\ndowncast_bf16: 'no'\ntpu_env: []\ntpu_use_sudo: "
        "false\nmain_training_function: main\n"
@@ -83,9 +83,8 @@ TEST(AccelerateFile, WhatHasNoPlaceHereIsNamed) {
        {"a.yaml:2: debug has no effect: the shapes of all collectives are always compared"}},
       {"distributed_type: NO\ntpu_name: t\ndowncast_bf16: 'yes'\n",
        "",
-       {"a.yaml:2: tpu_name has no effect: it is how accelerate reaches TPU machines: start the training on the host "
-        "of "
-        "the TPUs (docs/tpu.md)",
+       {"a.yaml:2: tpu_name has no effect: accelerate uses it to reach TPU machines: start the training on the TPUs' "
+        "host (docs/tpu.md)",
         "a.yaml:3: downcast_bf16 has no effect: mixed_precision: bf16 computes in bfloat16, and weights stay fp32"}},
       {"distributed_type: NO\nnum_processes: 8\n",
        "",
@@ -98,7 +97,7 @@ TEST(AccelerateFile, WhatHasNoPlaceHereIsNamed) {
         "parallelism_config sets tensor parallelism"}},
       {"distributed_type: NO\nrdzv_backend: etcd\n",
        "",
-       {"a.yaml:2: rdzv_backend has no effect: the agents meet in a store of their own"}},
+       {"a.yaml:2: rdzv_backend has no effect: the agents use their own store"}},
       {"distributed_type: NO\ndynamo_config:\n  dynamo_backend: INDUCTOR\n",
        "",
        {"a.yaml:2: dynamo_config has no effect: models are compiled ahead of time here"}},
@@ -191,7 +190,7 @@ TEST(AccelerateFile, DeepSpeedFields) {
        "cpu_offload=params num_processes=2 offload_folder=/fast zero_stage=3"},
       {in(deepspeed, "deepspeed_config", "zero_stage: 2\noffload_param_device: cpu"),
        "num_processes=2 zero_stage=2",
-       {"a.yaml:5: offload_param_device has no effect: zero_stage 2 does not divide parameters; zero_stage 3 does"}},
+       {"a.yaml:5: offload_param_device has no effect: zero_stage 2 does not shard parameters; zero_stage 3 does"}},
       {in(deepspeed, "deepspeed_config", "zero_stage: 1\noffload_optimizer_nvme_path: /x"),
        "num_processes=2 zero_stage=1",
        {"a.yaml:5: offload_optimizer_nvme_path has no effect: the device is not nvme"}},
@@ -199,14 +198,13 @@ TEST(AccelerateFile, DeepSpeedFields) {
        "deepspeed=ds.json num_processes=2"},
       {in(deepspeed, "deepspeed_config", "zero_stage: 3\nzero3_init_flag: true\nzero3_save_16bit_model: true"),
        "num_processes=2 zero_stage=3",
-       {"a.yaml:5: zero3_init_flag has no effect: weights are read or initialised straight into their shards",
-        "a.yaml:6: zero3_save_16bit_model has no effect: whole weights are always saved, in the model's own "
-        "precision"}},
+       {"a.yaml:5: zero3_init_flag has no effect: weights are read or initialized directly into their shards",
+        "a.yaml:6: zero3_save_16bit_model has no effect: full weights are always saved, in the model's own precision"}},
       {in(deepspeed, "deepspeed_config", "deepspeed_multinode_launcher: pdsh\ndeepspeed_hostfile: hosts"),
        "num_processes=2 zero_stage=2",
        {"a.yaml:4: deepspeed_multinode_launcher has no effect: tessera launch starts its agents with ssh, or runs "
         "under Slurm and mpirun",
-        "a.yaml:5: deepspeed_hostfile has no effect: it is the launcher's: tessera launch --config_file reads it"}},
+        "a.yaml:5: deepspeed_hostfile has no effect: it is for the launcher: tessera launch --config_file reads it"}},
   });
 }
 
@@ -234,7 +232,7 @@ TEST(AccelerateFile, MegatronLm) {
        "average_tokens_across_devices=false cpu_offload=optimizer num_processes=2 save_only_model=true"},
       {in(megatron, "megatron_lm_config", "megatron_lm_sequence_parallelism: true"),
        "num_processes=2",
-       {"a.yaml:4: megatron_lm_sequence_parallelism has no effect: it belongs to tensor parallelism, whose size is 1"}},
+       {"a.yaml:4: megatron_lm_sequence_parallelism has no effect: it is for tensor parallelism, whose size is 1"}},
       {in(megatron, "megatron_lm_config",
           "megatron_lm_tp_degree: 2\nmegatron_lm_sequence_parallelism: true\nmegatron_lm_context_parallel_size: 4"),
        "cp_size=4 num_processes=2 sequence_parallel=true tp_size=2"},
@@ -243,8 +241,8 @@ TEST(AccelerateFile, MegatronLm) {
        "gradient_accumulation_steps=8 num_processes=2 pp_size=4 tp_size=2"},
       {in(megatron, "megatron_lm_config", "megatron_lm_decoder_last_pipeline_num_layers: 3"),
        "num_processes=2",
-       {"a.yaml:4: megatron_lm_decoder_last_pipeline_num_layers has no effect: it belongs to pipeline parallelism, "
-        "whose size is 1"}},
+       {"a.yaml:4: megatron_lm_decoder_last_pipeline_num_layers has no effect: it is for pipeline parallelism, whose "
+        "size is 1"}},
   });
 }
 
@@ -280,9 +278,8 @@ TEST(AccelerateFile, TheMesh) {
        {"a.yaml:4:22: parallelism_config_dp_replicate_size 2 x parallelism_config_dp_shard_size 3 are 6 processes, but "
         "num_processes is 4: make them agree"}},
       {mesh("dp_replicate_size: 4"),
-       {"a.yaml:4:22: parallelism_config_dp_replicate_size 4 with dp_shard_size 1 divides nothing, which contradicts "
-        "distributed_type FSDP: give "
-        "dp_shard_size, or distributed_type MULTI_GPU"}},
+       {"a.yaml:4:22: parallelism_config_dp_replicate_size 4 with dp_shard_size 1 shards nothing, which contradicts "
+        "distributed_type FSDP: set dp_shard_size, or use distributed_type MULTI_GPU"}},
       {mesh("parallelism_config_tp_size: 2"),
        {"a.yaml:4:31: parallelism_config_tp_size 2 is 2 processes, but num_processes is 4: make them agree"}},
       {mesh("dp_shard_size: 2\ncp_size: 2\ntp_size: 2"),
@@ -297,11 +294,11 @@ TEST(AccelerateFile, TheMesh) {
       {mesh("dp_replicate_size: 0"),
        {"a.yaml:4:22: parallelism_config_dp_replicate_size must be a whole number from 1 to 1048576, not '0'"}},
       {mesh("dp_replicate_size: 2\ndp_shard_size: 2", "fsdp_config:\n  fsdp_sharding_strategy: NO_SHARD\n"),
-       {"a.yaml:7:27: fsdp_sharding_strategy NO_SHARD divides nothing, but parallelism_config_dp_shard_size is 2: keep "
+       {"a.yaml:7:27: fsdp_sharding_strategy NO_SHARD shards nothing, but parallelism_config_dp_shard_size is 2: keep "
         "one of them"}},
       {in("distributed_type: MULTI_GPU\n", "parallelism_config", "dp_shard_size: 2"),
-       {"a.yaml:3:18: parallelism_config_dp_shard_size 2 divides the parameters, which is distributed_type FSDP's: "
-        "make it that, or the size 1"}},
+       {"a.yaml:3:18: parallelism_config_dp_shard_size 2 shards the parameters, which requires distributed_type FSDP: "
+        "use that, or size 1"}},
   });
 }
 
@@ -319,32 +316,31 @@ TEST(AccelerateFile, Mistakes) {
        {"a.yaml:1:19: distributed_type TP: write MULTI_GPU, and parallelism_config with tp_size"}},
       {"compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\nprofile: p\n",
        {"a.yaml:1:22: compute_environment AMAZON_SAGEMAKER is not supported: Tessera starts jobs on machines that you "
-        "reach; write a file with "
-        "compute_environment: LOCAL_MACHINE"}},
+        "can reach; write a file with compute_environment: LOCAL_MACHINE"}},
       {"distributed_type: NO\niam_role_name: me\n",
        {"a.yaml:2:16: iam_role_name: it is for Amazon SageMaker, where Tessera does not start jobs; write a file with "
         "compute_environment: LOCAL_MACHINE"}},
       {"distributed_type: NO\nnum_procesess: 2\n",
        {"a.yaml:2:16: unknown key num_procesess; did you mean num_processes?"}},
       {"distributed_type: NO\nzero_stage: 2\n",
-       {"a.yaml:2:13: unknown key zero_stage; it is a key of deepspeed_config, for distributed_type DEEPSPEED only: "
-        "give --zero_stage to the training"}},
+       {"a.yaml:2:13: unknown key zero_stage; it is a key of deepspeed_config, only for distributed_type DEEPSPEED: "
+        "pass --zero_stage to the training"}},
       {"distributed_type: DEEPSPEED\nzero_stage: 2\n",
-       {"a.yaml:2:13: unknown key zero_stage; it belongs into deepspeed_config"}},
+       {"a.yaml:2:13: unknown key zero_stage; it belongs in deepspeed_config"}},
       // where Hugging Face's guide of FSDP has them
       {"distributed_type: FSDP\nxla: true\nxla_fsdp_settings:\n  compute_dtype: float16\n  sharding_rank: 0\n",
        {"a.yaml:4:18: compute_dtype is 'float16'; it must be bfloat16 or float32",
         "a.yaml:5:18: sharding_rank: all devices share one set of shards"}},
       {"distributed_type: FSDP\nfsdp_sharding_strategy: 2\n",
-       {"a.yaml:2:25: unknown key fsdp_sharding_strategy; it belongs into fsdp_config"}},
+       {"a.yaml:2:25: unknown key fsdp_sharding_strategy; it belongs in fsdp_config"}},
       {"distributed_type: MULTI_CPU\nnum_processes: 0\n",
        {"a.yaml:2:16: num_processes must be at least 1 (-1: not given)"}},
       {"distributed_type: MULTI_CPU\nnum_processes: two\n",
        {"a.yaml:2:16: num_processes must be a whole number from -1 to 1048576, not 'two'"}},
       {"distributed_type: MULTI_CPU\nnum_processes: 3\nnum_machines: 2\n",
-       {"a.yaml:2:16: num_processes 3 counts those of all machines and cannot be shared evenly by num_machines 2"}},
+       {"a.yaml:2:16: num_processes 3 is the total over all machines and is not divisible by num_machines 2"}},
       {"distributed_type: MULTI_CPU\nmachine_rank: 1\n",
-       {"a.yaml:2:15: machine_rank 1 of num_machines 1: they count from 0"}},
+       {"a.yaml:2:15: machine_rank 1 of num_machines 1: ranks start at 0"}},
       {"distributed_type: NO\nmixed_precision: bf-16\n",
        {"a.yaml:2:18: mixed_precision must be one of no, fp16, bf16, fp8, not 'bf-16' (did you mean bf16?)"}},
       {"distributed_type: NO\nmixed_precision: fp8\nfp8_config: {backend: MX}\n",
@@ -353,8 +349,8 @@ TEST(AccelerateFile, Mistakes) {
        {"a.yaml:3:18: mixed_precision bf16 contradicts fp16 in line 2; keep one of them"}},
       {"distributed_type: NO\nuse_cpu: maybe\n", {"a.yaml:2:10: use_cpu must be true or false, not 'maybe'"}},
       {"distributed_type: FSDP\nfsdp_config: FULL_SHARD\n",
-       {"a.yaml:2:14: fsdp_config takes keys and values, such as fsdp_sharding_strategy"}},
-      {"- a\n", {"a.yaml:1:1: expected keys such as distributed_type: this is no file of accelerate"}},
+       {"a.yaml:2:14: fsdp_config must contain keys and values, such as fsdp_sharding_strategy"}},
+      {"- a\n", {"a.yaml:1:1: expected keys such as distributed_type: this is not a file of accelerate"}},
   });
 }
 
@@ -372,17 +368,15 @@ TEST(AccelerateFile, MistakesInSections) {
        {"a.yaml:4:29: offload_optimizer_device must be one of none, cpu, nvme, not 'gpu' (did you mean cpu?)"}},
       {in(deepspeed, "deepspeed_config", "deepspeed_config_file: ds.json\nzero_stage: 3\ngradient_clipping: 1.0") +
            "mixed_precision: bf16\n",
-       {"a.yaml:5:15: zero_stage stands beside deepspeed_config_file, which says it in its own words: remove it here",
-        "a.yaml:6:22: gradient_clipping stands beside deepspeed_config_file, which says it in its own words: remove it "
-        "here",
-        "a.yaml:7:18: mixed_precision stands beside deepspeed_config_file, which says it in its own words (bf16, "
-        "fp16): remove it here"}},
+       {"a.yaml:5:15: zero_stage is given with deepspeed_config_file, which contains it: remove it here",
+        "a.yaml:6:22: gradient_clipping is given with deepspeed_config_file, which contains it: remove it here",
+        "a.yaml:7:18: mixed_precision is given with deepspeed_config_file, which contains it (bf16, fp16): remove it "
+        "here"}},
       {in(deepspeed, "deepspeed_config", "gradient_clipping: much"),
-       {"a.yaml:4:22: gradient_clipping is 'much'; it takes a number"}},
+       {"a.yaml:4:22: gradient_clipping is 'much'; it must be a number"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_pp_degree: 4\nmegatron_lm_decoder_last_pipeline_num_layers: 3"),
-       {"a.yaml:5:49: megatron_lm_decoder_last_pipeline_num_layers 3: leave it out, and say which blocks each stage "
-        "has "
-        "with --pipeline_layout"}},
+       {"a.yaml:5:49: megatron_lm_decoder_last_pipeline_num_layers 3: remove it, and define each stage's blocks with "
+        "--pipeline_layout"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_pp_degree: 0"),
        {"a.yaml:4:26: megatron_lm_pp_degree must be a whole number from 1 to 4096, not '0'"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_expert_tensor_parallel_size: 0"),
@@ -391,10 +385,10 @@ TEST(AccelerateFile, MistakesInSections) {
        {"a.yaml:4:38: megatron_lm_recompute_granularity must be one of full, selective, not 'some'"}},
       {in(megatron, "megatron_lm_config",
           "megatron_lm_recompute_granularity: full\nmegatron_lm_recompute_activations: true"),
-       {"a.yaml:5:38: megatron_lm_recompute_activations recomputes the attention only, but "
-        "megatron_lm_recompute_granularity full in line 4 whole blocks: keep one of them"}},
+       {"a.yaml:5:38: megatron_lm_recompute_activations recomputes only attention, but "
+        "megatron_lm_recompute_granularity full in line 4 recomputes whole blocks: keep one of them"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_eod_mask_loss: true"),
-       {"a.yaml:4:30: megatron_lm_eod_mask_loss: all tokens of a block are scored; leave it out"}},
+       {"a.yaml:4:30: megatron_lm_eod_mask_loss: all tokens of a block are scored; remove it"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_tp_degre: 1\ntp_degree: 1"),
        {"a.yaml:4:25: unknown key megatron_lm_config.megatron_lm_tp_degre; did you mean megatron_lm_tp_degree?"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_num_micro_batches: 1\nnum_micro_batches: 2"),
@@ -440,7 +434,8 @@ TEST(AccelerateFile, FilesThatCannotBeRead) {
   write_file_atomically(json, "{\"distributed_type\": \"NO\",}");
   EXPECT_NE(problem_of(json).find("a.json:1:"), std::string::npos) << problem_of(json);
   write_file_atomically(json, "[]");
-  EXPECT_EQ(problem_of(json), concat(json, ": expected keys such as distributed_type: this is no file of accelerate"));
+  EXPECT_EQ(problem_of(json),
+            concat(json, ": expected keys such as distributed_type: this is not a file of accelerate"));
   write_file_atomically(json, "{\"distributed_type\": \"FSDP\", \"fsdp_config\": {\"fsdp_version\": 2}}");
   Problems problems;
   EXPECT_EQ(testing::read_of(read_accelerate_file(json, problems), problems).settings_text(),

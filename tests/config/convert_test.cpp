@@ -240,7 +240,7 @@ TEST(ToFsdp2, AsAccelerateDoesWithoutItsBugs) {
             "distributed_type: FSDP\nfsdp_config:\n  fsdp_offload_params: true\n  fsdp_reshard_after_forward: true\n  "
             "fsdp_version: 2\n");
   EXPECT_EQ(notes.size(), 4u) << join(notes, "\n");
-  EXPECT_EQ(notes.at(0), "a.yaml:5: fsdp_backward_prefetch is left out: version 2 has no such key");
+  EXPECT_EQ(notes.at(0), "a.yaml:5: fsdp_backward_prefetch is dropped: version 2 has no such key");
   // numbers, which accelerate hands on as "2"
   EXPECT_NE(converted("fsdp_config:\n  fsdp_sharding_strategy: 2\n").find("fsdp_reshard_after_forward: false"),
             std::string::npos);
@@ -258,7 +258,7 @@ TEST(ToFsdp2, AsAccelerateDoesWithoutItsBugs) {
       "8\nparallelism_config:\n"
       "  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n");
   EXPECT_EQ(join(notes),
-            "a.yaml:4: the copies of the hybrid strategy are kept as parallelism_config: 2 copies, each sharded over 4 "
+            "a.yaml:4: the hybrid strategy's replicas are kept as parallelism_config: 2 replicas, each sharded over 4 "
             "processes");
   EXPECT_NE(converted("fsdp_config:\n  fsdp_sharding_strategy: 5\n", &notes).find("fsdp_reshard_after_forward: false"),
             std::string::npos);
@@ -268,7 +268,7 @@ TEST(ToFsdp2, AsAccelerateDoesWithoutItsBugs) {
   // nothing to do
   EXPECT_EQ(converted("fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n", &notes),
             "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n");
-  EXPECT_EQ(join(notes), "a.yaml:2: fsdp_version is 2 already: nothing to convert");
+  EXPECT_EQ(join(notes), "a.yaml:2: fsdp_version is already 2: nothing to convert");
   EXPECT_EQ(converted("distributed_type: MULTI_GPU\n", &notes), "distributed_type: MULTI_GPU\n");
   const auto error = [&](const char* yaml) -> std::string {
     try {
@@ -282,10 +282,10 @@ TEST(ToFsdp2, AsAccelerateDoesWithoutItsBugs) {
             "a.yaml:2:27: fsdp_sharding_strategy is '7'; it must be one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, "
             "HYBRID_SHARD, HYBRID_SHARD_ZERO2, or 1 to 5");
   EXPECT_EQ(error("num_machines: 2\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n"),
-            "a.yaml:3:27: the hybrid strategy's copies become parallelism_config, whose sizes follow from "
-            "num_processes divided by num_machines (2); "
+            "a.yaml:3:27: the hybrid strategy's replicas become parallelism_config, whose sizes are derived from "
+            "num_processes / num_machines (2); "
             "num_processes is missing");
-  EXPECT_EQ(error("fsdp_config: 3\n"), "a.yaml:1:14: fsdp_config must hold keys such as fsdp_version");
+  EXPECT_EQ(error("fsdp_config: 3\n"), "a.yaml:1:14: fsdp_config must contain keys such as fsdp_version");
 }
 
 TEST(ToFsdp2, MeansTheSameRun) {
@@ -318,7 +318,7 @@ TEST(UpdateAccelerate, OldFormsAndDefaults) {
             "false\nmachine_rank: 0\n"
             "main_training_function: main\nmixed_precision: fp16\nnum_machines: 1\nnum_processes: 1\nrdzv_backend: "
             "static\nsame_network: false\nuse_cpu: false\n");
-  EXPECT_EQ(notes.at(0), "a.yaml:1: fp16 is said as mixed_precision: fp16");
+  EXPECT_EQ(notes.at(0), "a.yaml:1: fp16 is replaced by mixed_precision: fp16");
   Words none;
   EXPECT_EQ(dump_yaml(update_accelerate_file(file, none)), dump_yaml(file)) << "a second time changes nothing";
   EXPECT_TRUE(none.empty()) << join(none, "\n");

@@ -27,11 +27,12 @@ TEST(Deepspeed, ClipsOnlyWhereItsFileSaysSo) {
   EXPECT_EQ(norm(R"({"gradient_clipping": 0.5})", {}), 0.5);
   EXPECT_EQ(norm(R"({"steps_per_print": 1})", {"--max_grad_norm", "2"}), 2);
   EXPECT_EQ(note_of("{}", {"--max_grad_norm", "2"}),
-            "deepspeed:1: there is no gradient_clipping, without which DeepSpeed before 0.19.3 clips nothing; here "
+            "deepspeed:1: gradient_clipping is not set, so DeepSpeed before 0.19.3 would not clip; here "
             "--max_grad_norm 2 clips");
-  EXPECT_EQ(resolve_flags({"--deepspeed", R"({"gradient_accumulation_steps": 1})"}, no_variables).notes,
-            std::vector<std::string>{"deepspeed:1: there is no gradient_clipping: nothing is clipped, as in DeepSpeed "
-                                     "before 0.19.3, which clips at 1.0 since; give gradient_clipping 0.0 or 1.0"});
+  EXPECT_EQ(
+      resolve_flags({"--deepspeed", R"({"gradient_accumulation_steps": 1})"}, no_variables).notes,
+      std::vector<std::string>{"deepspeed:1: gradient_clipping is not set: gradients are not clipped, as in DeepSpeed "
+                               "before 0.19.3; later versions clip at 1.0; set gradient_clipping to 0.0 or 1.0"});
 }
 
 TEST(Deepspeed, WhatItNeverReadsIsAWarning) {
@@ -40,8 +41,8 @@ TEST(Deepspeed, WhatItNeverReadsIsAWarning) {
               concat("deepspeed:1: without effect here: ", key, " (line 1): DeepSpeed never reads it"));
   EXPECT_EQ(note_of(R"({"_comment": "mine"})"), "deepspeed:1: without effect here: _comment (line 1): a comment");
   EXPECT_EQ(note_of(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"),
-            "deepspeed:1: zero_optimization.offload_param has no effect: it is for stage 3, which divides parameters, "
-            "and zero_optimization.stage is 2");
+            "deepspeed:1: zero_optimization.offload_param has no effect: it is for stage 3, which shards parameters, "
+            "but zero_optimization.stage is 2");
   EXPECT_EQ(settings(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 0}})").at("reduce_bucket_size"), "1");
 }
 
@@ -53,13 +54,12 @@ TEST(Deepspeed, ItsScheduleBeatsTheArguments) {
   EXPECT_EQ(run.values.optimization.lr_scheduler_type, ScheduleType::warmup_lr);
   EXPECT_EQ(run.values.optimization.lr_scheduler_kwargs, R"({"warmup_num_steps":7})");
   EXPECT_EQ(run.origin("lr_scheduler_type").str(), "deepspeed:1");
-  EXPECT_EQ(run.notes,
-            (Words{"deepspeed:1: there is no gradient_clipping: nothing is clipped, as in DeepSpeed before 0.19.3, "
-                   "which clips at 1.0 since; give gradient_clipping 0.0 or 1.0",
-                   "deepspeed:1: scheduler.type WarmupLR is followed, not lr_scheduler_type (--lr_scheduler_type): "
-                   "DeepSpeed runs the schedule of its file",
-                   "deepspeed:1: scheduler.params is followed, not lr_scheduler_kwargs (--lr_scheduler_kwargs): "
-                   "DeepSpeed runs the schedule of its file"}));
+  EXPECT_EQ(run.notes, (Words{"deepspeed:1: gradient_clipping is not set: gradients are not clipped, as in DeepSpeed "
+                              "before 0.19.3; later versions clip at 1.0; set gradient_clipping to 0.0 or 1.0",
+                              "deepspeed:1: scheduler.type WarmupLR is used, not lr_scheduler_type "
+                              "(--lr_scheduler_type): DeepSpeed uses its file's schedule",
+                              "deepspeed:1: scheduler.params is used, not lr_scheduler_kwargs (--lr_scheduler_kwargs): "
+                              "DeepSpeed uses its file's schedule"}));
   EXPECT_EQ(read_case(R"({"scheduler": {"type": "WarmupLR"}})", {"--lr_scheduler_type", "warmup_lr"}).notes, Words{});
 }
 
@@ -125,7 +125,7 @@ TEST(DeepspeedBatch, Problems) {
       problem_of(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2})",
                  {"--num_processes", "2"}),
       "deepspeed:1:22: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size 64 != 4 * "
-      "2 * 2: leave one of the three out");
+      "2 * 2: remove one of the three");
   EXPECT_EQ(problem_of(R"({"train_batch_size": 64})", {"--num_processes", "3"}),
             "deepspeed:1:22: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size 64 "
             "!= 21 * 1 * 3: with 3 processes it must be "
@@ -170,7 +170,7 @@ TEST(DeepspeedSource, FileInlineBase64) {
 TEST(DeepspeedSource, Problems) {
   const TemporaryFolder folder;
   EXPECT_EQ(problem_of("no_such.json"),
-            "--deepspeed no_such.json: no such file (a JSON object begins with '{'; base64 of one is accepted, too)");
+            "--deepspeed no_such.json: no such file (a JSON object starts with '{'; base64 of one is accepted, too)");
   EXPECT_EQ(problem_of(folder.path()), concat("--deepspeed ", folder.path(), " is a folder; expected a JSON file"));
   const std::string path = path_join(folder.path(), "ds.json");
   write_file_atomically(path, "{\n \"train_batch_size\": 8,\n \"train_batch_size\": 8\n}");
@@ -352,7 +352,7 @@ TEST(DeepspeedNotes, OneForAllThatHasNoEffect) {
             "metrics.jsonl show it for every run");
   EXPECT_EQ(
       note_of(R"({"wandb": {"enabled": true, "project": "p"}})"),
-      "deepspeed:1: without effect here: wandb (line 1): metrics.jsonl and TensorBoard events are what is written");
+      "deepspeed:1: without effect here: wandb (line 1): metrics are written to metrics.jsonl and TensorBoard events");
 }
 
 TEST(DeepspeedNotes, AskingForWhatHappensAnyway) {
@@ -374,16 +374,16 @@ TEST(DeepspeedNotes, WhatMeansSomethingElseHere) {
   EXPECT_EQ(note_of(R"({"zero_optimization": true})"),
             "deepspeed:1: zero_optimization: true is an older spelling of {\"stage\": 1}");
   EXPECT_EQ(note_of(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2}})"),
-            "deepspeed:1: zero_optimization.zero_hpz_partition_size 2: each group of 2 processes holds a whole copy, "
-            "of the optimizer states, too (hybrid_shard)");
+            "deepspeed:1: zero_optimization.zero_hpz_partition_size 2: each group of 2 processes holds a full replica, "
+            "optimizer states included (hybrid_shard)");
   const Outcome onebit =
       read_case(R"({"optimizer": {"type": "OneBitAdam", "params": {"lr": 2e-4, "freeze_step": 400}}})");
   EXPECT_EQ(onebit.settings, (Texts{{"optim", "adamw"},
                                     {"learning_rate", "2e-04"},
                                     {"optim_args", R"({"bias_correction":false})"},
                                     {"grad_compression", "onebit:warmup=400"}}));
-  EXPECT_EQ(onebit.notes, Words{"deepspeed:1: optimizer.type OneBitAdam: AdamW, whose gradients (not momenta) travel "
-                                "in one bit after freeze_step steps; the second moment goes on"});
+  EXPECT_EQ(onebit.notes, Words{"deepspeed:1: optimizer.type OneBitAdam: AdamW, whose gradients (not momenta) are sent "
+                                "in one bit after freeze_step steps; the second moment is still updated"});
   const Outcome lamb = read_case(
       R"({"optimizer": {"type": "OneBitLamb", "params": {"lr": 2e-3, "max_coeff": 0.3, "bias_correction": true}}})");
   EXPECT_EQ(
@@ -394,11 +394,11 @@ TEST(DeepspeedNotes, WhatMeansSomethingElseHere) {
                             R"("adapt_undecayed":true})"},
              {"grad_compression", "onebit:warmup=100000"}}));
   EXPECT_EQ(lamb.notes, (Words{"deepspeed:1: optimizer.params.bias_correction true has no effect: OneBitLamb has none",
-                               "deepspeed:1: optimizer.type OneBitLamb: Lamb, whose gradients (not momenta) travel in "
-                               "one bit after freeze_step steps; the second moment goes on"}));
+                               "deepspeed:1: optimizer.type OneBitLamb: Lamb, whose gradients (not momenta) are sent "
+                               "in one bit after freeze_step steps; the second moment is still updated"}));
   EXPECT_EQ(note_of(R"({"optimizer": {"type": "ZeroOneAdam", "params": {"lr": 4e-4, "var_freeze_step": 9}}})"),
-            "deepspeed:1: optimizer.type ZeroOneAdam: AdamW, whose gradients (not momenta) travel in one bit after "
-            "var_freeze_step steps; the second moment goes on, and every step is exchanged");
+            "deepspeed:1: optimizer.type ZeroOneAdam: AdamW, whose gradients (not momenta) are sent in one bit after "
+            "var_freeze_step steps; the second moment is still updated, and every step is exchanged");
 }
 
 // ---- whole files
@@ -502,7 +502,7 @@ TEST(Deepspeed, AutotuningIsForTheProgramThatPlans) {
   Problems problems;
   resolve_deepspeed(R"({"train_batch_size": 8, "autotuning": {"enabled": true}})", 1, problems);
   ASSERT_EQ(problems.lines.size(), 1u);
-  EXPECT_NE(problems.lines.front().find("autotuning: the engine takes a module as it is"), std::string::npos)
+  EXPECT_NE(problems.lines.front().find("autotuning: the engine runs a module as it is"), std::string::npos)
       << problems.lines.front();
 }
 

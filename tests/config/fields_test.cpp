@@ -103,17 +103,17 @@ TEST(Fields, RulesNameTheNumbers) {
   EXPECT_EQ(wrong("num_processes", "0"), "is 0; it must be at least 1 and at most 4096");
   EXPECT_EQ(wrong("per_device_train_batch_size", "0"), "is 0; it must be at least 1");
   EXPECT_EQ(wrong("block_size", "1"), "is 1; it must be at least 2 and at most 16777216");
-  EXPECT_EQ(wrong("max_steps", "12.5"), "is '12.5'; it takes an integer");
-  EXPECT_EQ(wrong("max_steps", "99999999999999999999"), "is '99999999999999999999'; it takes an integer");
-  EXPECT_EQ(wrong("learning_rate", "fast"), "is 'fast'; it takes a number");
-  EXPECT_EQ(wrong("learning_rate", "nan"), "is 'nan'; it takes a finite number");
-  EXPECT_EQ(wrong("learning_rate", "inf"), "is 'inf'; it takes a finite number");
+  EXPECT_EQ(wrong("max_steps", "12.5"), "is '12.5'; it must be an integer");
+  EXPECT_EQ(wrong("max_steps", "99999999999999999999"), "is '99999999999999999999'; it must be an integer");
+  EXPECT_EQ(wrong("learning_rate", "fast"), "is 'fast'; it must be a number");
+  EXPECT_EQ(wrong("learning_rate", "nan"), "is 'nan'; it must be a finite number");
+  EXPECT_EQ(wrong("learning_rate", "inf"), "is 'inf'; it must be a finite number");
   EXPECT_EQ(wrong("lr_scheduler_type", "cosin"),
             "is 'cosin'; it must be one of linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt, "
             "cosine_with_restarts, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay, "
             "reduce_lr_on_plateau, warmup_lr, "
             "warmup_decay_lr, warmup_cosine_lr, one_cycle, lr_range_test (did you mean cosine?)");
-  EXPECT_EQ(wrong("disable_tqdm", "maybe"), "is 'maybe'; it takes true or false");
+  EXPECT_EQ(wrong("disable_tqdm", "maybe"), "is 'maybe'; it must be true or false");
 }
 
 TEST(Fields, AWrongValueLeavesTheConfigurationAlone) {

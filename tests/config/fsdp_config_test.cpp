@@ -101,7 +101,8 @@ TEST(FsdpConfig, KindsOfStateDict) {
 TEST(FsdpConfig, NumbersAsPeopleWriteThem) {
   for (const char* text : {"100000000", "1e8", "100000000.0", "\"100000000\"", "\"1e8\""})
     EXPECT_EQ(settings(concat("{\"min_num_params\": ", text, "}")), (Texts{{"min_num_params", "100000000"}})) << text;
-  EXPECT_EQ(problem_of("{\"min_num_params\": 1.5}"), "fsdp_config:1:20: min_num_params is '1.5'; it takes an integer");
+  EXPECT_EQ(problem_of("{\"min_num_params\": 1.5}"),
+            "fsdp_config:1:20: min_num_params is '1.5'; it must be an integer");
 }
 
 TEST(FsdpConfig, ReshardAfterForwardIsThreeThings) {
@@ -144,22 +145,21 @@ TEST(FsdpConfig, MessagesNameFileLineAndTheNearestKey) {
       (Words{
           path + ":2:28: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?",
           path + ":3:24: backward_prefetch is 'sometimes'; it must be one of backward_pre, backward_post, no_prefetch",
-          path + ":5:24: xla_fsdp_settings takes an object with keys such as compute_dtype"}));
-  EXPECT_EQ(problem_of("absent.json"), "--fsdp_config absent.json: no such file (a JSON object begins with '{')");
+          path + ":5:24: xla_fsdp_settings must be an object with keys such as compute_dtype"}));
+  EXPECT_EQ(problem_of("absent.json"), "--fsdp_config absent.json: no such file (a JSON object starts with '{')");
   EXPECT_EQ(problems_of(folder.path()).size(), 3u) << "the only file of a folder is read";
   write_file_atomically(path_join(folder.path(), "other.yml"), "");
   EXPECT_EQ(problem_of(folder.path()),
-            concat("--fsdp_config ", folder.path(), " is a folder with 2 .json and .yaml files; name the file"));
+            concat("--fsdp_config ", folder.path(), " is a folder with 2 .json and .yaml files; specify the file"));
   EXPECT_EQ(problem_of(R"({"fsdp_config": 3})"),
             "fsdp_config:1:17: expected an object with keys such as transformer_layer_cls_to_wrap");
-  EXPECT_EQ(problem_of(R"({"version": 3})"),
-            "fsdp_config:1:13: version must be 1 or 2 (one engine here does what both do)");
+  EXPECT_EQ(problem_of(R"({"version": 3})"), "fsdp_config:1:13: version must be 1 or 2 (one engine implements both)");
   EXPECT_EQ(problem_of(R"({"state_dict_type": "SHARD_STATE_DICT"})"),
             "fsdp_config:1:21: state_dict_type is 'SHARD_STATE_DICT'; it must be one of sharded, full, local");
   EXPECT_TRUE(problem_of("{\"a\": ").starts_with("fsdp_config:1:"));
   EXPECT_EQ(problem_of(R"({"transformer_layer_cls_to_wrap": [1]})"),
-            "fsdp_config:1:35: transformer_layer_cls_to_wrap takes CLASS,..., not an object or a list of something "
-            "else than words");
+            "fsdp_config:1:35: transformer_layer_cls_to_wrap takes CLASS,..., not an object or a list with anything "
+            "but words");
 }
 
 TEST(FsdpConfig, KeysOfXla) {
@@ -172,7 +172,7 @@ TEST(FsdpConfig, KeysOfXla) {
   EXPECT_EQ(notes(R"({"xla": false, "xla_fsdp_v2": false, "xla_fsdp_grad_ckpt": false, "xla_fsdp_settings": {}})"),
             Words{});
   EXPECT_EQ(notes(R"({"xla_fsdp_grad_ckpt": true})"),
-            Words{"fsdp_config:1: xla_fsdp_grad_ckpt has no effect: it belongs to xla, which is off"});
+            Words{"fsdp_config:1: xla_fsdp_grad_ckpt has no effect: it is for xla, which is off"});
   EXPECT_EQ(settings(R"({"xla": true, "xla_fsdp_grad_ckpt": true, "xla_fsdp_settings": {"compute_dtype": "bfloat16",
                          "reshard_after_forward": false, "flatten_parameters": null}})"),
             (Texts{{"device", "xla"},
@@ -184,9 +184,9 @@ TEST(FsdpConfig, KeysOfXla) {
                       "_debug_print": true, "compute_dtype": "torch.float32"}})"),
       (Words{"fsdp_config:1: xla_fsdp_v2 has no effect: parameters are divided by the same explicit collectives in "
              "both versions",
-             "fsdp_config:1: flatten_parameters has no effect: a unit's parameters are one flat vector in any case",
-             "fsdp_config:2: _debug_print has no effect: it is about torch_xla's lazy tensors, and steps here are "
-             "compiled once"}));
+             "fsdp_config:1: flatten_parameters has no effect: a unit's parameters are always one flat vector",
+             "fsdp_config:2: _debug_print has no effect: it concerns torch_xla's lazy tensors; here steps are compiled "
+             "once"}));
   EXPECT_EQ(problem_of(R"({"xla": true, "xla_fsdp_settings": {"sharding_groups": [[0]]}})"),
             "fsdp_config:1:56: sharding_groups: all devices share one set of shards");
 }

@@ -241,20 +241,20 @@ TEST(MegatronArgs, TheWorldsSizeDividesTheBatch) {
 TEST(MegatronArgs, Mistakes) {
   const std::vector<std::pair<std::string, Words>> cases = {
       {"--train-iters 5 --hierarchical-context-parallel-sizes 2 4 --context-parallel-size 4",
-       {"--hierarchical-context-parallel-sizes 2 4: expected two sizes from 2 on, whose product is "
+       {"--hierarchical-context-parallel-sizes 2 4: expected two sizes of at least 2 whose product is "
         "--context-parallel-size 4, such as 2 4 for 8"}},
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 8 --tensor-model-parallel-size 4",
-       {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 data-parallel processes = 6"}},
+       {"--global-batch-size 16 is not a multiple of --micro-batch-size 3 x 2 data-parallel processes = 6"}},
       {"--pipeline-model-parallel-size=4 --expert-tensor-parallel-size 0",
-       {"--expert-tensor-parallel-size is '0'; it takes a whole number from 1"}},
-      {"--pipeline-model-parallel-size 0", {"--pipeline-model-parallel-size is '0'; it takes a whole number from 1"}},
+       {"--expert-tensor-parallel-size is '0'; it must be a whole number from 1"}},
+      {"--pipeline-model-parallel-size 0", {"--pipeline-model-parallel-size is '0'; it must be a whole number from 1"}},
       {pipeline + "--decoder-first-pipeline-num-layers 3 --standalone-embedding-stage",
-       {"--standalone-embedding-stage is not supported with several stages: say which layers each has with "
+       {"--standalone-embedding-stage is not supported with several stages: define their layers with "
         "--pipeline-model-parallel-layout",
         "--decoder-first-pipeline-num-layers needs --num-layers; --pipeline-model-parallel-layout does not"}},
       {pipeline + "--decoder-first-pipeline-num-layers 3 --account-for-loss-in-pipeline-split",
-       {"--decoder-first-pipeline-num-layers and --account-for-loss-in-pipeline-split both say where the model is cut: "
-        "give one of them"}},
+       {"--decoder-first-pipeline-num-layers and --account-for-loss-in-pipeline-split both define where the model is "
+        "cut: use only one of them"}},
       {pipeline + "--num-layers-per-virtual-pipeline-stage 2",
        {"--num-layers-per-virtual-pipeline-stage 2 needs --num-layers; --num-virtual-stages-per-pipeline-rank does "
         "not"}},
@@ -263,99 +263,101 @@ TEST(MegatronArgs, Mistakes) {
        {"--num-layers-per-virtual-pipeline-stage 3 does not divide the 8 layers / 2 processes of the pipeline = 4; "
         "--pipeline-model-parallel-layout cuts anywhere"}},
       {pipeline + "--pipeline-model-parallel-layout Et|t|L",
-       {"--pipeline-model-parallel-layout Et|t|L has 3 stages, which the 2 processes of the pipeline do not share "
+       {"--pipeline-model-parallel-layout Et|t|L has 3 stages, which the 2 processes of the pipeline cannot share "
         "evenly"}},
       {pipeline + "--pipeline-model-parallel-layout Etm|tL",
        {"--pipeline-model-parallel-layout is wrong: pipeline layout 'Etm|tL', column 3: m, a depth of multi-token "
-        "prediction, needs the last norm and the head, so it stands with L in the last stage, behind all blocks; the "
+        "prediction, needs the last norm and the head, so it belongs to the last stage with L, after all blocks; the "
         "nearest layout is Et|tmL"}},
       {pipeline + "--pipeline-model-parallel-layout Et|tL --num-virtual-stages-per-pipeline-rank 2",
-       {"--pipeline-model-parallel-layout and --num-virtual-stages-per-pipeline-rank say the same: give one of them"}},
+       {"--pipeline-model-parallel-layout and --num-virtual-stages-per-pipeline-rank set the same value: use only one "
+        "of them"}},
       {pipeline + "--pipeline-model-parallel-layout Et|tL --account-for-loss-in-pipeline-split",
-       {"--account-for-loss-in-pipeline-split stands beside --pipeline-model-parallel-layout, which says it all: leave "
-        "it out"}},
+       {"--account-for-loss-in-pipeline-split is given with --pipeline-model-parallel-layout, which already defines "
+        "all stages: remove it"}},
       {pipeline + "--account-for-embedding-in-pipeline-split",
        {"--account-for-embedding-in-pipeline-split needs --num-layers; --pipeline-model-parallel-layout does not"}},
-      {"--train-iters 5 --num-experts 8", {"--num-experts describes a model that has no --num-layers: add it"}},
-      {"--train-iters five", {"--train-iters is 'five'; it takes an integer"}},
+      {"--train-iters 5 --num-experts 8", {"--num-experts describes a model without --num-layers: add it"}},
+      {"--train-iters five", {"--train-iters is 'five'; it must be an integer"}},
       {"--train-iters", {"--train-iters needs a value"}},
-      {"--train-iters 5 6", {"--train-iters takes one value, not 5 6"}},
+      {"--train-iters 5 6", {"--train-iters must have one value, not 5 6"}},
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 2",
-       {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 processes = 6"}},
+       {"--global-batch-size 16 is not a multiple of --micro-batch-size 3 x 2 processes = 6"}},
       {"--global-batch-size 16", {"--global-batch-size 16 needs --micro-batch-size"}},
       {"--train-samples 16", {"--train-samples 16 needs --micro-batch-size"}},
       {"--lr-decay-style cosin",
-       {"--lr-decay-style is 'cosin'; it is one of constant, linear, cosine, inverse-square-root, wsd (did you mean "
+       {"--lr-decay-style is 'cosin'; it must be one of constant, linear, cosine, inverse-square-root, wsd (did you "
+        "mean "
         "cosine?)"}},
       {"--lr-decay-style inverse-square-root --min-lr 1",
-       {"--min-lr 1 has no place in --lr-decay-style inverse-square-root: leave it out"}},
+       {"--min-lr 1 is not supported by --lr-decay-style inverse-square-root: remove it"}},
       {"--recompute-granularity full --recompute-activations",
-       {"--recompute-activations recomputes the attention only, but --recompute-granularity full whole blocks: keep "
-        "one of them"}},
+       {"--recompute-activations recomputes only attention, but --recompute-granularity full recomputes whole "
+        "blocks: keep one of them"}},
       {"--train-iters 5 --data-parallel-sharding-strategy optim",
-       {"--data-parallel-sharding-strategy optim needs --use-megatron-fsdp, whose strategy it is"}},
+       {"--data-parallel-sharding-strategy optim needs --use-megatron-fsdp"}},
       {"--use-megatron-fsdp --outer-dp-sharding-strategy optim --num-distributed-optimizer-instances 2 "
        "--num_processes 4",
-       {"--outer-dp-sharding-strategy optim is not supported: the optimizer's states are divided within each of the 2 "
-        "copies of the shards, not over them; leave it out, or let one copy be divided over all processes "
+       {"--outer-dp-sharding-strategy optim is not supported: the optimizer's states are sharded within each of the 2 "
+        "replicas of the shards, not over them; remove it, or shard one replica over all processes "
         "(--num-distributed-optimizer-instances 1)"}},
       {"--train-iters 5 --fine-grained-activation-offloading",
-       {"--fine-grained-activation-offloading needs --recompute-granularity: what goes to the host is what is kept to "
-        "compute blocks, or their attention, again; give --recompute-granularity full or selective, or leave it out"}},
+       {"--fine-grained-activation-offloading needs --recompute-granularity: only the inputs kept to recompute blocks, "
+        "or their attention, are moved to the host; use --recompute-granularity full or selective, or remove it"}},
       {"--train-iters 5 --lr 1e-5 --lr-warmup-init 1e-4",
-       {"--lr-warmup-init 1e-04 is more than --lr 1e-05: the warm-up would fall"}},
+       {"--lr-warmup-init 1e-04 is more than --lr 1e-05: the warm-up would decrease the rate"}},
       {"--train-iters 5 --lr 1e-5 --lr-warmup-init 1e-6 --decoupled-lr 1e-4",
-       {"--lr-warmup-init 1e-06 beside --decoupled-lr needs --decoupled-min-lr: without it both rates rise in "
-        "proportion, and so not from the same one"}},
+       {"--lr-warmup-init 1e-06 with --decoupled-lr needs --decoupled-min-lr: without it both rates rise in "
+        "proportion, and not from the same value"}},
       {"--data-path a --split 90,x",
        {"--split 90,x: expected the shares of training, validation and test, such as 949,50,1"}},
       {"--train-iters 5 --split 0,0", {"--split 0,0: the shares are all 0"}},
       {"--train-iters 5 --eod-mask-loss",
-       {"--eod-mask-loss needs --reset-position-ids, which divides the documents of a block: without it all of its "
-        "tokens are scored; give it, too, or leave this one out"}},
+       {"--eod-mask-loss needs --reset-position-ids, which separates the documents of a block: without it all tokens "
+        "are scored; add it, or remove this one"}},
       {"--train-iters 5 --use-rotary-position-embeddings --rotary-percent 0.5 --config_name llama",
-       {"--use-rotary-position-embeddings describes the model, which --config_name or --model_name_or_path does "
-        "already: keep one of them"}},
+       {"--use-rotary-position-embeddings describes the model, which --config_name or --model_name_or_path already "
+        "does: keep one of them"}},
       {"--train-iters 5 --no-position-embedding",
        {"--no-position-embedding needs --position-embedding-type rope: without it positions are learned"}},
       {"--use-distributed-optimizer --num-distributed-optimizer-instances 3 --num_processes 8",
        {"--num-distributed-optimizer-instances 3 does not divide the 8 processes that would share the optimizer's "
         "states"}},
       {"--train-iters 5 --step-batch-size-schedule 1",
-       {"--step-batch-size-schedule 1: expected TOKENS:ROWS TOKENS:ROWS ..., from 0 on, each with more of both, such "
-        "as "
-        "0:384 200B:768, beside --seq-length"}},
+       {"--step-batch-size-schedule 1: expected TOKENS:ROWS TOKENS:ROWS ..., starting at 0 and both increasing, such "
+        "as 0:384 200B:768, with --seq-length"}},
       {"--step-batch-size-schedule 0:4 --seq-length 8 --train-iters 5 --global-batch-size 4 --micro-batch-size 4",
-       {"--step-batch-size-schedule and --global-batch-size exclude each other: give one of them"}},
+       {"--step-batch-size-schedule and --global-batch-size exclude each other: use only one of them"}},
       {"--step-batch-size-schedule 0:4,7:6 --seq-length 8 --micro-batch-size 1 --train-iters 5",
-       {"--step-batch-size-schedule 0:4,7:6: expected TOKENS:ROWS TOKENS:ROWS ..., from 0 on, each with more of both, "
-        "such as 0:384 200B:768, beside --seq-length"}},
+       {"--step-batch-size-schedule 0:4,7:6: expected TOKENS:ROWS TOKENS:ROWS ..., starting at 0 and both increasing, "
+        "such as 0:384 200B:768, with --seq-length"}},
       {"--train-iters 5 --initial-loss-scale 1000",
-       {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
+       {"--initial-loss-scale 1000: the scale must be a power of two, such as 65536"}},
       {"--train-iters 5 --non-persistent-ckpt-type local",
-       {"--non-persistent-ckpt-type local is not supported: copies between checkpoints lie in memory; say in_memory"}},
+       {"--non-persistent-ckpt-type local is not supported: copies between checkpoints are kept in memory; use "
+        "in_memory"}},
       {"--train-iters 5 --optimizer adamw",
-       {"--optimizer is 'adamw'; it is one of adam, sgd, lion, muon, dist_muon (did you mean adam?)"}},
+       {"--optimizer is 'adamw'; it must be one of adam, sgd, lion, muon, dist_muon (did you mean adam?)"}},
       {"--train-iters 5 --optimizer muon --muon-scalar-optimizer lion",
-       {"--muon-scalar-optimizer lion is not built: vectors and embeddings follow adam"}},
+       {"--muon-scalar-optimizer lion is not implemented: vectors and embeddings follow adam"}},
       {"--train-iters 5 --optimizer muon --muon-no-split-qkv",
-       {"--muon-no-split-qkv is not supported: queries, keys and values are matrices of their own, as muon_split_qkv "
-        "has it; leave it out"}},
+       {"--muon-no-split-qkv is not supported: queries, keys and values are separate matrices, as with muon_split_qkv; "
+        "remove it"}},
       {"--train-iters 5 --optimizer muon --muon-coefficient-type aol",
-       {"--muon-coefficient-type is 'aol'; it is one of quintic, simple"}},
-      {"--num-layers 2 --hidden-size 64", {"--num-layers describes a model that has no --num-attention-heads: add it"}},
+       {"--muon-coefficient-type is 'aol'; it must be one of quintic, simple"}},
+      {"--num-layers 2 --hidden-size 64", {"--num-layers describes a model without --num-attention-heads: add it"}},
       {concat(shape, "--config_name gpt2"),
-       {"--num-layers describes the model, which --config_name or --model_name_or_path does already: keep one of "
+       {"--num-layers describes the model, which --config_name or --model_name_or_path already does: keep one of "
         "them"}},
       {concat(shape, "--config_overrides n_layer=2"),
-       {"--num-layers describes the model, which --config_overrides does already: keep one of them"}},
+       {"--num-layers describes the model, which --config_overrides already does: keep one of them"}},
       {concat(shape, "--position-embedding-type rope --rotary-percent 1.5"),
-       {"--rotary-percent 1.5: it lies above 0, up to 1"}},
+       {"--rotary-percent 1.5: it must be above 0 and at most 1"}},
       {concat(shape, "--swiglu --squared-relu"), {"--squared-relu contradicts --swiglu: keep one of them"}},
       {concat(shape, "--position-embedding-type rope --num-query-groups 2"),
        {"--num-query-groups 2 needs --group-query-attention"}},
       {concat(llama, "--num-query-groups 2"), {"--num-query-groups 2 needs --group-query-attention"}},
-      {concat(shape, "--hidden-dropout 2x"), {"--hidden-dropout is '2x'; it takes a number from 0"}},
+      {concat(shape, "--hidden-dropout 2x"), {"--hidden-dropout is '2x'; it must be a number from 0"}},
   };
   for (const auto& [line, problems] : cases) EXPECT_EQ(read(line).problems, problems) << line;
 }
@@ -367,7 +369,7 @@ TEST(MegatronArgs, NamesOfEveryFamilyAreKnown) {
                 .problems,
             Words{});
   EXPECT_EQ(read("--moe-router-topk 2").notes,
-            Words{"--moe-router-topk: has no effect: it belongs to mixtures of experts, which --num-experts asks for"});
+            Words{"--moe-router-topk: has no effect: it is for mixtures of experts (--num-experts)"});
   EXPECT_EQ(read("--multi-latent-attention").problems.size(), 1u);
   EXPECT_EQ(find_megatron_key("moonlight"), nullptr);
 }
@@ -380,16 +382,16 @@ TEST(MegatronArgs, Fp16HasItsOwnDefaults) {
 
 TEST(MegatronArgs, Notes) {
   const Read twice = read("--train-iters 5 --train-iters 6");
-  EXPECT_EQ(twice.notes, Words{"--train-iters: is given twice: 6 counts, not 5"});
+  EXPECT_EQ(twice.notes, Words{"--train-iters: is given twice: 6 is used, not 5"});
   EXPECT_EQ(twice.settings.at("max_steps"), "6");
   EXPECT_EQ(read("--train-iters 5 --transformer-impl local --sequence-parallel").notes,
-            (Words{"--transformer-impl: has no effect: the fastest kernels that the machine has are chosen",
-                   "--sequence-parallel: has no effect: it belongs to tensor parallelism, whose size is 1"}));
+            (Words{"--transformer-impl: has no effect: the machine's fastest kernels are chosen",
+                   "--sequence-parallel: has no effect: it is for tensor parallelism, whose size is 1"}));
   EXPECT_EQ(read("--data-path a --split 949,50,1").notes,
-            Words{"--split: 949,50,1: there is no test after the training; its share is trained on"});
+            Words{"--split: 949,50,1: training ends without a test; its share is used for training"});
   EXPECT_EQ(read("--train-iters 5 --tokenizer-type GPT2BPETokenizer").notes,
-            Words{"--tokenizer-type: GPT2BPETokenizer has no effect without --tokenizer-model: tokens of .bin files "
-                  "need no tokenizer, text is read byte by byte"});
+            Words{"--tokenizer-type: GPT2BPETokenizer has no effect without --tokenizer-model: .bin files need no "
+                  "tokenizer, and text is read as bytes"});
 }
 
 TEST(MegatronArgs, AFileHasTwentyProblemsTold) {
@@ -407,30 +409,31 @@ TEST(MegatronArgs, AFileHasTwentyProblemsTold) {
     std::vector<FileWord> arguments = typed_words({path});
     translate_megatron_flags(arguments, problems, nothing);
     EXPECT_EQ(problems.lines.size(), 21u);
-    EXPECT_TRUE(problems.lines.back().ends_with("were not looked at")) << problems.lines.back();
+    EXPECT_TRUE(problems.lines.back().ends_with("were not checked")) << problems.lines.back();
   }
 }
 
 TEST(MegatronArgs, LoadingWhatWasSaved) {
   const TemporaryFolder folder;
   const std::string both = concat("--train-iters 5 --load ", folder.path(), " --save ", folder.path());
-  EXPECT_EQ(read(both).notes, Words{concat("--load: ", folder.path(), " holds no checkpoint: the run begins anew")});
+  EXPECT_EQ(read(both).notes,
+            Words{concat("--load: ", folder.path(), " contains no checkpoint: the run starts from scratch")});
   write_file_atomically(path_join(folder.path(), "latest_checkpointed_iteration.txt"), "5");
   EXPECT_EQ(read(both).problems,
             Words{concat("--load ", folder.path(),
-                         " holds checkpoints of Megatron's format, which are not read: convert them to a Hugging "
-                         "Face folder and give it to --model_name_or_path")});
+                         " contains checkpoints in Megatron's format, which cannot be read: convert them to a Hugging "
+                         "Face folder and pass it as --model_name_or_path")});
   const std::string checkpoint = path_join(folder.path(), "checkpoint-5");
   make_folders(checkpoint);
   remove_tree(path_join(folder.path(), "latest_checkpointed_iteration.txt"));
   EXPECT_EQ(read(both).settings["resume_from_checkpoint"], "last");
   const std::string elsewhere = concat("--train-iters 5 --save out --load ", folder.path());
   EXPECT_EQ(read(elsewhere).problems,
-            Words{concat("--load ", folder.path(), " is not the folder of --save: name the checkpoint-N in it")});
+            Words{concat("--load ", folder.path(), " is not the folder of --save: specify the checkpoint-N in it")});
   write_file_atomically(path_join(checkpoint, "manifest.json"), "{}");
   EXPECT_EQ(read(elsewhere + "/checkpoint-5").settings["resume_from_checkpoint"], checkpoint);
   EXPECT_EQ(read("--train-iters 5 --load not_there --exit-on-missing-checkpoint").problems,
-            Words{"--load not_there holds no checkpoint: leave it out"});
+            Words{"--load not_there contains no checkpoint: remove it"});
 }
 
 bool stands_alone(std::string_view name) {
@@ -559,10 +562,10 @@ TEST(MegatronArgs, EveryRow) {
       continue;  // each needs the others: see above
     std::string value = stands_alone(row.key) ? "" : "1";
     if (shapes.contains(row.key)) value += concat(" ", shape);
-    if (row.why.find("of num_experts") != row.why.npos || row.key == "moe_input_jitter_eps" ||
+    if (row.why.find("for num_experts") != row.why.npos || row.key == "moe_input_jitter_eps" ||
         row.setting.starts_with("router_"))
       value += " " + experts;
-    if (row.why.find("DeepSeek-V3's, of") != row.why.npos) value += " " + deepseek;
+    if (row.why.find("DeepSeek-V3's, for") != row.why.npos) value += " " + deepseek;
     if (values.contains(row.key)) value = values.at(row.key);
     std::string line = concat("--", row.key, " ", value);
     if (line.find("--train-iters") == std::string::npos && row.key != "train_iters" &&

@@ -133,14 +133,14 @@ TEST(MegatronModel, LayersThatHaveExperts) {
     const Words problems = read_line(llama + "--num-experts 4 --qk-layernorm --moe-layer-freq " + pattern).problems;
     return problems.size() == 1 ? problems[0] : concat(problems.size(), " problems");
   };
-  EXPECT_EQ(problem("[1]*3"), "--moe-layer-freq [1]*3: it names 3 layers, the model has 4");
+  EXPECT_EQ(problem("[1]*3"), "--moe-layer-freq [1]*3: it specifies 3 layers, but the model has 4");
   EXPECT_EQ(problem("([1]*4"), "--moe-layer-freq ([1]*4: column 7: expected ')'");
-  EXPECT_EQ(problem("[1]*4]"), "--moe-layer-freq [1]*4]: column 6 is not understood");
+  EXPECT_EQ(problem("[1]*4]"), "--moe-layer-freq [1]*4]: column 6 is invalid");
   EXPECT_EQ(problem("[x]"), "--moe-layer-freq [x]: column 2: expected a number");
-  EXPECT_EQ(problem("[1]*65536*65536"), "--moe-layer-freq [1]*65536*65536: there are too many layers");
+  EXPECT_EQ(problem("[1]*65536*65536"), "--moe-layer-freq [1]*65536*65536: it has too many layers");
   EXPECT_EQ(problem(std::string(100, '(')),
             concat("--moe-layer-freq ", std::string(100, '('), ": it is nested too deeply"));
-  EXPECT_EQ(problem("0"), "--moe-layer-freq 0: a number is 1 or more");
+  EXPECT_EQ(problem("0"), "--moe-layer-freq 0: a number must be at least 1");
 }
 
 // Whatever stands there: layers, or one problem.
@@ -182,48 +182,46 @@ TEST(MegatronModel, WithoutExpertsNothingActs) {
   EXPECT_FALSE(dense.settings.contains("router_aux_loss_coef"));
   EXPECT_FALSE(dense.settings.contains("etp_size"));
   EXPECT_EQ(dense.notes,
-            (Words{"--expert-tensor-parallel-size: has no effect: it belongs to mixtures of experts (--num-experts)",
-                   "--kv-lora-rank: has no effect: it belongs to --multi-latent-attention",
-                   "--moe-router-topk: has no effect: it belongs to mixtures of experts, which --num-experts asks for",
-                   "--moe-aux-loss-coeff: has no effect: it belongs to mixtures of experts, which --num-experts asks "
-                   "for"}));
+            (Words{"--expert-tensor-parallel-size: has no effect: it is for mixtures of experts (--num-experts)",
+                   "--kv-lora-rank: has no effect: it is for --multi-latent-attention",
+                   "--moe-router-topk: has no effect: it is for mixtures of experts (--num-experts)",
+                   "--moe-aux-loss-coeff: has no effect: it is for mixtures of experts (--num-experts)"}));
   EXPECT_EQ(read_line(llama + "--expert-model-parallel-size 2").problems,
             Words{"--expert-model-parallel-size 2 needs --num-experts"});
 }
 
 TEST(MegatronModel, WhatNoModelHereHas) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"--num-experts 2 --moe-router-topk 3", "--moe-router-topk a token would see 3 of 2 experts"},
+      {"--num-experts 2 --moe-router-topk 3", "--moe-router-topk a token would use 3 of 2 experts"},
       {"--multi-latent-attention --add-qkv-bias",
-       "--add-qkv-bias beside --multi-latent-attention: latents have no biases; leave it out"},
-      {latent + "--moe-layer-freq 2", "--moe-layer-freq 2: DeepSeek-V3's dense layers come before those of experts"},
+       "--add-qkv-bias with --multi-latent-attention: latents have no biases; remove it"},
+      {latent + "--moe-layer-freq 2", "--moe-layer-freq 2: DeepSeek-V3's dense layers come before its expert layers"},
       {latent + "--moe-router-num-groups 4 --moe-router-topk 4",
-       "--moe-router-num-groups 4 needs --moe-router-topk 2, twice --moe-router-group-topk 1: DeepSeek-V3's groups are "
-       "judged by their two best experts"},
+       "--moe-router-num-groups 4 needs --moe-router-topk 2, twice --moe-router-group-topk 1: DeepSeek-V3 scores "
+       "groups by their two best experts"},
       {latent + "--moe-ffn-hidden-size 48",
-       "--moe-shared-expert-intermediate-size 64 is no multiple of --moe-ffn-hidden-size 48, as DeepSeek-V3's is"},
+       "--moe-shared-expert-intermediate-size 64 is not a multiple of --moe-ffn-hidden-size 48, as DeepSeek-V3's is"},
       {latent + "--rotary-scaling-factor 40 --mscale 0.5",
        "--mscale 0.5 needs --mscale-all-dim: without it the factor is 1"},
       {"--experimental-attention-variant dsa",
-       "--experimental-attention-variant is 'dsa'; it is one of gated_delta_net"},
+       "--experimental-attention-variant is 'dsa'; it must be one of gated_delta_net"},
       {"--experimental-attention-variant gated_delta_net --linear-attention-freq ([1]*3)",
-       "--linear-attention-freq ([1]*3): it names 3 layers, the model has 4"},
+       "--linear-attention-freq ([1]*3): it specifies 3 layers, but the model has 4"},
       {"--attention-output-gate --multi-latent-attention",
-       "--attention-output-gate beside --multi-latent-attention is in no model here: leave it out"},
+       "--attention-output-gate with --multi-latent-attention is not supported: remove it"},
       {"--num-experts 4 --moe-latent-size 8",
-       "--moe-latent-size is not supported: experts here are those of the known models; leave it out"},
+       "--moe-latent-size is not supported: only the experts of known models are supported; remove it"},
   };
   for (const auto& [line, problem] : cases) EXPECT_EQ(read_line(llama + line).problems, Words{problem}) << line;
   const std::string gpt2 = "--train-iters 5 --num-layers 2 --hidden-size 64 --num-attention-heads 4 ";
   EXPECT_EQ(read_line(gpt2 + "--num-experts 4").problems,
             Words{"--num-experts needs --disable-bias-linear: experts have no biases here"});
   EXPECT_EQ(read_line(gpt2 + "--multi-latent-attention --qk-layernorm").problems,
-            Words{"--qk-layernorm beside --multi-latent-attention needs --normalization RMSNorm and no "
-                  "--apply-layernorm-1p: latents have no other norms here"});
+            Words{"--qk-layernorm with --multi-latent-attention needs --normalization RMSNorm without "
+                  "--apply-layernorm-1p, the only norms of latents here"});
   EXPECT_EQ(
       read_line(llama + "--num-experts 4 --moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0.1").problems,
-      Words{"--moe-aux-loss-coeff beside --moe-router-load-balancing-type sinkhorn: Megatron takes no loss "
-            "there"});
+      Words{"--moe-aux-loss-coeff with --moe-router-load-balancing-type sinkhorn: Megatron supports no loss there"});
 }
 
 // What no family of transformers has is built in Megatron's own manner, and a warning says because of which argument.
@@ -255,7 +253,7 @@ TEST(MegatronModel, MegatronsOwnManner) {
       {gpt2 + "--apply-layernorm-1p --disable-bias-linear",
        "--apply-layernorm-1p",
        {{"layernorm_zero_centered_gamma", "true"}, {"hidden_act", R"("gelu")"}, {"add_qkv_bias", "false"}}},
-      {gpt2 + "--kv-channels 8", "--kv-channels: 8 beside 4 heads of 64", {{"head_dim", "8"}}},
+      {gpt2 + "--kv-channels 8", "--kv-channels: 8 with 4 heads of 64", {{"head_dim", "8"}}},
       {gpt2 + "--disable-bias-linear --norm-epsilon 1e-6",
        "--norm-epsilon: 1e-06 without biases",
        {{"norm_epsilon", "1e-06"}}},
@@ -289,19 +287,18 @@ TEST(MegatronModel, MegatronsOwnManner) {
        "--attention-output-gate",
        {{"attn_output_gate", "true"}, {"layer_types", "null"}}},
       {with_dropout + latent + "--rotary-scaling-factor 40",
-       "--num-layers: with hidden dropout in Llama's manner (Megatron's default is 0.1; --hidden-dropout 0 makes it "
-       "one of Llama's family)",
+       "--num-layers: with hidden dropout in a Llama-like model (Megatron's default is 0.1; with --hidden-dropout 0 it "
+       "belongs to Llama's family)",
        {{"num_experts", "8"}, {"shared_expert_intermediate_size", "64"}, {"router_scoring", R"("sigmoid")"}}},
       {with_biases + "--qk-layernorm",
-       "--qk-layernorm: beside biases everywhere, which only a plain Llama has",
+       "--qk-layernorm: with biases everywhere, which only a plain Llama has",
        {{"add_bias_linear", "true"}, {"qk_layernorm", "true"}}},
       {with_dropout,
-       "--num-layers: with hidden dropout in Llama's manner (Megatron's default is 0.1; --hidden-dropout 0 makes it "
-       "one "
-       "of Llama's family)",
+       "--num-layers: with hidden dropout in a Llama-like model (Megatron's default is 0.1; with --hidden-dropout 0 it "
+       "belongs to Llama's family)",
        {{"hidden_dropout", "0.1"}, {"gated_linear_unit", "true"}}},
       {llama + "--qk-layernorm --add-qkv-bias",
-       "--add-qkv-bias: beside --qk-layernorm",
+       "--add-qkv-bias: with --qk-layernorm",
        {{"add_qkv_bias", "true"}, {"add_bias_linear", "false"}}},
       {gpt2 + "--disable-bias-linear --num-experts 4",
        "--num-experts: without --swiglu",
@@ -318,11 +315,9 @@ TEST(MegatronModel, MegatronsOwnManner) {
       {experts + "--moe-shared-expert-intermediate-size 24",
        "--moe-shared-expert-intermediate-size: without --moe-shared-expert-gate",
        {{"shared_expert_intermediate_size", "24"}, {"shared_expert_gate", "false"}}},
-      {experts + "--add-qkv-bias",
-       "--add-qkv-bias: beside experts without one that sees all tokens",
-       {{"add_qkv_bias", "true"}}},
+      {experts + "--add-qkv-bias", "--add-qkv-bias: with experts but no shared expert", {{"add_qkv_bias", "true"}}},
       {experts + "--moe-layer-freq 2",
-       "--moe-layer-freq: that leaves layers out, without --qk-layernorm",
+       "--moe-layer-freq: that skips layers, without --qk-layernorm",
        {{"mlp_only_layers", "[1,3]"}}},
       {experts + "--moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-topk-scaling-factor 2.5",
        "--moe-router-num-groups: without --multi-latent-attention",
@@ -338,8 +333,8 @@ TEST(MegatronModel, MegatronsOwnManner) {
     for (const auto& [key, value] : c.members) EXPECT_EQ(dump_json(config.at(key), -1), value) << key;
     EXPECT_EQ(read_line(c.line).notes,
               Words{concat(c.note,
-                           ": no family of transformers is so: the model is built in Megatron's own manner "
-                           "(model_type megatron_gpt), which only Tessera reads")});
+                           ": no family in transformers matches: the model is built as Megatron's own (model_type "
+                           "megatron_gpt), which only Tessera reads")});
   }
 }
 
@@ -357,10 +352,10 @@ TEST(MegatronModel, UnevenStages) {
             "Et*4|t*3|t*4|t*3L");
   EXPECT_EQ(layout("--pipeline-model-parallel-size 3 --decoder-first-pipeline-num-layers 3"),
             "--decoder-first-pipeline-num-layers leaves 11 of the 14 layers to 2 other processes of the pipeline, "
-            "which do not share them evenly");
+            "which cannot share them evenly");
   EXPECT_EQ(layout("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
                    "--decoder-first-pipeline-num-layers 5"),
-            "--decoder-first-pipeline-num-layers gives process 0 of the pipeline 5 layers, which its 2 stages do not "
+            "--decoder-first-pipeline-num-layers gives process 0 of the pipeline 5 layers, which its 2 stages cannot "
             "share evenly");
 }
 

@@ -76,14 +76,14 @@ TEST(RunMesh, ExpertsHaveAGridOfTheirOwn) {
        "etp_size 3 does not divide tp_size 2: experts are cut at most as far as the layers around them; make it one of "
        "1, 2"},
       {1, 3, 0, 8,
-       "ep_size 3 does not divide the 8 processes that have other tokens (of 8 / pp_size 1 / tp_size 1); make it one "
+       "ep_size 3 does not divide the 8 processes with different tokens (of 8 / pp_size 1 / tp_size 1); make it one "
        "of 1, 2, 4, 8"},
       {2, 8, 2, 8,
-       "ep_size 8 does not divide the 4 groups of processes that have an expert together (of 8 / pp_size 1 / etp_size "
+       "ep_size 8 does not divide the 4 groups of processes that share an expert (of 8 / pp_size 1 / etp_size "
        "2); make it one of 1, 2, 4"},
       {4, 2, 1, 8,
-       "ep_size 2 x etp_size 1 is no multiple of tp_size 4, so that processes with the same part of the other layers "
-       "would hold different experts; make etp_size 4, or ep_size a multiple of 4"},
+       "ep_size 2 x etp_size 1 is not a multiple of tp_size 4, so processes with the same part of the other layers "
+       "would hold different experts; use etp_size 4, or ep_size a multiple of 4"},
   };
   for (const Row& row : rows) {
     RunConfig config = settings(Strategy::full_shard, row.tp);
@@ -119,14 +119,15 @@ TEST(RunMesh, WhatDoesNotFitIsRefusedWithWhatDoes) {
       {settings(full_shard, 2, 1, 8), 8, 8,
        "shard_group_size 8 does not divide the 8 processes of the run / tp_size 2 = 4; make it one of 1, 2, 4"},
       {settings(full_shard, 1, 4, 2), 8, 8,
-       "shard_group_size 2 holds parts of sequences, in groups of cp_size 4 that have one sequence; make it one of 4, "
+       "shard_group_size 2 would split sequences, in groups of cp_size 4 that share a sequence; make it one of 4, "
        "8"},
       {settings(hybrid_shard), 6, 4,
        "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host do not divide the 6 "
-       "processes of the run; give shard_group_size and make it one of 1, 2, 3, 6"},
+       "processes of the run; set shard_group_size and make it one of 1, 2, 3, 6"},
       {settings(hybrid_shard, 2, 4), 16, 4,
-       "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host are no multiple of tp_size "
-       "2 x cp_size 4; give shard_group_size and make it one of 4, 8"},
+       "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host are not a multiple of "
+       "tp_size "
+       "2 x cp_size 4; set shard_group_size and make it one of 4, 8"},
       {settings(ddp, 1, 1, 0, 3), 8, 8,
        "pp_size 3 does not divide the 8 processes of the run; start 6 or 9, or make it one of 1, 2, 4, 8"},
       {settings(ddp, 2, 1, 0, 3), 8, 8,
@@ -137,7 +138,7 @@ TEST(RunMesh, WhatDoesNotFitIsRefusedWithWhatDoes) {
        "2, 4"},
       {settings(hybrid_shard, 1, 1, 0, 4), 24, 4,
        "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host and the 6 of a stage "
-       "(pp_size 4) do not divide one another; give shard_group_size and make it one of 1, 2, 3, 6"},
+       "(pp_size 4) do not divide one another; set shard_group_size and make it one of 1, 2, 3, 6"},
   };
   for (const Row& row : rows)
     EXPECT_EQ(error_of([&] { run_mesh(row.config, row.world, row.host); }), row.error) << row.error;

@@ -150,10 +150,11 @@ TEST(Questionnaire, TheEndOfTheAnswersIsNamed) {
 }
 
 TEST(Questionnaire, NoAnswerThroughAPipeIsAnError) {
-  EXPECT_EQ(talk(lines({"", "", "perhaps"})).error,
-            "'perhaps' is no answer to \"Do you want to run your training on CPU only (even if a GPU / Apple Silicon / "
-            "Ascend NPU device is available)?\": "
-            "please enter yes or no; nothing was written");
+  EXPECT_EQ(
+      talk(lines({"", "", "perhaps"})).error,
+      "'perhaps' is not an answer to \"Do you want to run your training on CPU only (even if a GPU / Apple Silicon / "
+      "Ascend NPU device is available)?\": "
+      "please enter yes or no; nothing was written");
   EXPECT_NE(talk(lines({"", "TPU"})).error.find("Tessera runs on CPUs and NVIDIA GPUs"), std::string::npos);
   EXPECT_NE(talk(lines({"1"})).error.find("SageMaker"), std::string::npos);
   EXPECT_NE(talk(lines({"7"})).error.find("enter a number from 0 to 1 or one of This machine, AWS (Amazon SageMaker)"),

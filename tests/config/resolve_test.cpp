@@ -49,7 +49,7 @@ TEST(ResolveFlags, Booleans) {
   EXPECT_TRUE(before_another.values.output.disable_tqdm);
   EXPECT_EQ(before_another.values.optimization.max_steps, 3);
   EXPECT_EQ(error_of({"--no_disable_tqdm=true"}), "--no_disable_tqdm takes no value; write --disable_tqdm=true");
-  EXPECT_EQ(error_of({"--disable_tqdm=maybe"}), "--disable_tqdm is 'maybe'; it takes true or false");
+  EXPECT_EQ(error_of({"--disable_tqdm=maybe"}), "--disable_tqdm is 'maybe'; it must be true or false");
   EXPECT_EQ(error_of({"--no_max_steps"}).substr(0, 27), "unknown flag --no_max_steps");
 }
 
@@ -67,7 +67,7 @@ TEST(ResolveFlags, AliasesOfOtherVersions) {
   EXPECT_EQ(resolved.values.optimization.per_device_train_batch_size, 4);
   EXPECT_EQ(resolved.values.parallel.backend, "gloo");
   EXPECT_EQ(error_of({"--eval_strategy", "no", "--evaluation_strategy", "steps"}),
-            "--evaluation_strategy steps contradicts --eval_strategy no given before; keep one of them");
+            "--evaluation_strategy steps contradicts --eval_strategy no , given earlier; keep one of them");
 }
 
 // transformers v5: "warmup_steps: float in [0, 1) is a ratio".
@@ -84,12 +84,12 @@ TEST(ResolveFlags, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(error_of({"--max-stesp=1"}), "unknown flag --max-stesp; did you mean --max_steps?");
   EXPECT_EQ(
       error_of({"--xyzzy", "1"}),
-      "unknown flag --xyzzy; tessera train --help lists all flags, and --unknown warn passes over a program's own");
+      "unknown flag --xyzzy; tessera train --help lists all flags, and --unknown warn ignores other programs' flags");
   EXPECT_EQ(error_of({"--disable_flash_attn2"}),
             "unknown flag --disable_flash_attn2; tessera train --help lists all flags")
       << "not --use_flash_attn, its opposite";
-  EXPECT_EQ(error_of({"stray"}), "unexpected argument 'stray': settings are given as --name value");
-  EXPECT_EQ(error_of({"--"}), "unexpected argument '--': settings are given as --name value");
+  EXPECT_EQ(error_of({"stray"}), "unexpected argument 'stray': write settings as --name value");
+  EXPECT_EQ(error_of({"--"}), "unexpected argument '--': write settings as --name value");
 }
 
 // argparse takes a beginning that only one argument has.
@@ -99,7 +99,7 @@ TEST(ResolveFlags, UniqueBeginningsAreCompleted) {
   EXPECT_EQ(resolved.values.optimization.num_train_epochs, 2);
   EXPECT_EQ(resolved.values.model.tokenizer_name, "t");
   ASSERT_EQ(resolved.notes.size(), 3u);
-  EXPECT_EQ(resolved.notes[0], "--logging_step is taken for --logging_steps, the only argument that begins so");
+  EXPECT_EQ(resolved.notes[0], "--logging_step is interpreted as --logging_steps, the only argument with this prefix");
   EXPECT_EQ(error_of({"--logging_s", "5"}).find("unknown flag --logging_s"), 0u) << "steps, or strategy";
   EXPECT_EQ(error_of({"--max_step", "1", "--strict"}), "unknown flag --max_step; did you mean --max_steps?");
 }
@@ -110,7 +110,7 @@ TEST(ResolveFlags, MissingAndEmptyValues) {
   EXPECT_EQ(
       error_of({"--optim"}),
       "--optim needs a value (adamw|adam|sgd|adagrad|lion|adafactor|lamb|lars|muon|rmsprop|adamw_8bit|lion_8bit)");
-  EXPECT_EQ(error_of({"--train_file="}), "--train_file has an empty value; leave the flag out to keep the default");
+  EXPECT_EQ(error_of({"--train_file="}), "--train_file has an empty value; remove the flag to keep the default");
 }
 
 TEST(ResolveFlags, OfAFlagGivenTwiceTheLastCounts) {
@@ -118,14 +118,14 @@ TEST(ResolveFlags, OfAFlagGivenTwiceTheLastCounts) {
   const Resolved twice = read({"--seed", "7", "--disable-tqdm", "--seed", "8", "--no_disable_tqdm"});
   EXPECT_EQ(twice.values.optimization.seed, 8) << "as in argparse: train.sh \"$@\"";
   EXPECT_FALSE(twice.values.output.disable_tqdm);
-  EXPECT_EQ(twice.notes, (Words{"--seed is given twice: 8 counts, not 7",
-                                "--no_disable_tqdm is given twice: false counts, not true"}));
+  EXPECT_EQ(twice.notes, (Words{"--seed is given twice: 8 is used, not 7",
+                                "--no_disable_tqdm is given twice: false is used, not true"}));
 }
 
 TEST(ResolveFlags, AllProblemsAreReportedTogether) {
   EXPECT_EQ(error_of({"--max_steps", "x", "--adam_beta1", "1", "--otpim", "sgd", "--save_strategy", "never"}),
             "4 problems in the configuration:\n"
-            "  --max_steps is 'x'; it takes an integer\n"
+            "  --max_steps is 'x'; it must be an integer\n"
             "  --adam_beta1 is 1; it must be at least 0 and less than 1\n"
             "  unknown flag --otpim; did you mean --optim?\n"
             "  --save_strategy is 'never'; it must be one of no, steps, epoch, best");
@@ -178,9 +178,9 @@ TEST(ResolveFlags, SettingsWithoutEffectAreNamed) {
   EXPECT_EQ(
       unused_settings(read({"--optim", "lion_32bit", "--adam_beta1", "0.8", "--adam_epsilon", "1e-6", "--nesterov"})),
       (Words{"--nesterov has no effect: --optim is lion",
-             "--adam_epsilon has no effect: --optim is lion, whose numbers are given by --optim_args"}));
+             "--adam_epsilon has no effect: --optim is lion, whose parameters are set by --optim_args"}));
   EXPECT_EQ(unused_settings(read({"--max_steps", "5", "--num_train_epochs", "1"})),
-            Words{"--num_train_epochs has no effect: --max_steps decides"});
+            Words{"--num_train_epochs has no effect: --max_steps determines the length of the run"});
   EXPECT_EQ(unused_settings(read({"--save_strategy", "no", "--save_steps", "5"})),
             Words{"--save_steps has no effect: --save_strategy is no"});
   EXPECT_EQ(unused_settings(read({"--lr_scheduler_type", "constant", "--warmup_steps", "5"})).size(), 1u);

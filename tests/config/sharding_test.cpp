@@ -51,8 +51,8 @@ TEST(Sharding, TheWordAutoIsASettingOfItsOwn) {
   EXPECT_TRUE(both.values.sharding.auto_strategy);
   EXPECT_EQ(both.values.sharding.strategy, Strategy::full_shard);
   EXPECT_EQ(problem_of({"--strategy", "auto", "--fsdp", "full_shard"}),
-            "--strategy auto, --fsdp full_shard: the planner chooses the strategy, or you do; keep one of them "
-            "(--auto_strategy beside a strategy: only the rest is chosen)");
+            "--strategy auto, --fsdp full_shard: the planner chooses the strategy, or you do; keep one of them (with "
+            "--auto_strategy and a strategy, only the rest is chosen)");
 }
 
 TEST(Sharding, EveryNameOfAStrategy) {
@@ -106,16 +106,15 @@ TEST(Sharding, NamesOfOneStrategyAgree) {
 }
 
 TEST(Sharding, ContradictionsAreListedTogether) {
-  EXPECT_EQ(
-      problems_of({"--fsdp", "full_shard offload", "--zero_stage", "2", "--strategy", "zero1", "--cpu_offload",
-                   "optimizer", "--fp16", "--bf16", "--fsdp_config",
-                   R"({"sharding_strategy": "SHARD_GRAD_OP", "min_num_params": 1e9, )"
-                   R"("transformer_layer_cls_to_wrap": "GPT2Block"})"}),
-      (Words{"fsdp_config:1 sharding_strategy SHARD_GRAD_OP, --fsdp full_shard, --zero_stage 2, --strategy zero1: "
-             "these name different strategies; "
-             "keep one of them",
-             "--fsdp offload, --cpu_offload optimizer: these name different places; keep one of them",
-             "--fp16 and --bf16 exclude each other: give one"}));
+  EXPECT_EQ(problems_of({"--fsdp", "full_shard offload", "--zero_stage", "2", "--strategy", "zero1", "--cpu_offload",
+                         "optimizer", "--fp16", "--bf16", "--fsdp_config",
+                         R"({"sharding_strategy": "SHARD_GRAD_OP", "min_num_params": 1e9, )"
+                         R"("transformer_layer_cls_to_wrap": "GPT2Block"})"}),
+            (Words{"fsdp_config:1 sharding_strategy SHARD_GRAD_OP, --fsdp full_shard, --zero_stage 2, --strategy "
+                   "zero1: these specify different strategies; "
+                   "keep one of them",
+                   "--fsdp offload, --cpu_offload optimizer: these specify different places; keep one of them",
+                   "--fp16 and --bf16 exclude each other: use only one of them"}));
 }
 
 TEST(Sharding, Words) {
@@ -123,9 +122,9 @@ TEST(Sharding, Words) {
             "--fsdp: unknown word 'ful_shard'; did you mean full_shard? (the words are full_shard, shard_grad_op, "
             "hybrid_shard, hybrid_shard_zero2, "
             "no_shard, auto_wrap, size_based_auto_wrap, transformer_based_auto_wrap, offload)");
-  EXPECT_EQ(problem_of({"--fsdp", "offload"}), "--fsdp offload names no strategy: write --fsdp \"full_shard offload\"");
+  EXPECT_EQ(problem_of({"--fsdp", "offload"}), "--fsdp offload is not a strategy: write --fsdp \"full_shard offload\"");
   EXPECT_EQ(problem_of({"--fsdp", "full_shard shard_grad_op"}),
-            "--fsdp full_shard, --fsdp shard_grad_op: these name different strategies; keep one of them");
+            "--fsdp full_shard, --fsdp shard_grad_op: these specify different strategies; keep one of them");
 }
 
 // The words of accelerate's launcher and of Hugging Face's guide, as flags.
@@ -157,13 +156,13 @@ TEST(Sharding, OffloadOfNoShardIsThatOfTheOptimizer) {
     EXPECT_EQ(resolved.values.sharding.cpu_offload, Offload::optimizer);
     EXPECT_EQ(resolved.values.sharding.strategy, Strategy::ddp);
     EXPECT_TRUE(std::any_of(resolved.notes.begin(), resolved.notes.end(), [](const std::string& note) {
-      return note.find("NO_SHARD") != std::string::npos && note.find("keeps parameters whole") != std::string::npos;
+      return note.find("NO_SHARD") != std::string::npos && note.find("keeps whole parameters") != std::string::npos;
     }));
   }
   EXPECT_EQ(
       problem_of({"--strategy", "ddp", "--cpu_offload", "all"}),
       "--cpu_offload all needs a strategy that divides parameters (--fsdp full_shard, --zero_stage 3); the strategy "
-      "ddp (--strategy) keeps them whole. --cpu_offload optimizer goes with every strategy");
+      "ddp (--strategy) keeps them whole. --cpu_offload optimizer works with every strategy");
 }
 
 TEST(Sharding, WrapPolicies) {
@@ -198,7 +197,7 @@ TEST(Sharding, ClassesBeatSize) {
   EXPECT_EQ(resolved.values.sharding.auto_wrap_policy, AutoWrap::transformer_based);
   EXPECT_EQ(resolved.origin("auto_wrap_policy").str(), "derived (fsdp_config:1 transformer_layer_cls_to_wrap)");
   EXPECT_EQ(resolved.notes, (Words{"fsdp_config:1: min_num_params 1000000000 has no effect: "
-                                   "transformer_layer_cls_to_wrap (fsdp_config:1) names the blocks"}));
+                                   "transformer_layer_cls_to_wrap (fsdp_config:1) selects the blocks"}));
   EXPECT_EQ(read({"--fsdp", "full_shard", "--min_num_params", "5", "--transformer_layer_cls_to_wrap", "GPT2Block"})
                 .values.sharding.auto_wrap_policy,
             AutoWrap::transformer_based);
@@ -253,9 +252,8 @@ TEST(Sharding, Compat) {
               Words{concat("--fsdp_config has no effect: --fsdp is not given (--compat ", version, ")")});
   }
   EXPECT_EQ(with({"--fsdp", "full_shard"}, "v4").notes,
-            Words{"--fsdp: blocks are wrapped although auto_wrap is not among the words, without which transformers 4 "
-                  "wraps none; "
-                  "--auto_wrap_policy no_wrap does that"});
+            Words{"--fsdp: blocks are wrapped even without the word auto_wrap, unlike in transformers 4; "
+                  "--auto_wrap_policy no_wrap turns that off"});
   EXPECT_TRUE(with({"--fsdp", "full_shard"}, "v5").notes.empty());
 }
 
@@ -269,13 +267,13 @@ TEST(Sharding, Rules) {
             "--param_dtype fp16 needs --fp16: without loss scaling small gradients vanish");
   EXPECT_EQ(problem_of({"--fp16", "--param_dtype", "bf16"}), "--param_dtype bf16 contradicts --fp16");
   EXPECT_EQ(problem_of({"--grad_compression", "powersdg:rank=2"}),
-            "--grad_compression 'powersdg:rank=2': there is no method 'powersdg' (did you mean "
+            "--grad_compression 'powersdg:rank=2': unknown method 'powersdg' (did you mean "
             "powersgd?); the methods are none, fp16, bf16, powersgd, topk, onebit");
   EXPECT_EQ(problem_of({"--grad_compression", "topk:ratio=2"}),
             "--grad_compression 'topk:ratio=2': topk: ratio is '2'; it must be above 0 and at "
             "most 1");
   EXPECT_EQ(problem_of({"--grad_compression", "onebit", "--device", "cuda"}),
-            "--grad_compression onebit beside --device cuda: signs are packed on the CPU: use powersgd or bf16, or "
+            "--grad_compression onebit with --device cuda: signs are packed on the CPU; use powersgd or bf16, or "
             "--device cpu");
   EXPECT_EQ(problem_of({"--ddp_comm_hook", "power_sgd"}), "0 problems: ");
   EXPECT_EQ(read({"--ddp_comm_hook", "power_sgd"}).values.sharding.grad_compression, "powersgd");
@@ -283,9 +281,9 @@ TEST(Sharding, Rules) {
                   .starts_with("--grad_compression bf16 contradicts"));
   EXPECT_TRUE(
       problem_of({"--reduce_dtype", "bf16", "--deterministic_reduce"}).starts_with("--reduce_dtype bf16 contradicts"));
-  EXPECT_EQ(problem_of({"--gradient_predivide_factor", "4", "--deterministic_reduce"}),
-            "--gradient_predivide_factor 4 contradicts --deterministic_reduce: the fixed order adds gradients as they "
-            "are");
+  EXPECT_EQ(
+      problem_of({"--gradient_predivide_factor", "4", "--deterministic_reduce"}),
+      "--gradient_predivide_factor 4 contradicts --deterministic_reduce: the fixed order adds unscaled gradients");
   EXPECT_TRUE(problem_of({"--reduce_dtype", "bf16", "--grad_compression", "fp16"}).find("keep one of them") !=
               std::string::npos);
   EXPECT_EQ(problem_of({"--zero_stage", "4"}), "--zero_stage is 4; it must be at least 0 and at most 3");
@@ -296,8 +294,8 @@ TEST(Sharding, BucketsCountElementsOrBytes) {
   EXPECT_EQ(resolved.values.parallel.ddp_bucket_cap_mb, 4);
   EXPECT_EQ(resolved.origin("ddp_bucket_cap_mb").str(), "derived (--reduce_bucket_size 1048576)");
   EXPECT_EQ(problem_of({"--reduce_bucket_size", "1048576", "--ddp_bucket_cap_mb", "25"}),
-            "--reduce_bucket_size 1048576 (4 MiB of fp32), --ddp_bucket_cap_mb 25: these name different sizes of the "
-            "buckets; keep one of them");
+            "--reduce_bucket_size 1048576 (4 MiB of fp32), --ddp_bucket_cap_mb 25: these specify different bucket "
+            "sizes; keep one of them");
 }
 
 TEST(Sharding, WhatHasNoEffectIsNamed) {
@@ -305,14 +303,14 @@ TEST(Sharding, WhatHasNoEffectIsNamed) {
             (Words{"--min_num_params has no effect: the strategy ddp keeps parameters whole"}));
   EXPECT_EQ(unused_settings(read({"--max_steps", "5", "--shard_group_size", "2", "--loss_scale", "8"})),
             (Words{"--loss_scale has no effect: --fp16 is not given",
-                   "--shard_group_size has no effect: the strategy ddp divides nothing"}));
+                   "--shard_group_size has no effect: the strategy ddp shards nothing"}));
   EXPECT_TRUE(unused_settings(read({"--fsdp", "full_shard", "--transformer_layer_cls_to_wrap", "GPT2Block", "--fp16",
                                     "--loss_scale", "8"}))
                   .empty());
   EXPECT_EQ(unused_settings(read({"--fsdp_config", R"({"use_orig_params": false})"})).size(), 1u);
   EXPECT_TRUE(unused_settings(read({"--zero_stage", "1", "--forward_prefetch", "false"})).empty()) << "it acts there";
   EXPECT_EQ(unused_settings(read({"--forward_prefetch", "false"})),
-            (Words{"--forward_prefetch has no effect: the strategy ddp divides nothing"}));
+            (Words{"--forward_prefetch has no effect: the strategy ddp shards nothing"}));
   for (const Words& stays :
        {Words{"--strategy", "shard_grad_op", "--backward_prefetch", "no_prefetch"},
         Words{"--fsdp", "full_shard", "--reshard_after_forward", "false", "--backward_prefetch", "no_prefetch"}})

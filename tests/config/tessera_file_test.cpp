@@ -207,32 +207,32 @@ TEST_F(TesseraFile, WrongFiles) {
       {"sharding:\n  stratgy: ddp", "a.yaml:2:12: unknown argument stratgy; did you mean strategy?"},
       {"shardng:\n  strategy: ddp", "a.yaml:1:1: unknown section shardng; did you mean sharding?"},
       {"sharding:\n  learning_rate: 1",
-       "a.yaml:2:18: learning_rate stands in the section sharding; its section is optimization"},
-      {"sharding: full_shard", "a.yaml:1:11: sharding is a section: it takes settings by name"},
+       "a.yaml:2:18: learning_rate is in the section sharding; it belongs to optimization"},
+      {"sharding: full_shard", "a.yaml:1:11: sharding is a section and must contain settings by name"},
       {"strategy: fullshard",
        "a.yaml:1:11: strategy is 'fullshard'; it must be one of ddp, zero1, zero2, zero3, full_shard, shard_grad_op, "
        "hybrid_shard, "
        "hybrid_shard_zero2, auto (did you mean full_shard?)"},
-      {"bf16: maybe", "a.yaml:1:7: bf16 is 'maybe'; it takes true or false"},
-      {"seed: [1]", "a.yaml:1:7: seed is a list of something else than words; give one value, or words"},
-      {"seed: {value: 3}", "a.yaml:1:7: seed is '{\"value\":3}'; it takes an integer"},
-      {"seed: {value: 3, origin: 7}", "a.yaml:1:7: seed is '{\"value\":3,\"origin\":7}'; it takes an integer"},
-      {"seed: {value: x, origin: --seed}", "a.yaml:1:15: seed is 'x'; it takes an integer"},
+      {"bf16: maybe", "a.yaml:1:7: bf16 is 'maybe'; it must be true or false"},
+      {"seed: [1]", "a.yaml:1:7: seed is a list with anything but words; use one value, or words"},
+      {"seed: {value: 3}", "a.yaml:1:7: seed is '{\"value\":3}'; it must be an integer"},
+      {"seed: {value: 3, origin: 7}", "a.yaml:1:7: seed is '{\"value\":3,\"origin\":7}'; it must be an integer"},
+      {"seed: {value: x, origin: --seed}", "a.yaml:1:15: seed is 'x'; it must be an integer"},
       {"adam_beta1: 1", "a.yaml:1:13: adam_beta1 is 1; it must be at least 0 and less than 1"},
       {"logging_steps: 1.5",
        "a.yaml:1:16: logging_steps is 1.5; it must be a whole number of steps, or, between 0 and 1, a share of all "
        "steps"},
       {"config: other.yaml",
-       "a.yaml:1:9: config: a file cannot name the file that is read before it: give it on the command line"},
+       "a.yaml:1:9: config: a file cannot name a file that is read before it: use the command line"},
       {"files:\n  args_file: other.json",
-       "a.yaml:2:14: args_file: a file cannot name the file that is read before it: give it on the command line"},
+       "a.yaml:2:14: args_file: a file cannot name a file that is read before it: use the command line"},
       {"max_steps: 3\noptimization:\n  max_steps: 4",
        "a.yaml:3:14: max_steps 4 contradicts max_steps 3 in line 1; keep one of them"},
       {"optim: adalomo",
-       "a.yaml:1:8: optim adalomo: it is not built: --optim sgd has no states, --optim adafactor small ones"},
+       "a.yaml:1:8: optim adalomo: it is not implemented: --optim sgd has no states, --optim adafactor small ones"},
       {"fsdp_config: {min_num_prams: 5}", "a.yaml:1:30: unknown key min_num_prams; did you mean min_num_params?"},
-      {"- a", "a.yaml:1:1: expected settings, such as learning_rate: 5e-5"},
-      {"{seed: 1, seed: x}", "a.yaml:1:17: seed is 'x'; it takes an integer"},
+      {"- a", "a.yaml:1:1: expected settings such as learning_rate: 5e-5"},
+      {"{seed: 1, seed: x}", "a.yaml:1:17: seed is 'x'; it must be an integer"},
       {"output_dir: " + std::string(70000, 'x'),
        "a.yaml:1:13: output_dir is a text of 70000 bytes; at most 65536 are read"}};
   for (const auto& [text, message] : cases) EXPECT_EQ(bare(read(file("a.yaml", text)).only_problem()), message) << text;
@@ -273,7 +273,7 @@ TEST_F(TesseraFile, HostileFilesAreRefusedAtOnce) {
   const std::string& yaml = large[0].second;
   const Read capped = read(file("g.yaml", yaml.substr(0, yaml.find("learning_rat1000:"))));
   EXPECT_EQ(capped.problems.lines.size(), 21u);
-  EXPECT_EQ(bare(capped.problems.lines.back()), "g.yaml: 980 more arguments were not looked at");
+  EXPECT_EQ(bare(capped.problems.lines.back()), "g.yaml: 980 more arguments were not checked");
 }
 
 // Whatever values settings have: they are read, or refused with file and line.

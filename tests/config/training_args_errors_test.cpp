@@ -15,41 +15,41 @@ TEST_F(TrainingArguments, WrongFlags) {
       {{"--dataloader_num_wrokers", "4"},
        "unknown flag --dataloader_num_wrokers; did you mean --dataloader_num_workers?"},
       {{"--no_push_to_hub=true"}, "--no_push_to_hub takes no value; write --push_to_hub=true"},
-      {{"--tp_size", "two"}, "--tp_size is 'two'; it takes an integer"},
+      {{"--tp_size", "two"}, "--tp_size is 'two'; it must be an integer"},
       {{"--sharded_ddp", "simple"},
-       "--sharded_ddp: FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "
+       "--sharded_ddp: transformers has removed FairScale as well: use --zero_stage 2 for simple and zero_dp_2, --fsdp "
        "full_shard for zero_dp_3"},
       {{"--source_max_len", "10"},
-       "--source_max_len: prompt and answer have one bound together: leave it out, and give --max_seq_length (QLoRA's "
-       "is the sum of its two)"},
+       "--source_max_len: prompt and answer share one limit: remove it, and use --max_seq_length (the sum of QLoRA's "
+       "two)"},
       {{"--optim", "RMSPROP_BNB_8BIT"},
-       "--optim RMSPROP_BNB_8BIT: states of 8 bits are built for adamw and lion: --optim rmsprop keeps those of 32 "
-       "bits, --optim adamw_8bit two of 8"},
+       "--optim RMSPROP_BNB_8BIT: 8-bit states are implemented for adamw and lion: --optim rmsprop keeps 32-bit "
+       "states, --optim adamw_8bit two 8-bit ones"},
       {{"--optim", "adamw_torch_8bit"},
-       "--optim adamw_torch_8bit: states of 8 bits are built as bitsandbytes has them: write --optim adamw_8bit"},
-      {{"--optim", "ademamix_8bit"}, "--optim ademamix_8bit: it is not built: --optim adamw is the nearest"},
+       "--optim adamw_torch_8bit: 8-bit states are implemented as in bitsandbytes: use --optim adamw_8bit"},
+      {{"--optim", "ademamix_8bit"},
+       "--optim ademamix_8bit: it is not implemented: --optim adamw is the closest alternative"},
       {{"--optim", "galore_adamw_8bit"},
-       "--optim galore_adamw_8bit: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim "
-       "adafactor has small states"},
+       "--optim galore_adamw_8bit: projected gradients are not implemented: --lora_r 8 trains low-rank adapters, "
+       "--optim adafactor has small states"},
       {{"--optim", "paged_ademamix_32bit"},
-       "--optim paged_ademamix_32bit: it is not built: --optim adamw is the nearest"},
+       "--optim paged_ademamix_32bit: it is not implemented: --optim adamw is the closest alternative"},
       {{"--optim", "galore_adamw"},
-       "--optim galore_adamw: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim "
+       "--optim galore_adamw: projected gradients are not implemented: --lora_r 8 trains low-rank adapters, --optim "
        "adafactor has small states"},
       {{"--optim", "admaw"},
        "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars, muon, "
        "rmsprop, adamw_8bit, lion_8bit (did you mean adamw?)"},
       {{"--lr_scheduler_type", "greedy"},
-       "--lr_scheduler_type greedy: it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"},
+       "--lr_scheduler_type greedy: it is not implemented: reduce_lr_on_plateau also follows the evaluation loss"},
       {{"--report_to", "tensorbord"},
        "--report_to is 'tensorbord'; it must be one of tensorboard, csv, none, all (did you mean "
        "tensorboard?)"},
       {{"--lr_scheduler_kwargs", "absent.json"},
-       "--lr_scheduler_kwargs absent.json: no such file (an object begins with '{')"},
+       "--lr_scheduler_kwargs absent.json: no such file (an object starts with '{')"},
       {{"--accelerator_config", R"({"split_batches": true})"},
-       "--accelerator_config: split_batches: batch sizes are per process here: leave it false and divide "
-       "--per_device_train_batch_size by the number of "
-       "processes"},
+       "--accelerator_config: split_batches: batch sizes are per process here: keep it false and divide "
+       "--per_device_train_batch_size by the number of processes"},
       {{"--accelerator_config", R"({"even_batch": true})"},
        "--accelerator_config: unknown key even_batch; did you mean even_batches?"},
       {{"--accelerator_config", "{"},
@@ -59,14 +59,14 @@ TEST_F(TrainingArguments, WrongFlags) {
       {{"--parallelism_config", R"({"cp_handler": {"cp_comm_strategy": "ring"}})"},
        "--parallelism_config: cp_handler: cp_comm_strategy is one of allgather, alltoall"},
       {{"--parallelism_config", R"({"dp_shard_size": "many"})"},
-       "--parallelism_config: dp_shard_size is 'many'; it takes a number of processes"},
+       "--parallelism_config: dp_shard_size is 'many'; it must be a number of processes"},
       {{"--adafactor", "--optim", "sgd"},
-       "--optim sgd contradicts --adafactor adafactor given before; keep one of them"},
-      {{"--use_cpu=maybe"}, "--use_cpu is 'maybe'; it takes true or false"},
+       "--optim sgd contradicts --adafactor adafactor , given earlier; keep one of them"},
+      {{"--use_cpu=maybe"}, "--use_cpu is 'maybe'; it must be true or false"},
       {{"--deepspeed", "--seed", "3"}, "--deepspeed needs a value (FILE|JSON)"},
-      {{"a.json", "b.json"}, "unexpected argument 'b.json': a.json gives the arguments already"},
-      {{"stray"}, "unexpected argument 'stray': settings are given as --name value"},
-      {{"--seed="}, "--seed has an empty value; leave the flag out to keep the default"},
+      {{"a.json", "b.json"}, "unexpected argument 'b.json': a.json already contains the arguments"},
+      {{"stray"}, "unexpected argument 'stray': write settings as --name value"},
+      {{"--seed="}, "--seed has an empty value; remove the flag to keep the default"},
       {{"--parallelism_config.tp_size", "2"},
        "unknown flag --parallelism_config.tp_size; did you mean --parallelism_config?"}};
   for (const auto& [words, message] : cases) EXPECT_EQ(flags(words).only_problem(), message) << join(words, " ");
@@ -75,25 +75,25 @@ TEST_F(TrainingArguments, WrongFlags) {
 TEST_F(TrainingArguments, WrongFiles) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"learning_rte: 1e-4", "a.yaml:1:15: unknown argument learning_rte; did you mean learning_rate?"},
-      {"learning_rate: fast", "a.yaml:1:16: learning_rate is 'fast'; it takes a number"},
-      {"seed: 1.5", "a.yaml:1:7: seed is '1.5'; it takes an integer"},
+      {"learning_rate: fast", "a.yaml:1:16: learning_rate is 'fast'; it must be a number"},
+      {"seed: 1.5", "a.yaml:1:7: seed is '1.5'; it must be an integer"},
       {"seed: 3\nlora_target_modules: [1, 2]",
-       "a.yaml:2:22: lora_target_modules is a list of something else than words; give one value, or words"},
-      {"max_steps: [1]", "a.yaml:1:12: max_steps is a list of something else than words; give one value, or words"},
-      {"seed: {a: 1}", "a.yaml:1:7: seed is '{\"a\":1}'; it takes an integer"},
+       "a.yaml:2:22: lora_target_modules is a list with anything but words; use one value, or words"},
+      {"max_steps: [1]", "a.yaml:1:12: max_steps is a list with anything but words; use one value, or words"},
+      {"seed: {a: 1}", "a.yaml:1:7: seed is '{\"a\":1}'; it must be an integer"},
       {"eval_strategy: 'no'\nevaluation_strategy: steps",
        "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1; keep one of them"},
       {"optim: adamw_torch_4bit",
-       "a.yaml:1:8: optim adamw_torch_4bit: states of 4 bits are not built: --optim adamw_8bit keeps them in 8, "
-       "--zero_stage 1 divides them over processes"},
+       "a.yaml:1:8: optim adamw_torch_4bit: 4-bit states are not implemented: --optim adamw_8bit keeps 8-bit ones, "
+       "--zero_stage 1 shards them over processes"},
       {"fsdp: full_shard\nfsdp_config:\n  min_num_prams: 5",
        "a.yaml:3:18: unknown key min_num_prams; did you mean min_num_params?"},
       {"fsdp_config:\n  xla: true\n  xla_fsdp_settings: {compute_type: bfloat16}",
        "a.yaml:3:37: unknown key compute_type; did you mean compute_dtype?"},
       {"args_file: b.json",
-       "a.yaml:1:12: args_file: a file cannot name the file that is read before it: give it on the command line"},
-      {"[1, 2]", "a.yaml:1:1: expected an object of arguments, such as {\"learning_rate\": 5e-5}"},
-      {"gradient_checkpointing: perhaps", "a.yaml:1:25: gradient_checkpointing is 'perhaps'; it takes true or false"},
+       "a.yaml:1:12: args_file: a file cannot name a file that is read before it: use the command line"},
+      {"[1, 2]", "a.yaml:1:1: expected an object of arguments such as {\"learning_rate\": 5e-5}"},
+      {"gradient_checkpointing: perhaps", "a.yaml:1:25: gradient_checkpointing is 'perhaps'; it must be true or false"},
       {"greater_is_better: 3", "a.yaml:1:20: greater_is_better is '3'; it must be one of auto, true, false"}};
   for (const auto& [text, message] : cases)
     EXPECT_EQ(bare(read_file(file("a.yaml", text)).only_problem()), message) << text;
@@ -104,10 +104,10 @@ TEST_F(TrainingArguments, WrongFiles) {
                                 "{\"zero_optimization\": {\"stage\": 2},\n\"train_micro_batch_size_per_gpu\": 2, "
                                 "\"bf16\": {\"enabled\": true}}"))
                      .only_problem()),
-            "ds.json: its keys are those of DeepSpeed's JSON: give it as --deepspeed ds.json");
+            "ds.json: its keys are those of DeepSpeed's JSON: pass it as --deepspeed ds.json");
   EXPECT_TRUE(bare(read_file(file("acc.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 1\n"))
                        .only_problem())
-                  .ends_with(": give it as --config_file acc.yaml"));
+                  .ends_with(": pass it as --config_file acc.yaml"));
   // all problems at once
   EXPECT_EQ(read_file(file("a.yaml", "learning_rte: 1\nseed: x\npush_to_hub: true\n")).problems.lines.size(), 2u);
 }
@@ -138,7 +138,7 @@ TEST_F(TrainingArguments, HostileFilesAreRefusedAtOnce) {
                     small_eighth = file("small_eighth.json", first_keys(25'000));
   EXPECT_FALSE(grows([&] { (void)read_file(small_eighth); }, [&] { read = read_file(small); }));
   EXPECT_EQ(read.problems.lines.size(), 21u);
-  EXPECT_TRUE(read.problems.lines.back().ends_with(" more arguments were not looked at")) << read.problems.lines.back();
+  EXPECT_TRUE(read.problems.lines.back().ends_with(" more arguments were not checked")) << read.problems.lines.back();
   std::string words;
   for (int i = 0; words.size() < 200'000; ++i) words += concat("--lerning_rate", i, "\n");
   EXPECT_EQ(flags({file("many.args", words)}).problems.lines.size(), 21u);

@@ -78,7 +78,7 @@ std::string member(const std::string& key, const std::string& text) {
 /// Without the word about defaults of the program that has the argument.
 Read plain(Read read) {
   std::erase_if(read.resolved.notes,
-                [](const std::string& note) { return note.find("whose defaults hold") != std::string::npos; });
+                [](const std::string& note) { return note.find("whose defaults apply") != std::string::npos; });
   return read;
 }
 
@@ -282,7 +282,7 @@ TEST_F(TrainingArguments, SpellingsOfFlags) {
   EXPECT_EQ(flags({"--deepspeed", "--deepspeed_config", "ds.json"}).value("deepspeed").as_string(), "ds.json");
   EXPECT_EQ(flags({"--model_type", "gpt2"}).origin("config_name"), "--model_type");
   EXPECT_EQ(flags({"--model_type", "gpt2", "--config_name", "x"}).only_note(),
-            "--model_type has no effect: the model is given");
+            "--model_type has no effect: a model is given");
 }
 
 TEST_F(TrainingArguments, ObjectsAreTextOrFiles) {
@@ -311,7 +311,7 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
   EXPECT_EQ(flags({"--dataloader_num_workers", "4", "--report_to", "tensorboard", "wandb", "--no_dataloader_pin_memory",
                    "--hub_token", "secret"})
                 .only_note(),
-            "what has no effect: --dataloader_num_workers, --no_dataloader_pin_memory: rows are read from "
+            "arguments without effect: --dataloader_num_workers, --no_dataloader_pin_memory: rows are read from "
             "memory-mapped files, without worker processes; "
             "--report_to wandb: metrics go to TensorBoard or CSV (--report_to), and always to "
             "metrics.jsonl and report.html; --hub_token: nothing is uploaded");
@@ -321,11 +321,12 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
   const std::string path =
       file("a.yaml", "dataloader_num_workers: 4\nreport_to: [wandb, trackio]\nlearning_rate: 1e-4\n");
   const Read read = read_file(path);
-  EXPECT_EQ(bare(read.only_note()),
-            "a.yaml: what has no effect: dataloader_num_workers (line 1): rows are read from memory-mapped files, "
-            "without worker processes; "
-            "report_to wandb (line 2), report_to trackio (line 2): metrics go to TensorBoard or CSV (--report_to), "
-            "and always to metrics.jsonl and report.html");
+  EXPECT_EQ(
+      bare(read.only_note()),
+      "a.yaml: arguments without effect: dataloader_num_workers (line 1): rows are read from memory-mapped files, "
+      "without worker processes; "
+      "report_to wandb (line 2), report_to trackio (line 2): metrics go to TensorBoard or CSV (--report_to), "
+      "and always to metrics.jsonl and report.html");
   EXPECT_EQ(read.value("report_to").as_string(), "none");
   EXPECT_EQ(read.value("learning_rate").as_real(), 1e-4);
 }
@@ -379,10 +380,9 @@ TEST_F(TrainingArguments, NamesOfTrl) {
 }
 
 TEST_F(TrainingArguments, PushingToTheHubIsAWarning) {
-  EXPECT_EQ(
-      flags({"--push_to_hub"}).only_note(),
-      "--push_to_hub has no effect: nothing is uploaded; --output_dir is a complete Hugging Face folder, which `hf "
-      "upload` takes");
+  EXPECT_EQ(flags({"--push_to_hub"}).only_note(),
+            "--push_to_hub has no effect: nothing is uploaded; --output_dir is a complete Hugging Face folder, ready "
+            "for `hf upload`");
 }
 
 TEST_F(TrainingArguments, FsdpConfigInAFileKeepsItsLines) {
@@ -418,17 +418,17 @@ TEST_F(TrainingArguments, ArgsFiles) {
   EXPECT_EQ(flags({"--args_file", path}).value("seed").as_int(), 7);
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"--learning_rte 3", "run.args:1: unknown flag --learning_rte; did you mean --learning_rate?"},
-      {"\n--seed x", "run.args:2: --seed is 'x'; it takes an integer"},
+      {"\n--seed x", "run.args:2: --seed is 'x'; it must be an integer"},
       {"--seed", "run.args:1: --seed needs a value (N)"},
-      {"stray", "run.args:1: unexpected argument 'stray': settings are given as --name value"},
-      {"other.json", "run.args:1: unexpected argument 'other.json': settings are given as --name value"},
-      {"--seed '3", "run.args:1:8: this quote ' is never closed; write it behind the word, too"},
+      {"stray", "run.args:1: unexpected argument 'stray': write settings as --name value"},
+      {"other.json", "run.args:1: unexpected argument 'other.json': write settings as --name value"},
+      {"--seed '3", "run.args:1:8: the quote ' is not closed"},
       {"--use_mps_device true",
-       "run.args:1: --use_mps_device: Apple's GPUs are not supported: leave it out, or choose --device cpu"}};
+       "run.args:1: --use_mps_device: Apple's GPUs are not supported: remove it, or use --device cpu"}};
   for (const auto& [text, message] : cases)
     EXPECT_EQ(bare(flags({file("run.args", text)}).only_problem()), message) << text;
   EXPECT_EQ(bare(flags({file("run.args", "--seed 1\n--seed 2")}).only_note()),
-            "run.args:2: --seed is given twice: 2 counts, not 1");
+            "run.args:2: --seed is given twice: 2 is used, not 1");
   EXPECT_EQ(flags({"absent.args"}).only_problem(), "--args_file absent.args: no such file");
   EXPECT_EQ(bare(flags({file("run.args", "--dataloader_num_workers 3")}).only_note()),
             "--dataloader_num_workers (run.args:1) has no effect: rows are read from memory-mapped files, without "

@@ -43,10 +43,9 @@ TEST(ValidateModel, ClassesToWrap) {
   };
   EXPECT_EQ(wraps("LlamaDecoderLayer,BertLayer"), "");
   EXPECT_EQ(wraps("Qwen2DecoderLayer"), "");
-  EXPECT_EQ(
-      wraps("BertLayer,GPT2Block"),
-      "--transformer_layer_cls_to_wrap BertLayer,GPT2Block: a model of type \"llama\" has no such module: leave it "
-      "out, and the model's own blocks are wrapped");
+  EXPECT_EQ(wraps("BertLayer,GPT2Block"),
+            "--transformer_layer_cls_to_wrap BertLayer,GPT2Block: a model of type \"llama\" has no such module: remove "
+            "it, and the model's own blocks are wrapped");
 }
 
 TEST(ValidateModel, TheEndOfATextIsTheTokenizers) {
@@ -55,13 +54,14 @@ TEST(ValidateModel, TheEndOfATextIsTheTokenizers) {
     return problems_of(concat("--config_name llama-tiny --tokenizer_name ", folder.path(), " --eos_token ", token));
   };
   EXPECT_EQ(problems_of("--config_name llama-tiny --tokenizer_name byte --eos_token <|endoftext|>"), "");
-  EXPECT_NE(ends("<|im_end|>").find("is not the tokenizer's own end of a text (it says none)"), std::string::npos);
+  EXPECT_NE(ends("<|im_end|>").find("is not the tokenizer's own end-of-text token (it defines none)"),
+            std::string::npos);
   write_file_atomically(path_join(folder.path(), "tokenizer_config.json"),
                         R"({"eos_token": {"content": "<|im_end|>"}})");
   EXPECT_EQ(ends("<|im_end|>"), "");
   EXPECT_EQ(ends("</s>"),
-            "--eos_token </s> is not the tokenizer's own end of a text (<|im_end|>): name it as eos_token in its "
-            "tokenizer_config.json, and its id as eos_token_id in the model's config.json, or leave it out");
+            "--eos_token </s> is not the tokenizer's own end-of-text token (<|im_end|>): set eos_token in its "
+            "tokenizer_config.json and its id as eos_token_id in the model's config.json, or remove it");
 }
 
 TEST(ValidateModel, MultiTokenPrediction) {
@@ -81,14 +81,14 @@ TEST(ValidateModel, MultiTokenPrediction) {
       "pipeline layout 'Ettt|tmL', column 7: there is 1 depth of multi-token prediction (m) from here on, but the "
       "model has none (mtp_num_layers); the nearest layout is Et*3|tL");
   EXPECT_EQ(problems_of(model + "--cp_size 2"),
-            "--cp_size 2 beside mtp_num_layers 2 of the model: multi-token prediction reads tokens further ahead in "
-            "the same row, and they lie on other processes; use --cp_size 1, or train without it: "
+            "--cp_size 2 with mtp_num_layers 2 of the model: multi-token prediction reads later tokens of the same "
+            "row, which are on other processes; use --cp_size 1, or train without it: "
             "--mtp_loss_scaling_factor 0");
   EXPECT_EQ(problems_of(model + "--cp_size 2 --mtp_loss_scaling_factor 0"), "");
-  EXPECT_NE(problems_of(model + "--preference_loss sigmoid").find("in which multi-token prediction has no part"),
+  EXPECT_NE(problems_of(model + "--preference_loss sigmoid").find("whole answers without multi-token prediction"),
             std::string::npos);
   EXPECT_NE(problems_of("--config_name gpt2-tiny --config_overrides mtp_num_layers=2")
-                .find("mtp_num_layers 2: a model of type \"gpt2\" has no multi-token prediction; those that have it"),
+                .find("mtp_num_layers 2: a model of type \"gpt2\" has no multi-token prediction; supported types"),
             std::string::npos);
 }
 
@@ -115,11 +115,12 @@ TEST(ValidateModel, Overrides) {
 TEST(ValidateModel, WhatTensorParallelismCuts) {
   EXPECT_EQ(problems_of("--config_name gpt2-tiny --tp_size 2 --num_processes 2"), "");
   const std::string heads = problems_of("--config_name gpt2-tiny --tp_size 8 --num_processes 8");
-  EXPECT_TRUE(heads.starts_with("tp=8: each rank has as many attention heads, but the 4 of gpt2 do not divide by 8"))
+  EXPECT_TRUE(heads.starts_with(
+      "tp=8: all ranks need the same number of attention heads, but the 4 of gpt2 are not divisible by 8"))
       << heads;
   const std::string inner =
       problems_of("--config_name llama-tiny --config_overrides intermediate_size=99 --tp_size 2 --num_processes 2");
-  EXPECT_TRUE(inner.starts_with("tp=2: the MLP's intermediate size 99 of llama does not divide by 2")) << inner;
+  EXPECT_TRUE(inner.starts_with("tp=2: the MLP's intermediate size 99 of llama is not divisible by 2")) << inner;
   const std::string block = problems_of(
       "--config_name llama-tiny --tp_size 4 --num_processes 4 --sequence_parallel --block_size 130 --train_file a.txt");
   EXPECT_NE(block.find("the sequence of 130 tokens must be divisible by tp = 4 (sequence_parallel)"), block.npos)
@@ -133,7 +134,7 @@ TEST(ValidateModel, StagesOfAPipeline) {
   EXPECT_EQ(problems_of("--config_name gpt2-tiny --pp_size 4 --num_processes 4"), "");
   EXPECT_EQ(
       problems_of("--config_name gpt2-tiny --config_overrides n_layer=2 --pp_size 8 --num_processes 8"),
-      "pipeline rank 2 of 8 would hold nothing: the model's 2 blocks are cut into 8 stages; use fewer (--pp_size, "
+      "pipeline rank 2 of 8 would get no part of the model: its 2 blocks are cut into 8 stages; use fewer (--pp_size, "
       "--pipeline_stages_per_rank), or another --pipeline_layout");
   const std::string layout =
       problems_of("--config_name gpt2-tiny --pp_size 2 --num_processes 2 --pipeline_layout Ett|tL");

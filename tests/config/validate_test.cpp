@@ -65,9 +65,9 @@ TEST_F(Validate, AStreamHasNoLengthAndNoEpochs) {
   refused({}, "needs --max_steps");
   for (const Words& more : {Words{"--group_by_length"}, Words{"--blend_mode", "first_exhausted"},
                             Words{"--dataloader_drop_last"}, Words{"--ignore_data_skip"}})
-    refused(more + Words{"--max_steps", "5"}, "which --streaming does not know");
-  refused({"--max_steps", "5", "--save_strategy", "epoch"}, "does not know where an epoch ends; give steps");
-  refused({"--max_steps", "5", "--eval_strategy", "steps"}, "nothing can be held out of a stream");
+    refused(more + Words{"--max_steps", "5"}, "--streaming");
+  refused({"--max_steps", "5", "--save_strategy", "epoch"}, "does not know where an epoch ends; use steps");
+  refused({"--max_steps", "5", "--eval_strategy", "steps"}, "no evaluation data can be split off a stream");
   EXPECT_EQ(error_of(good({"--streaming", "--max_steps", "5", "--eval_strategy", "steps", "--validation_file",
                            path("text.txt")})),
             "");
@@ -77,13 +77,14 @@ TEST_F(Validate, MadeUpDataStandAlone) {
   const Words mock_data = {"--config_name", "gpt2-tiny", "--output_dir", path("out"), "--mock_data"};
   EXPECT_EQ(error_of(mock_data), "");
   EXPECT_EQ(error_of(mock_data + Words{"--eval_strategy", "steps"}), "");
-  EXPECT_EQ(error_of(mock_data + Words{"--train_file", path("text.txt")}),
-            concat("--mock_data makes up the data, but --train_file names ", path("text.txt"), ": give one of them"));
   EXPECT_EQ(
-      error_of(mock_data + Words{"--validation_file", path("text.txt")}),
-      concat("--mock_data makes up the data, but --validation_file names ", path("text.txt"), ": give one of them"));
+      error_of(mock_data + Words{"--train_file", path("text.txt")}),
+      concat("--mock_data generates the data, but --train_file names ", path("text.txt"), ": use only one of them"));
+  EXPECT_EQ(error_of(mock_data + Words{"--validation_file", path("text.txt")}),
+            concat("--mock_data generates the data, but --validation_file names ", path("text.txt"),
+                   ": use only one of them"));
   EXPECT_EQ(error_of(mock_data + Words{"--streaming", "--max_steps", "5"}),
-            "--mock_data makes up its rows when they are read, so there is nothing to tokenize ahead: leave out "
+            "--mock_data generates its rows when they are read, so there is nothing to tokenize ahead: remove "
             "--streaming");
 }
 
@@ -98,20 +99,19 @@ TEST_F(Validate, LinearAttentionReadsWholeRows) {
                         R"({"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]})"};
   EXPECT_EQ(error_of(linear + Words{"--tp_size", "2", "--pp_size", "2", "--num_processes", "4"}), "");
   EXPECT_EQ(error_of(linear + Words{"--cp_size", "2", "--num_processes", "2"}),
-            "--cp_size 2: the model has linear attention, whose memory goes through a row from its first token on, so "
-            "a row cannot be cut: leave it out; --tp_size and --pp_size cut the model");
-  EXPECT_EQ(error_of(linear + Words{"--reset_position_ids"}),
-            "--reset_position_ids: the model has linear attention, whose memory is not emptied where a document "
-            "begins: leave it out");
+            "--cp_size 2: the model has linear attention, which carries a state along each row, so rows cannot be cut; "
+            "remove it, or use --tp_size or --pp_size to cut the model");
+  EXPECT_EQ(
+      error_of(linear + Words{"--reset_position_ids"}),
+      "--reset_position_ids: the model has linear attention, whose state is not reset between documents; remove it");
 }
 
 TEST_F(Validate, WhatIsMissing) {
   EXPECT_EQ(error_of({}),
             "3 problems in the configuration:\n"
-            "  no model: give --model_name_or_path DIR to start from its weights, or --config_name NAME|FILE (gpt2, "
-            "gpt2-tiny, llama-tiny, a config.json) to "
-            "start from scratch\n"
-            "  --train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it\n"
+            "  no model: use --model_name_or_path DIR to start from its weights, or --config_name NAME|FILE (gpt2, "
+            "gpt2-tiny, llama-tiny, a config.json) to start from scratch\n"
+            "  --train_file is missing: a .txt or .jsonl file, or a .bin with its .idx\n"
             "  --output_dir is missing: the folder that receives model, metrics and report");
 }
 
@@ -130,7 +130,7 @@ TEST_F(Validate, Model) {
             "--model_name_or_path and --config_name exclude each other: the first starts from weights, the second from "
             "scratch");
   EXPECT_EQ(with({"--model_name_or_path", path("model"), "--config_overrides", "n_layer=2"}),
-            "--config_overrides needs --config_name: a model that has weights cannot change its shape");
+            "--config_overrides needs --config_name: a model with weights cannot change its shape");
   EXPECT_EQ(with({"--model_name_or_path", path("none")}),
             concat("--model_name_or_path ", path("none"), ": no such folder (nothing is downloaded)"));
   EXPECT_EQ(with({"--model_name_or_path", path("text.txt")}),
@@ -188,8 +188,8 @@ TEST_F(Validate, Parallelism) {
 TEST_F(Validate, Evaluation) {
   EXPECT_EQ(error_of(good({"--eval_steps", "5", "--eval_strategy", "no"})), "");
   EXPECT_EQ(error_of(good({"--eval_strategy", "epoch", "--validation_split_percentage", "0"})),
-            "--eval_strategy epoch has nothing to evaluate on: give --validation_file, or a "
-            "--validation_split_percentage above 0");
+            "--eval_strategy epoch has no evaluation data: use --validation_file, or a --validation_split_percentage "
+            "above 0");
   EXPECT_EQ(error_of(good({"--eval_strategy", "epoch", "--validation_file", path("text.txt")})), "");
 }
 
@@ -200,19 +200,19 @@ TEST_F(Validate, OutputFolder) {
     return error_of(words);
   };
   EXPECT_EQ(with(path("used")),
-            concat("--output_dir ", path("used"), " is not empty (1 entry): choose another folder, continue it with ",
-                   "--resume_from_checkpoint last, or replace its run with --overwrite_output_dir (what no run has ",
-                   "written stays)"));
+            concat("--output_dir ", path("used"), " is not empty (1 entry): choose another folder, resume with ",
+                   "--resume_from_checkpoint last, or replace its run with --overwrite_output_dir (files that no ",
+                   "run wrote stay)"));
   EXPECT_EQ(with(path("used"), {"--overwrite_output_dir"}), "");
   EXPECT_EQ(with(path("used"), {"--resume_from_checkpoint", "last"}), "");
   EXPECT_EQ(with(path("used"), {"--resume_from_checkpoint", "true"}), "");
   EXPECT_NE(with(path("used"), {"--resume_from_checkpoint", "false"}), "");
   EXPECT_EQ(with(path("used"), {"--resume_from_checkpoint", path("used/checkpoint-5")}), "");
   EXPECT_EQ(with(path("used"), {"--resume_from_checkpoint", path("used/checkpoint-6")}),
-            concat("--resume_from_checkpoint ", path("used/checkpoint-6"), ": no such folder (or say 'last')"));
+            concat("--resume_from_checkpoint ", path("used/checkpoint-6"), ": no such folder (or use 'last')"));
   EXPECT_EQ(with(path("empty"), {"--resume_from_checkpoint", "last"}),
             concat("--resume_from_checkpoint last: ", path("empty"),
-                   " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
+                   " has no complete checkpoint-N folder; remove the flag to start from scratch"));
   EXPECT_EQ(with(path("text.txt")), concat("--output_dir ", path("text.txt"), " is a file, not a folder"));
   EXPECT_EQ(with(path("text.txt/below/here")), concat("--output_dir ", path("text.txt/below/here"),
                                                       " cannot be created: 'text.txt' is a file, not a folder"));
@@ -231,9 +231,9 @@ TEST_F(Validate, LogsAndHiddenFilesDoNotCountInTheOutputFolder) {
   write_file_atomically(path("mine/thesis.txt"), "text");
   EXPECT_EQ(
       with(path("mine")),
-      concat("--output_dir ", path("mine"), " is not empty (1 entry, among them thesis.txt), and no run is in it: ",
-             "choose another folder, or begin beside these files with --overwrite_output_dir, which removes none ",
-             "of them"));
+      concat("--output_dir ", path("mine"), " is not empty (1 entry, among them thesis.txt), and contains no run: ",
+             "choose another folder, or start in it with --overwrite_output_dir, which removes none of these ",
+             "files"));
   make_folders(path("logs/old.log"));  // a folder of that name is none
   EXPECT_NE(with(path("logs")), "");
 }
@@ -241,7 +241,7 @@ TEST_F(Validate, LogsAndHiddenFilesDoNotCountInTheOutputFolder) {
 TEST_F(Validate, ProblemsOfBothStagesComeTogether) {
   EXPECT_EQ(error_of({"--config_name", "gpt2", "--max_steps", "many", "--train_file", path("none.txt"), "--output_dir",
                       path("out")}),
-            concat("2 problems in the configuration:\n  --max_steps is 'many'; it takes an integer\n  --train_file ",
+            concat("2 problems in the configuration:\n  --max_steps is 'many'; it must be an integer\n  --train_file ",
                    path("none.txt"), ": no such file"));
 }
 

@@ -47,7 +47,7 @@ TEST_F(ValidateTraining, LittleLanguagesAreReadBeforeAProcessStarts) {
             "--optim_args: decay_rate of adafactor is 0.8; it must be below 0");
   EXPECT_NE(error_of({"--optim", "sgd", "--optim_args", "nesterov=2"}).find("--optim_args"), std::string::npos);
   EXPECT_EQ(error_of({"--lr_scheduler_type", "constant", "--lr_scheduler_kwargs", "power=2"}),
-            "--lr_scheduler_kwargs: parameter of constant 'power' is unknown (there are none)");
+            "--lr_scheduler_kwargs: parameter of constant 'power' is unknown (it has none)");
   EXPECT_NE(error_of({"--lr_scheduler_type", "polynomial", "--lr_scheduler_kwargs", "power=two"})
                 .find("--lr_scheduler_kwargs"),
             std::string::npos);
@@ -68,9 +68,9 @@ TEST_F(ValidateTraining, StepsMayBeShares) {
   EXPECT_EQ(error_of({"--save_steps", "2.5"}),
             "--save_steps is 2.5; it must be a whole number of steps, or, between 0 and 1, a share of all steps");
   EXPECT_EQ(error_of({"--logging_steps", "0"}),
-            "--logging_steps is 0: give the steps between two lines of metrics, or --logging_strategy no");
+            "--logging_steps is 0: set the steps between two lines of metrics, or use --logging_strategy no");
   EXPECT_EQ(error_of({"--save_steps", "0"}),
-            "--save_steps is 0: give the steps between two checkpoints, or --save_strategy no");
+            "--save_steps is 0: set the steps between two checkpoints, or use --save_strategy no");
   EXPECT_EQ(error_of({"--save_steps", "0", "--save_strategy", "no", "--logging_steps", "0", "--logging_strategy", "no",
                       "--eval_steps", "0"}),
             "");
@@ -88,17 +88,16 @@ TEST_F(ValidateTraining, RatesOfEmbeddings) {
   EXPECT_EQ(error_of({"--decoupled_min_lr", "1e-4"}),
             "--decoupled_min_lr needs --decoupled_lr, the peak of the same parameters");
   EXPECT_EQ(error_of({"--decoupled_lr", "1e-3", "--decoupled_min_lr", "1e-4"}),
-            "--decoupled_min_lr has no place in --lr_scheduler_type linear, which has no least rate: take "
+            "--decoupled_min_lr is not supported by --lr_scheduler_type linear, which has no minimum rate: use "
             "cosine_with_min_lr or polynomial");
   EXPECT_EQ(error_of({"--decoupled_lr", "1e-3", "--decoupled_min_lr", "1e-2", "--lr_scheduler_type", "polynomial"}),
             "--decoupled_min_lr is above --decoupled_lr 0.001, the peak");
   EXPECT_EQ(error_of({"--decoupled_lr", "1e-3", "--lr_scheduler_type", "one_cycle"}),
-            "--decoupled_lr has no place in --lr_scheduler_type one_cycle, which has one learning rate of its own for "
-            "all: leave it out, or take cosine or linear");
-  EXPECT_EQ(
-      error_of({"--decoupled_lr", "1e-3", "--optim", "adafactor", "--optim_args", "relative_step=true"}),
-      "--decoupled_lr has no place beside adafactor's relative_step, which makes the learning rates itself: leave "
-      "one of them out");
+            "--decoupled_lr is not supported by --lr_scheduler_type one_cycle, which sets one learning rate for all "
+            "parameters: remove it, or use cosine or linear");
+  EXPECT_EQ(error_of({"--decoupled_lr", "1e-3", "--optim", "adafactor", "--optim_args", "relative_step=true"}),
+            "--decoupled_lr has no effect with adafactor's relative_step, which computes its own learning rates: "
+            "remove one of them");
   EXPECT_EQ(unused({"--decoupled_lr", "1e-3", "--lora_r", "4"}),
             Words{"--decoupled_lr has no effect: --lora_r trains adapters, not embeddings and the head "
                   "(--lora_modules_to_save)"});
@@ -115,26 +114,25 @@ TEST_F(ValidateTraining, BatchesThatGrowInPipelines) {
   write_file_atomically(path("order.csv"), "0F0,0F1,,0B0,0B1\n");
   const std::string error = with(path("order.csv"));
   const std::string rule = concat("--pipeline_schedule ", path("order.csv"),
-                                  " is a file, made for one number of micro-batches, but the steps of "
-                                  "--batch_size_schedule have several: name a schedule, such as 1f1b");
+                                  " is a file with a fixed number of micro-batches, but the steps of "
+                                  "--batch_size_schedule have different sizes: use a schedule by name, such as 1f1b");
   EXPECT_NE(error.find(rule), std::string::npos) << error;
 }
 
 TEST_F(ValidateTraining, MuonNeedsWholeMatrices) {
   EXPECT_EQ(error_of({"--optim", "muon", "--zero_stage", "3", "--num_processes", "2"}), "");
-  EXPECT_EQ(
-      error_of({"--optim", "muon", "--tp_size", "2", "--num_processes", "2"}),
-      "--optim muon needs whole matrices, which it makes orthogonal, of which a process has 1/2 (tp_size 2); that "
-      "is not built: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
+  EXPECT_EQ(error_of({"--optim", "muon", "--tp_size", "2", "--num_processes", "2"}),
+            "--optim muon needs whole matrices to orthogonalize, but a process has 1/2 (tp_size 2); "
+            "that is not implemented: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
 }
 
 TEST_F(ValidateTraining, EightBitStatesAreForTheCpuAndNotInBfloat16Too) {
   EXPECT_EQ(error_of({"--optim", "adamw_8bit", "--zero_stage", "3", "--num_processes", "2"}), "");
-  EXPECT_EQ(error_of({"--optim", "lion_8bit", "--bf16_optimizer_states"}),
-            "--optim lion_8bit contradicts --bf16_optimizer_states: the first keeps moments in 8 bits: leave one of "
-            "them out");
+  EXPECT_EQ(
+      error_of({"--optim", "lion_8bit", "--bf16_optimizer_states"}),
+      "--optim lion_8bit contradicts --bf16_optimizer_states: the first stores moments in 8 bits; remove one of them");
   EXPECT_EQ(error_of({"--optim", "adamw_bnb_8bit", "--device", "cuda"}),
-            "--optim adamw_8bit beside --device cuda: states of 8 bits are built for the CPU: use --device cpu, or "
+            "--optim adamw_8bit with --device cuda: 8-bit states are implemented only on the CPU; use --device cpu, or "
             "--optim adamw --bf16_optimizer_states");
 }
 
@@ -143,12 +141,12 @@ TEST_F(ValidateTraining, SchedulesOfOtherSystems) {
   EXPECT_EQ(resolve_flags({"--lr_scheduler_type", "OneCycle"}, no_environment).values.optimization.lr_scheduler_type,
             ScheduleType::one_cycle);
   EXPECT_EQ(error_of({"--lr_scheduler_type", "reduce_lr_on_plateau"}),
-            "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give "
+            "--lr_scheduler_type reduce_lr_on_plateau depends on evaluations, but --eval_strategy is no: use "
             "--eval_strategy steps or epoch");
   EXPECT_EQ(error_of({"--lr_scheduler_type", "reduce_lr_on_plateau", "--eval_strategy", "epoch"}), "");
   EXPECT_EQ(unused({"--lr_scheduler_type", "lr_range_test", "--learning_rate", "1", "--warmup_steps", "5"}),
             (Words{"--warmup_steps has no effect: --lr_scheduler_type lr_range_test has no warm-up",
-                   "--learning_rate has no effect: --lr_scheduler_type lr_range_test has learning rates of its own "
+                   "--learning_rate has no effect: --lr_scheduler_type lr_range_test has its own learning rates "
                    "(--lr_scheduler_kwargs)"}));
 }
 
@@ -160,41 +158,39 @@ TEST_F(ValidateTraining, TheBestModel) {
     return error_of(all);
   };
   EXPECT_EQ(with({}),
-            "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated "
-            "is saved; they are no and "
-            "steps (--save_strategy best goes with each)");
+            "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that evaluated states "
+            "are saved; they are no and "
+            "steps (--save_strategy best works with either)");
   EXPECT_EQ(with({"--save_strategy", "no"}),
-            "--load_best_model_at_end needs evaluations and checkpoints: give --eval_strategy and --save_strategy "
-            "steps or epoch");
+            "--load_best_model_at_end needs evaluations and checkpoints: use --eval_strategy and --save_strategy steps "
+            "or epoch");
   EXPECT_EQ(with({"--eval_strategy", "epoch", "--save_strategy", "epoch"}), "");
   EXPECT_EQ(with({"--eval_strategy", "epoch", "--save_strategy", "best"}), "");
   EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "20", "--save_steps", "40"}), "");
   EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "20", "--save_steps", "50"}),
-            "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that what was "
-            "evaluated is saved; 50 is no "
-            "multiple of 20");
+            "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that evaluated "
+            "states are saved; 50 is not a multiple of 20");
   EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "0.1", "--save_steps", "0.3"}), "");
   EXPECT_EQ(with({"--eval_strategy", "steps", "--eval_steps", "0.1", "--save_steps", "50"}),
-            "--load_best_model_at_end needs a --save_steps (50) that is a multiple of --eval_steps (0.1): give both as "
-            "numbers of steps, or both "
-            "as shares");
+            "--load_best_model_at_end needs a --save_steps (50) that is a multiple of --eval_steps (0.1): set both as "
+            "numbers of steps, or both as shares");
   EXPECT_EQ(
       error_of({"--save_strategy", "best"}),
-      "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
-  EXPECT_EQ(
-      with({"--metric_for_best_model", "eval_los", "--eval_strategy", "epoch", "--save_strategy", "epoch"}),
-      "--metric_for_best_model is 'eval_los'; did you mean eval_loss? (an evaluation has loss and perplexity, of a "
-      "classifier loss, accuracy and f1)");
-  EXPECT_EQ(unused({"--greater_is_better", "true"}), Words{"--greater_is_better has no effect: no best model is asked "
-                                                           "for (--load_best_model_at_end, --save_strategy best)"});
+      "--save_strategy best saves after evaluations, but --eval_strategy is no: use --eval_strategy steps or epoch");
+  EXPECT_EQ(with({"--metric_for_best_model", "eval_los", "--eval_strategy", "epoch", "--save_strategy", "epoch"}),
+            "--metric_for_best_model is 'eval_los'; did you mean eval_loss? (evaluations have loss and perplexity, for "
+            "classifiers loss, accuracy and f1)");
+  EXPECT_EQ(unused({"--greater_is_better", "true"}),
+            Words{"--greater_is_better has no effect: no best model is requested (--load_best_model_at_end, "
+                  "--save_strategy best)"});
 }
 
 TEST_F(ValidateTraining, Evaluating) {
   EXPECT_EQ(error_of({"--do_eval"}), "");
   EXPECT_EQ(error_of({"--do_eval", "--validation_split_percentage", "0"}),
-            "--do_eval has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+            "--do_eval has no evaluation data: use --validation_file, or a --validation_split_percentage above 0");
   EXPECT_EQ(error_of({"--bf16_full_eval", "--fp16_full_eval", "--do_eval"}),
-            "--bf16_full_eval and --fp16_full_eval exclude each other: give one");
+            "--bf16_full_eval and --fp16_full_eval exclude each other: use only one of them");
   EXPECT_EQ(unused({"--bf16_full_eval"}),
             Words{"--bf16_full_eval has no effect: nothing is evaluated (--eval_strategy)"});
   EXPECT_EQ(unused({"--eval_delay", "3"}), Words{"--eval_delay has no effect: --eval_strategy is no"});
@@ -207,14 +203,12 @@ TEST_F(ValidateTraining, FindingTheBatchSize) {
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--num_processes", "2", "--zero_stage", "1"}), "");
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--fsdp", "full_shard"}), "");
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--fsdp", "full_shard", "--num_processes", "2"}),
-            "--auto_find_batch_size: with the strategy full_shard over 2 processes, forward and backward are "
-            "collective, and a process that "
-            "runs out of memory would leave the others waiting; use ddp or zero1, or give "
-            "--per_device_train_batch_size yourself");
-  EXPECT_EQ(
-      error_of({"--auto_find_batch_size", "--deterministic_reduce"}),
-      "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; give "
-      "--per_device_train_batch_size yourself");
+            "--auto_find_batch_size: the strategy full_shard over 2 processes, forward and backward are collective, "
+            "and a process that runs out of memory would leave the others waiting; use ddp or zero1, or set "
+            "--per_device_train_batch_size manually");
+  EXPECT_EQ(error_of({"--auto_find_batch_size", "--deterministic_reduce"}),
+            "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches determine the order of "
+            "summation; set --per_device_train_batch_size manually");
 }
 
 TEST_F(ValidateTraining, WhatIsRecomputed) {
@@ -226,21 +220,19 @@ TEST_F(ValidateTraining, WhatIsRecomputed) {
   const auto refused = [](const char* text) { return testing::error_of([&] { parse_checkpoint_plan(text); }); };
   EXPECT_EQ(refused("evry=2"), "--gradient_checkpointing_kwargs: unknown key evry; did you mean every?");
   EXPECT_EQ(refused("every=0"), "--gradient_checkpointing_kwargs: every is 0; it must be at least 1");
-  EXPECT_EQ(
-      refused("part=half"),
-      "--gradient_checkpointing_kwargs: part is 'half'; it is one of block (full), attention (attn, selective), mlp");
+  EXPECT_EQ(refused("part=half"),
+            "--gradient_checkpointing_kwargs: part is 'half'; it must be one of block (full), attention (attn, "
+            "selective), mlp");
   EXPECT_NE(refused("names=h.(1").find("--gradient_checkpointing_kwargs: names 'h.(1' is not a regular expression"),
             std::string::npos);
 }
 
 TEST_F(ValidateTraining, OtherContradictions) {
   EXPECT_EQ(error_of({"--no_average_tokens_across_devices", "--deterministic_reduce"}),
-            "--no_average_tokens_across_devices contradicts --deterministic_reduce: a mean of each process's mean "
-            "depends on how many "
-            "processes there are");
+            "--no_average_tokens_across_devices contradicts --deterministic_reduce: the mean of the processes' means "
+            "depends on their number");
   EXPECT_EQ(error_of({"--save_only_model", "--max_restarts", "2"}),
-            "--save_only_model contradicts --max_restarts 2: a job is restarted from a checkpoint with the optimizer's "
-            "state");
+            "--save_only_model contradicts --max_restarts 2: restarts need checkpoints with the optimizer's state");
   EXPECT_EQ(unused({"--hysteresis", "2"}), Words{"--hysteresis has no effect: --fp16 is not given"});
   EXPECT_EQ(unused({"--hysteresis", "2", "--fp16", "--loss_scale", "8"}),
             Words{"--hysteresis has no effect: --loss_scale is fixed"});
@@ -249,7 +241,7 @@ TEST_F(ValidateTraining, OtherContradictions) {
   EXPECT_EQ(unused({"--data_seed", "3", "--train_sampling_strategy", "sequential"}),
             Words{"--data_seed has no effect: --train_sampling_strategy is sequential"});
   EXPECT_EQ(unused({"--gradient_predivide_factor", "2", "--num_processes", "1"}),
-            Words{"--gradient_predivide_factor has no effect: there is one process"});
+            Words{"--gradient_predivide_factor has no effect: there is only one process"});
   EXPECT_EQ(unused({"--save_only_model", "--save_strategy", "no"}),
             Words{"--save_only_model has no effect: --save_strategy is no"});
 }

@@ -28,37 +28,34 @@ TEST(XlaRules, EverySettingThatIsNotCompiledIsNamed) {
     std::string problem;
   };
   const std::vector<Case> cases = {
-      {{"--optim", "lion"}, "--optim lion beside --device xla: the compiled update is AdamW's"},
-      {{"--fp16", "true"}, "--fp16 true beside --device xla: TPUs compute in bfloat16: give --bf16; leave it out"},
+      {{"--optim", "lion"}, "--optim lion with --device xla: the compiled update is AdamW's"},
+      {{"--fp16", "true"}, "--fp16 true with --device xla: TPUs compute in bfloat16: use --bf16; remove it"},
       {{"--tp_size", "2"},
-       "--tp_size 2 beside --device xla: one process drives all devices, which share the data only; leave it out"},
+       "--tp_size 2 with --device xla: one process drives all devices, which are only data-parallel; remove it"},
       {{"--pp_size", "2"},
-       "--pp_size 2 beside --device xla: one process drives all devices, which share the data only; leave it out"},
+       "--pp_size 2 with --device xla: one process drives all devices, which are only data-parallel; remove it"},
       {{"--packing", "true"},
-       "--packing true beside --device xla: where documents end would be part of the compiled program; leave it out"},
+       "--packing true with --device xla: the ends of documents would be part of the compiled program; remove it"},
       {{"--neftune_noise_alpha", "5"},
-       "--neftune_noise_alpha 5.0 beside --device xla: noise on embeddings is not compiled yet; leave it out"},
+       "--neftune_noise_alpha 5.0 with --device xla: noise on embeddings is not compiled; remove it"},
       {{"--tokens_per_batch", "512"},
-       "--tokens_per_batch 512 beside --device xla: every step runs the same compiled program; leave it out"},
-      {{"--fp8_format", "hybrid"},
-       "--fp8_format hybrid beside --device xla: its products are not compiled; leave it out"},
+       "--tokens_per_batch 512 with --device xla: every step runs the same compiled program; remove it"},
+      {{"--fp8_format", "hybrid"}, "--fp8_format hybrid with --device xla: its products are not compiled; remove it"},
       {{"--lr_scheduler_type", "one_cycle"},
-       "--lr_scheduler_type one_cycle beside --device xla: it moves betas, which are part of the compiled program"},
+       "--lr_scheduler_type one_cycle with --device xla: it changes betas, which are part of the compiled program"},
       {{"--fsdp", "hybrid_shard"},
        "--device xla has no hybrid strategies: all devices share one set of shards; use full_shard or shard_grad_op"},
       {{"--grad_compression", "bf16"},
-       "--grad_compression bf16 beside --device xla: one process drives all devices, which share the data only; leave "
-       "it "
-       "out"},
+       "--grad_compression bf16 with --device xla: one process drives all devices, which are only data-parallel; "
+       "remove "
+       "it"},
       {{"--deterministic_reduce", "true"},
-       "--deterministic_reduce true beside --device xla: the compiler chooses the order of sums, the same one in every "
-       "run; "
-       "leave it out"},
+       "--deterministic_reduce true with --device xla: the compiler chooses the order of sums, the same one in every "
+       "run; remove it"},
   };
-  EXPECT_EQ(
-      problems_of({"--strategy", "auto"}),
-      Words{"--strategy auto beside --device xla: the planner knows no TPUs; say full_shard, shard_grad_op or ddp, "
-            "and ask `tessera xla compile` what fits"});
+  EXPECT_EQ(problems_of({"--strategy", "auto"}),
+            Words{"--strategy auto with --device xla: the planner does not support TPUs; use full_shard, shard_grad_op "
+                  "or ddp, and check with `tessera xla compile` what fits"});
   for (const Case& c : cases) EXPECT_EQ(problems_of(c.words), Words{c.problem}) << c.words[0];
   EXPECT_EQ(problems_of({"--fsdp", "full_shard", "--bf16", "true", "--gradient_checkpointing", "true"}), Words{});
 }

@@ -309,15 +309,16 @@ TEST(ContextAttentionErrors, name_rule_numbers_and_remedy) {
         "multiple or a divisor of it; use p2p or all_gather, which keep heads whole");
     EXPECT_NE(message([&] { (void)context_attention(x(4, 12), x(4, 3), x(4, 3), ulysses); }).find("3 key heads"),
               std::string::npos);
-    EXPECT_NE(
-        message([&] { (void)context_attention(x(3, 4), x(3, 4), x(3, 4), ring); }).find("the next that can is 16"),
-        std::string::npos);
+    EXPECT_NE(message([&] {
+                (void)context_attention(x(3, 4), x(3, 4), x(3, 4), ring);
+              }).find("the next possible length is 16"),
+              std::string::npos);
     EXPECT_NE(message([&] { (void)context_attention(x(4, 4), x(4, 3), x(4, 3), ring); }).find("dividing heads"),
               std::string::npos);
     EXPECT_NE(
         message([&] { (void)context_attention(x(4, 4), x(4, 4).to(at::kDouble), x(4, 4), ring); }).find("one floa"),
         std::string::npos);
-    EXPECT_NE(message([&] { (void)context_part(at::zeros({2, 10}), ring); }).find("the next that can is 16"),
+    EXPECT_NE(message([&] { (void)context_part(at::zeros({2, 10}), ring); }).find("the next possible length is 16"),
               std::string::npos);
     EXPECT_NE(message([&] { (void)context_groups(world.group(), ContextMethod::a2a_p2p); }).find("two levels"),
               std::string::npos);

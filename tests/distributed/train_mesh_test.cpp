@@ -163,12 +163,12 @@ TEST_F(TrainMesh, what_the_model_does_not_allow_is_told_with_what_it_does) {
     const char* error;
   };
   const std::vector<Case> cases = {
-      {{"tp3", 3, 1, {"--tp_size", "3"}}, {}, "the 4 of llama do not divide by 3; tp may be 1"},
+      {{"tp3", 3, 1, {"--tp_size", "3"}}, {}, "the 4 of llama are not divisible by 3; tp may be 1"},
       {{"mlp", 4, 1, {"--tp_size", "4"}},
        {"--config_overrides",
         "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
         "intermediate_size=50,vocab_size=257,max_position_embeddings=16"},
-       "intermediate size 50 of llama does not divide by 4; tp may be 1, 2"},
+       "intermediate size 50 of llama is not divisible by 4; tp may be 1, 2"},
       {{"odd", 2, 1, {"--tp_size", "2", "--sequence_parallel", "--block_size", "15"}},
        {},
        "must be divisible by tp = 2 (sequence_parallel); make it 14, 16"},

@@ -33,28 +33,27 @@ TEST(TrainerRules, both_faces_refuse_in_the_same_words) {
   const Words complete = {"--config_name=gpt2-tiny", "--train_file=" + text};
   const std::pair<Words, std::string> cases[] = {
       {best,
-       "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated is "
+       "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that evaluated states are "
        "saved; they are no and "
-       "steps (--save_strategy best goes with each)"},
+       "steps (--save_strategy best works with either)"},
       {best + Words{"--save_strategy=no"},
-       "--load_best_model_at_end needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or "
+       "--load_best_model_at_end needs evaluations and checkpoints: use --eval_strategy and --save_strategy steps or "
        "epoch"},
       {best + Words{"--eval_strategy=epoch"},
-       "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated is "
+       "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that evaluated states are "
        "saved; they are epoch "
-       "and steps (--save_strategy best goes with each)"},
+       "and steps (--save_strategy best works with either)"},
       {best + Words{"--eval_strategy=steps", "--eval_steps=2", "--save_steps=3"},
-       "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that what was evaluated "
-       "is saved; 3 is no "
+       "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that evaluated states are "
+       "saved; 3 is not a "
        "multiple of 2"},
       {best + Words{"--eval_strategy=steps", "--eval_steps=0.5", "--save_steps=3"},
-       "--load_best_model_at_end needs a --save_steps (3) that is a multiple of --eval_steps (0.5): give both as "
-       "numbers of steps, or both "
-       "as shares"},
+       "--load_best_model_at_end needs a --save_steps (3) that is a multiple of --eval_steps (0.5): set both as "
+       "numbers of steps, or both as shares"},
       {{"--save_strategy=best"},
-       "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch"},
+       "--save_strategy best saves after evaluations, but --eval_strategy is no: use --eval_strategy steps or epoch"},
       {{"--lr_scheduler_type=reduce_lr_on_plateau"},
-       "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give "
+       "--lr_scheduler_type reduce_lr_on_plateau depends on evaluations, but --eval_strategy is no: use "
        "--eval_strategy steps or epoch"}};
   run_ranks(1, [&](comm::World&) {
     for (const auto& [flags, says] : cases) {

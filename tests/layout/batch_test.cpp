@@ -201,16 +201,16 @@ TEST(BatchRamp, SaysWhatIsWrong) {
   EXPECT_TRUE(has(problem([] { parse_batch_ramp("1,x,3"); }), "'x' is no whole number"));
   EXPECT_TRUE(has(problem([] { parse_batch_ramp("0,2,3"); }), "at least 1"));
   for (const char* text : {"0:8 x:16", "0:8 100", "0:8 100:0", "0:8 -1:16", "0:8 9999T:16"})
-    EXPECT_TRUE(has(problem([&] { parse_batch_ramp(text); }), "is no AFTER:ROWS")) << text;
-  EXPECT_TRUE(has(problem([] { parse_batch_ramp("5:8 100:16"); }), "must begin at 0"));
+    EXPECT_TRUE(has(problem([&] { parse_batch_ramp(text); }), "is not AFTER:ROWS")) << text;
+  EXPECT_TRUE(has(problem([] { parse_batch_ramp("5:8 100:16"); }), "must start at 0"));
   for (const char* text : {"0:8 100:16 100:24", "0:8 100:16 200:16"})
     EXPECT_TRUE(has(problem([&] { parse_batch_ramp(text); }), "than 100:16 before it")) << text;
   const BatchRamp list = parse_batch_ramp("0:8 100:16");
   EXPECT_TRUE(
       has(problem([&] { check_batch_ramp(list, 32, 1); }), "ends with 16 rows per step, but the full batch has 32"));
-  EXPECT_TRUE(has(problem([&] { check_batch_ramp(list, 16, 16); }), "8 is no multiple of the 16 processes"));
+  EXPECT_TRUE(has(problem([&] { check_batch_ramp(list, 16, 16); }), "8 is not a multiple of the 16 processes"));
   EXPECT_TRUE(has(problem([] { check_batch_ramp({64, 8, 1}, 32, 1); }), "more than the full batch of 32"));
-  EXPECT_TRUE(has(problem([] { check_batch_ramp({8, 10, 1}, 32, 1); }), "24 is no multiple of 10"));
+  EXPECT_TRUE(has(problem([] { check_batch_ramp({8, 10, 1}, 32, 1); }), "24 is not a multiple of 10"));
   EXPECT_TRUE(has(problem([] { check_batch_ramp({8, 8, 1}, 32, 3); }), "multiples of the 3 processes"));
 }
 

@@ -39,7 +39,7 @@ TEST(GradientCompression, OtherWordsAreRefused) {
                                                         {"topk:ratio=0", "above 0"},
                                                         {"topk:ratio=1.5", "at most 1"},
                                                         {"topk:ratio=nan", "above 0"},
-                                                        {"topk:", "nothing follows"},
+                                                        {"topk:", "settings are missing"},
                                                         {"onebit:warmup=1.5", "whole number"},
                                                         {"none:x=1", "none"}}) {
     try {

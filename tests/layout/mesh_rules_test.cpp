@@ -38,86 +38,114 @@ TEST(MeshRules, WhatDoesNotFitIsRefusedWithWhatDoes) {
       {"tp=5",
        gpt2,
        {},
-       "tp=5: each rank has as many attention heads, but the 12 of GPT-2 do not divide by 5; tp may be 1 | tp=5: the "
-       "MLP's intermediate size 3072 of GPT-2 does not divide by 5; tp may be 1"},
+       "tp=5: all ranks need the same number of attention heads, but the 12 of GPT-2 are not divisible by 5; tp may be "
+       "1 | "
+       "tp=5: the "
+       "MLP's intermediate size 3072 of GPT-2 is not divisible by 5; tp may be 1"},
       {"tp=7",
        gpt2,
        {},
-       "tp=7: each rank has as many attention heads, but the 12 of GPT-2 do not divide by 7; tp may be 1 | tp=7: the "
-       "MLP's intermediate size 3072 of GPT-2 does not divide by 7; tp may be 1"},
+       "tp=7: all ranks need the same number of attention heads, but the 12 of GPT-2 are not divisible by 7; tp may be "
+       "1 | "
+       "tp=7: the "
+       "MLP's intermediate size 3072 of GPT-2 is not divisible by 7; tp may be 1"},
       {"tp=8",
        gpt2,
        {},
-       "tp=8: each rank has as many attention heads, but the 12 of GPT-2 do not divide by 8; tp may be 1, 2, 4"},
+       "tp=8: all ranks need the same number of attention heads, but the 12 of GPT-2 are not divisible by 8; tp may be "
+       "1, "
+       "2, 4"},
       {"dp=4,tp=9",
        gpt2,
        {},
-       "tp=9: each rank has as many attention heads, but the 12 of GPT-2 do not divide by 9; tp may be 1, 2, 3, 4, 6, "
-       "12 | tp=9: the MLP's intermediate size 3072 of GPT-2 does not divide by 9; tp may be 1, 2, 3, 4, 6, 12"},
+       "tp=9: all ranks need the same number of attention heads, but the 12 of GPT-2 are not divisible by 9; tp may be "
+       "1, "
+       "2, 3, 4, 6, "
+       "12 | tp=9: the MLP's intermediate size 3072 of GPT-2 is not divisible by 9; tp may be 1, 2, 3, 4, 6, 12"},
       {"dp=2,tp=24",
        gpt2,
        {},
-       "tp=24: each rank has as many attention heads, but the 12 of GPT-2 do not divide by 24; tp may be 1, 2, 3, 4, "
+       "tp=24: all ranks need the same number of attention heads, but the 12 of GPT-2 are not divisible by 24; tp may "
+       "be "
+       "1, 2, 3, 4, "
        "6, 12"},
       {"tp=3",
        llama,
        {},
-       "tp=3: each rank has as many attention heads, but the 32 of Llama do not divide by 3; tp may be 1 | tp=3: the "
-       "MLP's intermediate size 14336 of Llama does not divide by 3; tp may be 1"},
+       "tp=3: all ranks need the same number of attention heads, but the 32 of Llama are not divisible by 3; tp may be "
+       "1 | "
+       "tp=3: the "
+       "MLP's intermediate size 14336 of Llama is not divisible by 3; tp may be 1"},
       {"dp=2,tp=5",
        llama,
        {},
-       "tp=5: each rank has as many attention heads, but the 32 of Llama do not divide by 5; tp may be 1, 2 | tp=5: "
-       "the MLP's intermediate size 14336 of Llama does not divide by 5; tp may be 1, 2"},
+       "tp=5: all ranks need the same number of attention heads, but the 32 of Llama are not divisible by 5; tp may be "
+       "1, "
+       "2 | tp=5: "
+       "the MLP's intermediate size 14336 of Llama is not divisible by 5; tp may be 1, 2"},
       {"tp=6",
        llama,
        {},
-       "tp=6: each rank has as many attention heads, but the 32 of Llama do not divide by 6; tp may be 1, 2 | tp=6: "
-       "the MLP's intermediate size 14336 of Llama does not divide by 6; tp may be 1, 2"},
+       "tp=6: all ranks need the same number of attention heads, but the 32 of Llama are not divisible by 6; tp may be "
+       "1, "
+       "2 | tp=6: "
+       "the MLP's intermediate size 14336 of Llama is not divisible by 6; tp may be 1, 2"},
       {"tp=64",
        llama,
        {},
-       "tp=64: each rank has as many attention heads, but the 32 of Llama do not divide by 64; tp may be 1, 2, 4, 8, "
+       "tp=64: all ranks need the same number of attention heads, but the 32 of Llama are not divisible by 64; tp may "
+       "be "
+       "1, 2, 4, 8, "
        "16, 32"},
       {"dp=3,tp=10",
        llama,
        {},
-       "tp=10: each rank has as many attention heads, but the 32 of Llama do not divide by 10; tp may be 1, 2 | tp=10: "
-       "the MLP's intermediate size 14336 of Llama does not divide by 10; tp may be 1, 2"},
+       "tp=10: all ranks need the same number of attention heads, but the 32 of Llama are not divisible by 10; tp may "
+       "be "
+       "1, 2 | tp=10: "
+       "the MLP's intermediate size 14336 of Llama is not divisible by 10; tp may be 1, 2"},
       {"tp=3",
        qwen,
        {},
-       "tp=3: each rank has as many attention heads, but the 16 of Qwen3 do not divide by 3; tp may be 1"},
+       "tp=3: all ranks need the same number of attention heads, but the 16 of Qwen3 are not divisible by 3; tp may be "
+       "1"},
       {"tp=32",
        qwen,
        {},
-       "tp=32: each rank has as many attention heads, but the 16 of Qwen3 do not divide by 32; tp may be 1, 2, 4, 8, "
+       "tp=32: all ranks need the same number of attention heads, but the 16 of Qwen3 are not divisible by 32; tp may "
+       "be "
+       "1, 2, 4, 8, "
        "16"},
       {"tp=2",
        odd,
        {},
-       "tp=2: the key and value heads must be a multiple of tp, or a divisor (then several ranks share one); odd has "
+       "tp=2: the number of key and value heads must be a multiple of tp, or a divisor (then several ranks share a "
+       "head); odd has "
        "3; tp may be 1"},
-      {"tp=6", odd, {}, "tp=6: the MLP's intermediate size 100 of odd does not divide by 6; tp may be 1"},
+      {"tp=6", odd, {}, "tp=6: the MLP's intermediate size 100 of odd is not divisible by 6; tp may be 1"},
       {"tp=4",
        odd,
        {},
-       "tp=4: each rank has as many attention heads, but the 6 of odd do not divide by 4; tp may be 1"},
+       "tp=4: all ranks need the same number of attention heads, but the 6 of odd are not divisible by 4; tp may be 1"},
       {"dp=3,tp=2",
        odd,
        {},
-       "tp=2: the key and value heads must be a multiple of tp, or a divisor (then several ranks share one); odd has "
+       "tp=2: the number of key and value heads must be a multiple of tp, or a divisor (then several ranks share a "
+       "head); odd has "
        "3; tp may be 1"},
-      {"tp=4", tiny, {}, "tp=4: each rank has rows of the embedding, but the vocabulary of tiny has 3; tp may be 1, 2"},
-      {"tp=8", tiny, {}, "tp=8: each rank has rows of the embedding, but the vocabulary of tiny has 3; tp may be 1, 2"},
+      {"tp=4",
+       tiny,
+       {},
+       "tp=4: each rank needs rows of the embedding, but the vocabulary of tiny has 3; tp may be 1, 2"},
+      {"tp=8",
+       tiny,
+       {},
+       "tp=8: each rank needs rows of the embedding, but the vocabulary of tiny has 3; tp may be 1, 2"},
       {"tp=1", gpt2, tokens(1024, true),
-       "tp=1: sequence_parallel divides what several ranks of tp hold; of these ranks no tp but 1 fits: leave "
-       "sequence_parallel out"},
-      {"dp=4", llama, tokens(1024, true),
-       "tp=1: sequence_parallel divides what several ranks of tp hold; tp may be 2, 4"},
+       "tp=1: sequence_parallel needs several ranks of tp; with these ranks only tp 1 fits: remove sequence_parallel"},
+      {"dp=4", llama, tokens(1024, true), "tp=1: sequence_parallel needs several ranks of tp; tp may be 2, 4"},
       {"dp=5", llama, tokens(1024, true),
-       "tp=1: sequence_parallel divides what several ranks of tp hold; of these ranks no tp but 1 fits: leave "
-       "sequence_parallel out"},
+       "tp=1: sequence_parallel needs several ranks of tp; with these ranks only tp 1 fits: remove sequence_parallel"},
       {"tp=4", gpt2, tokens(1022, true),
        "the sequence of 1022 tokens must be divisible by tp = 4 (sequence_parallel); make it 1020, 1024"},
       {"tp=2", llama, tokens(7, true),
@@ -165,14 +193,17 @@ TEST(MeshRules, WhatDoesNotFitIsRefusedWithWhatDoes) {
        "cp=2: a2a divides heads over 2 ranks, but odd has 3 key and value heads, which must be a multiple or a "
        "divisor; cp may be 1, or the method p2p or all_gather"},
       {"cp=2", llama, tokens(1024, false, a2a_p2p),
-       "cp=2: a2a+p2p cuts the context-parallel ranks in two levels of at least two ranks each, and 2 ranks have no "
-       "level of 2 or more that leaves another; use p2p or a2a, or a number of ranks such as 4; cp may be 1"},
+       "cp=2: a2a+p2p divides the context-parallel ranks into two levels of at least two ranks each, but 2 ranks have "
+       "no "
+       "level of 2 or more with a second one; use p2p or a2a, or a number of ranks such as 4; cp may be 1"},
       {"cp=3", llama, tokens(1024, false, a2a_p2p),
-       "cp=3: a2a+p2p cuts the context-parallel ranks in two levels of at least two ranks each, and 3 ranks have no "
-       "level of 2 or more that leaves another; use p2p or a2a, or a number of ranks such as 4; cp may be 1"},
+       "cp=3: a2a+p2p divides the context-parallel ranks into two levels of at least two ranks each, but 3 ranks have "
+       "no "
+       "level of 2 or more with a second one; use p2p or a2a, or a number of ranks such as 4; cp may be 1"},
       {"cp=8", llama, tokens(1024, false, a2a_p2p, 3),
-       "cp=8: a2a+p2p cuts the context-parallel ranks in two levels of at least two ranks each, and 8 ranks have no "
-       "level of 3 that leaves another; use p2p or a2a, or a number of ranks such as 4; cp may be 1"},
+       "cp=8: a2a+p2p divides the context-parallel ranks into two levels of at least two ranks each, but 8 ranks have "
+       "no "
+       "level of 3 with a second one; use p2p or a2a, or a number of ranks such as 4; cp may be 1"},
       {"cp=4", llama, tokens(1022, false, a2a_p2p),
        "the sequence of 1022 tokens must be divisible by 2 x 2 and by cp=4, two chunks for each rank of the ring "
        "(cp=4); "
@@ -196,26 +227,29 @@ TEST(MeshRules, WhatDoesNotFitIsRefusedWithWhatDoes) {
       {"dp=4",
        gpt2,
        {.rows = 6},
-       "the 6 rows of a step do not divide by the 4 data-parallel ranks (dp_replicate=1 x dp_shard=4); make them 4, 8"},
+       "the 6 rows of a step are not divisible by the 4 data-parallel ranks (dp_replicate=1 x dp_shard=4); make them "
+       "4, 8"},
       {"dp_replicate=2,dp=3,tp=2",
        llama,
        {.rows = 3},
-       "the 3 rows of a step do not divide by the 6 data-parallel ranks (dp_replicate=2 x dp_shard=3); make them 6"},
+       "the 3 rows of a step are not divisible by the 6 data-parallel ranks (dp_replicate=2 x dp_shard=3); make them "
+       "6"},
       {"dp=2,cp=2",
        gpt2,
        {.sequence = 1022, .rows = 5},
        "the sequence of 1022 tokens must be divisible by 2 x 2, two chunks for each rank of the ring (cp=2); make it "
        "1020, "
-       "1024 | the 5 rows of a step do not divide by the 2 data-parallel ranks (dp_replicate=1 x dp_shard=2); make "
+       "1024 | the 5 rows of a step are not divisible by the 2 data-parallel ranks (dp_replicate=1 x dp_shard=2); make "
        "them 4, 6"},
       {"dp=2,cp=2,tp=5",
        gpt2,
        {.sequence = 1022, .rows = 5},
-       "tp=5: each rank has as many attention heads, but the 12 of GPT-2 do not divide by 5; tp may be 1, 2 | tp=5: "
-       "the MLP's intermediate size 3072 of GPT-2 does not divide by 5; tp may be 1, 2 | the sequence of 1022 tokens "
+       "tp=5: all ranks need the same number of attention heads, but the 12 of GPT-2 are not divisible by 5; tp may be "
+       "1, "
+       "2 | tp=5: "
+       "the MLP's intermediate size 3072 of GPT-2 is not divisible by 5; tp may be 1, 2 | the sequence of 1022 tokens "
        "must be divisible by 2 x 2, two chunks for each rank of the ring (cp=2); make it 1020, 1024 | the 5 rows of a "
-       "step "
-       "do not divide by the 2 data-parallel ranks (dp_replicate=1 x dp_shard=2); make them 4, 6"},
+       "step are not divisible by the 2 data-parallel ranks (dp_replicate=1 x dp_shard=2); make them 4, 6"},
   };
   for (const Row& row : rows) {
     const Mesh mesh = parse_mesh(row.mesh);

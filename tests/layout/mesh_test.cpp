@@ -220,16 +220,16 @@ TEST(Mesh, WhatIsRefusedSaysWhatWouldFit) {
       {"tp=two", 8, {"tp=two", "whole number"}},
       {"tp", 8, {"'tp' is not AXIS=SIZE", "pp=2,dp=2,tp=2"}},
       {"", 8, {"is not AXIS=SIZE"}},
-      {"tq=2", 8, {"no axis 'tq'", "did you mean"}},
-      {"sequence=2", 8, {"no axis 'sequence'"}},
+      {"tq=2", 8, {"unknown axis 'tq'", "did you mean"}},
+      {"sequence=2", 8, {"unknown axis 'sequence'"}},
       {"tp=2,tp=4", 8, {"tp is given twice"}},
       {"dp=2,dp_shard=4", 8, {"dp_shard is given twice"}},
-      {"dp=8,edp=2", 8, {"edp follows from the others"}},
+      {"dp=8,edp=2", 8, {"edp is derived from the others"}},
       {"dp=4,tp=2,ep=3", 8, {"ep=3 x etp=2 does not divide the 8 ranks", "ep may be 1, 2, 4"}},
       {"dp=4,tp=2,ep=8", 8, {"ep may be 1, 2, 4", "with ep=8 etp may be 1"}},
       {"pp=2,dp=4,etp=8", 8, {"etp=8 does not divide the 4 ranks", "1, 2, 4"}},
       {"dp=8,ep=0", 8, {"ep must be positive"}},
-      {"tp=1073741824,dp=4", 0, {"does not fit an int"}},
+      {"tp=1073741824,dp=4", 0, {"does not fit into an int"}},
       {"tp=99999999999", 0, {"whole number"}},
       {"dp=2", 0, {}},
   };
@@ -253,7 +253,7 @@ TEST(Mesh, NamesOfGroups) {
   EXPECT_EQ(parse_axes("dp_shard"), (std::vector<Axis>{Axis::dp_shard}));
   EXPECT_EQ(parse_axes("pp-ep"), (std::vector<Axis>{Axis::pp, Axis::ep}));
   EXPECT_NE(error_of([] { parse_axes("tp-dp_shad"); }).find("did you mean dp_shard"), std::string::npos);
-  EXPECT_NE(error_of([] { parse_axes("tp-ep"); }).find("of two views"), std::string::npos);
+  EXPECT_NE(error_of([] { parse_axes("tp-ep"); }).find("to two views"), std::string::npos);
   for (const NamedAxes& row : named_axes()) EXPECT_EQ(parse_axes(row.name), row.axes) << row.name;
 }
 
@@ -261,7 +261,7 @@ TEST(Mesh, TensorParallelRanksShouldShareAHost) {
   EXPECT_EQ(placement_problem(parse_mesh("dp=4,tp=4"), 8), "");
   EXPECT_EQ(placement_problem(parse_mesh("dp=2,tp=4"), 8), "") << "one host";
   const std::string crossing = placement_problem(parse_mesh("dp=3,tp=4"), 6);
-  EXPECT_NE(crossing.find("group [4 5 6 7] lies on hosts 0 and 1"), std::string::npos) << crossing;
+  EXPECT_NE(crossing.find("group [4 5 6 7] spans hosts 0 and 1"), std::string::npos) << crossing;
   EXPECT_NE(crossing.find("tp may be 1, 2, 3, 6"), std::string::npos) << crossing;
   EXPECT_NE(placement_problem(parse_mesh("dp=16,tp=1,etp=16"), 8).find("etp=16"), std::string::npos);
 }

@@ -166,7 +166,7 @@ TEST(Region, WhatLeavesTheTensorIsRefusedWithTheNumbers) {
                             Region{{1, max64}, {1, max64}, 0, 1}, Region{{1, 1}, {max64, max64}, 0, 1},
                             Region{{0, 0}, {4, 6}, -1, 3}, Region{{0, 0}, {4, 6}, 4, 3}})
     EXPECT_NE(complaint(bad, tensor), "");
-  EXPECT_NE(complaint({{0, 0}, {1, 1}, 0, 1}, {max64, 2}).find("does not fit 64 bits"), std::string::npos);
+  EXPECT_NE(complaint({{0, 0}, {1, 1}, 0, 1}, {max64, 2}).find("does not fit into 64 bits"), std::string::npos);
 }
 
 }  // namespace

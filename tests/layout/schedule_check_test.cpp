@@ -22,60 +22,59 @@ TEST(ScheduleCheck, says_what_is_wrong_and_where) {
   const std::string right0 = "rank 0: 0F0 0F1 0B0 0B1\n", right1 = "rank 1: 1F0 1B0 1F1 1B1\n";
   EXPECT_EQ(problem_of(two + right0 + right1), "");
   EXPECT_EQ(problem_of(two + "rank 0: 0F0 0F1 0B0 0B1 2F0\n" + right1),
-            "rank 0, position 4 (2F0): there is no stage 2; the stages are 0 to 1");
+            "rank 0, position 4 (2F0): no stage 2; the stages are 0 to 1");
   EXPECT_EQ(problem_of(two + "rank 0: 0F0 0F1 1F0 0B0 0B1\n" + right1),
             "rank 0, position 2 (1F0): stage 1 is on rank 1");
   EXPECT_EQ(problem_of(two + "rank 0: 0F0 0F1 0F2 0B0 0B1\n" + right1),
-            "rank 0, position 2 (0F2): there is no micro-batch 2; they are 0 to 1");
-  EXPECT_EQ(problem_of(two + "rank 0: 0F0 0F1 0B0 0F0 0B1\n" + right1),
-            "rank 0, position 3 (0F0): was done already, at position 0");
+            "rank 0, position 2 (0F2): unknown micro-batch 2; they are 0 to 1");
+  EXPECT_EQ(problem_of(two + "rank 0: 0F0 0F1 0B0 0F0 0B1\n" + right1), "rank 0, position 3 (0F0): repeats position 0");
   EXPECT_EQ(problem_of(two + right0 + "rank 1: 1F0 1B0 1B1\n"),
-            "rank 1, position 3 (1F1): is missing: every micro-batch goes through every stage");
+            "rank 1, position 3 (1F1): is missing: every micro-batch passes through every stage");
   EXPECT_EQ(problem_of(two + right0 + "rank 1: 1F0 1F1 1B1\n"), "rank 1, position 3 (1B0): is missing, or I and W");
   EXPECT_EQ(problem_of(two + right0 + "rank 1: 1F0 1I0 1F1 1B1\n"),
             "rank 1, position 4 (1W0): is missing, the other part of I");
   EXPECT_EQ(problem_of(two + right0 + "rank 1: 1F0 1I0 1W0 1B0 1F1 1B1\n"),
-            "rank 1, position 1 (1I0): there is 1B0 too, of which it is a part: either B, or I and W");
+            "rank 1, position 1 (1I0): there is 1B0 as well, which includes it: use either B, or I and W");
   EXPECT_EQ(problem_of(two + right0 + "rank 1: 1F0 1W0 1I0 1F1 1B1\n"),
             "rank 1, position 1 (1W0): needs 1I0, which comes later, at position 2");
   EXPECT_EQ(problem_of(two + right0 + "rank 1: 1F0 1B0 1B1 1F1\n"),
             "rank 1, position 2 (1B1): needs 1F1, which comes later, at position 3");
   EXPECT_EQ(problem_of(two + right0 + "rank 1: 1F0 1F1+1B1 1B0\n"),
-            "rank 1, position 2 (1B1): needs 1F1, with which it is done as one, at position 1");
+            "rank 1, position 2 (1B1): needs 1F1, with which it is overlapped, at position 1");
   EXPECT_EQ(problem_of(two + right0 + "rank 1: 1F0+1F1 1B1 1B0\n"),
-            "rank 1, position 0 (1F0): what is done as one must be two actions, an F and a B or I");
+            "rank 1, position 0 (1F0): an overlapped pair must be two actions, an F and a B or I");
   EXPECT_EQ(problem_of(one + "rank 0: 0F0 0SEND_F0 0B0\nrank 1: 1RECV_F0 1F0 1B0 1SEND_B0\n"),
-            "rank 0, position 3 (0RECV_B0): is missing: another rank has the stage that makes it");
+            "rank 0, position 3 (0RECV_B0): is missing: another rank has the stage that produces it");
   EXPECT_EQ(
       problem_of("micro_batches 1\nstages 0 0\nrank 0: 0F0 0SEND_F0 1RECV_F0 1F0 1B0 0B0\n"),
-      "rank 0, position 1 (0SEND_F0): no message is needed: there is no such neighbour, or it is on the same rank");
+      "rank 0, position 1 (0SEND_F0): no message is needed: the neighbour does not exist, or is on the same rank");
   EXPECT_EQ(problem_of("micro_batches 1\nstages 0 0\nrank 0: 1F0 0F0 1B0 0B0\n"),
             "rank 0, position 0 (1F0): needs 0F0, which comes later, at position 1");
   EXPECT_EQ(problem_of("micro_batches 1\nstages 0\nrank 0: 0GATHER 0F0 0RESHARD 0B0\n"),
-            "rank 0, position 3 (0B0): the parameters of stage 0 are sharded: GATHER must come before");
-  EXPECT_EQ(problem_of("micro_batches 1\nstages 0\nrank 0: 0F0 0I0 0REDUCE 0W0\n"),
-            "rank 0, position 3 (0W0): gradients of stage 0 were reduced before; that must be after all of them");
+            "rank 0, position 3 (0B0): the parameters of stage 0 are sharded: a GATHER must precede it");
+  EXPECT_EQ(
+      problem_of("micro_batches 1\nstages 0\nrank 0: 0F0 0I0 0REDUCE 0W0\n"),
+      "rank 0, position 3 (0W0): gradients of stage 0 were reduced earlier; the reduction must come after all of them");
   EXPECT_EQ(problem_of("micro_batches 1\nstages 0\nrank 0: 0GATHER 0GATHER 0F0 0B0\n"),
-            "rank 0, position 1 (0GATHER): the parameters of stage 0 are whole already");
+            "rank 0, position 1 (0GATHER): the parameters of stage 0 are already whole");
   EXPECT_EQ(problem_of("micro_batches 1\nstages 0\nrank 0: 0F0 0B0 0REDUCE 0REDUCE\n"),
-            "rank 0, position 3 (0REDUCE): gradients of stage 0 were reduced already: one reduction per batch");
+            "rank 0, position 3 (0REDUCE): gradients of stage 0 were already reduced: one reduction per batch");
   EXPECT_EQ(problem_of(one + "rank 0: 0F0 0B0 0REDUCE\nrank 1: 1F0 1B0\n"),
             "rank 1, position 2 (1REDUCE): is missing: gradients of other stages are reduced");
   EXPECT_EQ(problem_of("micro_batches 1\nstages 0\nrank 0: 0GATHER 0F0 0RESHARD 0GATHER 0B0\n"),
-            "rank 0, position 5 (0RESHARD): is missing: the parameters of stage 0 are whole at the end, and a schedule "
-            "ends as it begins, since the next batch repeats it");
+            "rank 0, position 5 (0RESHARD): is missing: the parameters of stage 0 are whole at the end, but a schedule "
+            "must end as it begins, since the next batch repeats it");
   EXPECT_EQ(problem_of("micro_batches 1\nstages 0 1\nrank 0: 0GATHER 0F0 0RESHARD\nrank 1: 1GATHER 1F0\n"),
-            "rank 1, position 2 (1RESHARD): is missing: the parameters of stage 1 are whole at the end, and a schedule "
-            "ends as it begins, since the next batch repeats it");
+            "rank 1, position 2 (1RESHARD): is missing: the parameters of stage 1 are whole at the end, but a schedule "
+            "must end as it begins, since the next batch repeats it");
   EXPECT_EQ(problem_of("micro_batches 2\nstages 0\nrank 0: 0F0 0F1\n"), "") << "evaluation";
 }
 
 TEST(ScheduleCheck, receives_stand_in_the_order_of_the_sends) {
-  EXPECT_EQ(
-      problem_of("micro_batches 2\nstages 0 1\n"
-                 "rank 0: 0F0 0F1 0SEND_F1 0SEND_F0\nrank 1: 1RECV_F0 1F0 1RECV_F1 1F1\n"),
-      "rank 1, position 0 (1RECV_F0): message 0 from rank 0 is that of 0SEND_F1 (its position 2): receives must stand "
-      "in the order of the sends");
+  EXPECT_EQ(problem_of("micro_batches 2\nstages 0 1\n"
+                       "rank 0: 0F0 0F1 0SEND_F1 0SEND_F0\nrank 1: 1RECV_F0 1F0 1RECV_F1 1F1\n"),
+            "rank 1, position 0 (1RECV_F0): message 0 from rank 0 is that of 0SEND_F1 (its position 2): receives must "
+            "be in the order of the sends");
 }
 
 TEST(ScheduleCheck, circles_are_told_from_rank_to_rank) {
@@ -94,21 +93,21 @@ TEST(ScheduleCheck, circles_are_told_from_rank_to_rank) {
   EXPECT_EQ(
       problem_of(stuck, 1),
       "rank 0, position 7 (0SEND_F3): deadlock: rank 0 at position 7 (0SEND_F3) waits for room for 0SEND_F3, since "
-      "at most 1 message is under way: for the next receive of rank 1; rank 1 at position 5 (1SEND_F1) waits for "
-      "room for 1SEND_F1, since at most 1 message is under way: for the next receive of rank 0");
+      "at most 1 message is in flight: for the next receive of rank 1; rank 1 at position 5 (1SEND_F1) waits for "
+      "room for 1SEND_F1, since at most 1 message is in flight: for the next receive of rank 0");
 }
 
 TEST(ScheduleCheck, shapes_that_make_no_sense) {
   const auto reason = [](const Schedule& schedule) { return find_problem(schedule).value().reason; };
-  EXPECT_EQ(reason({}), "there is no stage");
+  EXPECT_EQ(reason({}), "it has no stages");
   EXPECT_EQ(reason({"", 0, {0}, {{}}}), "0 micro-batches; there must be at least one");
-  EXPECT_EQ(reason({"", 1, {0, 2}, {{}, {}}}), "stage 1 is on rank 2, and there are 2 ranks");
-  EXPECT_EQ(reason({"", 1, {0, 0}, {{}, {}}}), "rank 1 has no stage: take fewer ranks or more stages");
-  EXPECT_EQ(reason({"", 1 << 30, {0}, {{}}}), "is missing: every micro-batch goes through every stage")
+  EXPECT_EQ(reason({"", 1, {0, 2}, {{}, {}}}), "stage 1 is on rank 2, but there are 2 ranks");
+  EXPECT_EQ(reason({"", 1, {0, 0}, {{}, {}}}), "rank 1 has no stage: use fewer ranks or more stages");
+  EXPECT_EQ(reason({"", 1 << 30, {0}, {{}}}), "is missing: every micro-batch passes through every stage")
       << "and no table is made for what the number claims";
   EXPECT_THROW((void)find_problem(gpipe({2, 1, 2}), {.outstanding = -1}), InputError);
   EXPECT_EQ(testing::error_of([] { check({"mine", 1, {0}, {{}}}); }),
-            "schedule mine: rank 0, position 0 (0F0): is missing: every micro-batch goes through every stage");
+            "schedule mine: rank 0, position 0 (0F0): is missing: every micro-batch passes through every stage");
 }
 
 /// What makes PyTorch's users' jobs hang (fewer micro-batches than stages) is right here.
@@ -151,7 +150,7 @@ TEST(ScheduleLowering, what_leads_out_of_the_tables_is_refused) {
   EXPECT_TRUE(has(error([](Schedule& s) { s.ranks[0][0].stage = 1; }), "stage 1 is on rank 1, its action on rank 0"));
   EXPECT_TRUE(has(error([](Schedule& s) { s.rank_of[1] = 2; }), "rank 2 of 2"));
   EXPECT_TRUE(has(error([](Schedule& s) { s.micro_batches = -1; }), "-1 micro-batches"));
-  EXPECT_TRUE(has(error([](Schedule& s) { s.ranks[1].clear(); }), "1RECV_F0 is needed by no computation"));
+  EXPECT_TRUE(has(error([](Schedule& s) { s.ranks[1].clear(); }), "1RECV_F0 is not needed by any computation"));
 }
 
 TEST(ScheduleLowering, sharded_stages) {

@@ -92,36 +92,37 @@ TEST(ScheduleFiles, size_is_limited) {
 
 TEST(ScheduleFiles, errors_have_a_place) {
   const auto csv = [](const std::string& text) { return error_of([&] { (void)parse_csv(text, "a.csv"); }); };
-  EXPECT_EQ(csv(""), "a.csv: there is no action");
-  EXPECT_EQ(csv("0F0,0B0\n1F0, 1X0\n"),
-            "a.csv:2:7: there is no action 'X'; there are F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, GATHER, RESHARD, "
-            "REDUCE");
-  EXPECT_EQ(csv("0F0,0SENF_F0"), "a.csv:1:6: there is no action 'SENF_F'; did you mean SEND_F?");
-  EXPECT_EQ(csv("0F0,F0"), "a.csv:1:5: 'F0' is no action: stage, what, micro-batch, as 2F3 or 0SEND_F1");
+  EXPECT_EQ(csv(""), "a.csv: unknown action");
+  EXPECT_EQ(
+      csv("0F0,0B0\n1F0, 1X0\n"),
+      "a.csv:2:7: unknown action 'X'; the actions are F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, GATHER, RESHARD, "
+      "REDUCE");
+  EXPECT_EQ(csv("0F0,0SENF_F0"), "a.csv:1:6: unknown action 'SENF_F'; did you mean SEND_F?");
+  EXPECT_EQ(csv("0F0,F0"), "a.csv:1:5: 'F0' is not an action: stage, kind, micro-batch, as in 2F3 or 0SEND_F1");
   EXPECT_EQ(csv("0F0,0F"), "a.csv:1:5: '0F' lacks the micro-batch: 0F0 or another number");
-  EXPECT_EQ(csv("0F0,0UNSHARD3"), "a.csv:1:13: UNSHARD is for a stage; a micro-batch may not follow");
+  EXPECT_EQ(csv("0F0,0UNSHARD3"), "a.csv:1:13: UNSHARD is for a stage; no micro-batch may follow");
   EXPECT_EQ(csv("0F0,(0F1;0B0)OVERLAP"),
-            "a.csv:1:5: '(0F1;0B0)OVERLAP' is no pair that is done as one: (0F4;7B1)OVERLAP_F_B");
-  EXPECT_EQ(csv("0F0\n\n1F0"), "a.csv:2:1: a line without an action: every rank has a stage");
+            "a.csv:1:5: '(0F1;0B0)OVERLAP' is not an overlapped pair: (0F4;7B1)OVERLAP_F_B");
+  EXPECT_EQ(csv("0F0\n\n1F0"), "a.csv:2:1: a line without an action: every rank needs a stage");
   EXPECT_EQ(csv("0F99999999999"), "a.csv:1:3: '99999999999' is no micro-batch: a whole number from 0 to 1048575");
   EXPECT_EQ(csv("1000000F0"), "a.csv: stage 1000000 is the last of 1000001, but there are only 1 actions");
-  EXPECT_EQ(csv("0F0,2F0,0B0"), "a.csv: stage 1 has no action, and stage 2 has");
+  EXPECT_EQ(csv("0F0,2F0,0B0"), "a.csv: stage 1 has no action, but stage 2 has");
   std::string ranks;
   for (int rank = 0; rank <= 1 << 20; ++rank) ranks += "0F0\n";
-  EXPECT_EQ(csv(ranks), "a.csv:1048577:1: more than 1048576 ranks, a line for each");
+  EXPECT_EQ(csv(ranks), "a.csv:1048577:1: more than 1048576 ranks (lines)");
   const auto text = [](const std::string& lines) { return error_of([&] { (void)parse_text(lines, "a.txt"); }); };
   const std::string head = "tessera-schedule 1 mine\nmicro_batches 1\n";
-  EXPECT_EQ(text("# only\n"), "a.txt:1:1: the file is empty: it begins with 'tessera-schedule 1'");
-  EXPECT_EQ(text("tessera-schedule 2\n"), "a.txt:1:18: version '2'; there is 1");
+  EXPECT_EQ(text("# only\n"), "a.txt:1:1: the file is empty: it must begin with 'tessera-schedule 1'");
+  EXPECT_EQ(text("tessera-schedule 2\n"), "a.txt:1:18: version '2'; only 1 is supported");
   EXPECT_EQ(text(head), "a.txt:2:16: the line 'stages' with the rank of every stage is missing");
   EXPECT_EQ(text(head + "stages 0 1\nrank 0: 0F0 0B0\n"), "a.txt:4:16: rank 1 has no action");
   EXPECT_EQ(text(head + "stages 0 1\nrank 2: 0F0\n"), "a.txt:4:6: '2' is no rank: a whole number from 0 to 1");
-  EXPECT_EQ(text(head + "stages 0 5\n"), "a.txt:3:11: 6 ranks for 2 stages: every rank has a stage");
+  EXPECT_EQ(text(head + "stages 0 5\n"), "a.txt:3:11: 6 ranks for 2 stages: every rank needs a stage");
   EXPECT_EQ(text(head + "stage 0\n"), "a.txt:3:1: 'stage': did you mean stages?");
   EXPECT_EQ(text(head + "stages 0\nrank 0: 0F0 0F0+\n"),
-            "a.txt:4:17: '' is no action: stage, what, micro-batch, as 2F3 or 0SEND_F1");
-  EXPECT_EQ(text(head + "micro_batches 2\n"), "a.txt:3:1: 'micro_batches' stands a second time");
-  EXPECT_EQ(text(head + "rank 0: 0F0\n"), "a.txt:3:1: the line 'stages' must come before");
+            "a.txt:4:17: '' is not an action: stage, kind, micro-batch, as in 2F3 or 0SEND_F1");
+  EXPECT_EQ(text(head + "micro_batches 2\n"), "a.txt:3:1: 'micro_batches' occurs a second time");
+  EXPECT_EQ(text(head + "rank 0: 0F0\n"), "a.txt:3:1: the line 'stages' must precede it");
 }
 
 }  // namespace

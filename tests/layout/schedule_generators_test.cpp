@@ -188,8 +188,9 @@ TEST(ScheduleGenerators, names_of_other_systems) {
                                                                        {"ScheduleDualPipeV", "dualpipev"}})
     EXPECT_EQ(schedule_of(theirs).name, ours) << theirs;
   EXPECT_EQ(find_schedule("zbx"), nullptr);
-  EXPECT_EQ(error_of([] { (void)schedule_of("zbx"); }), "no pipeline schedule 'zbx'; did you mean zbv?");
-  EXPECT_NE(error_of([] { (void)schedule_of("nothing like it"); }).find("there are gpipe, 1f1b"), std::string::npos);
+  EXPECT_EQ(error_of([] { (void)schedule_of("zbx"); }), "unknown pipeline schedule 'zbx'; did you mean zbv?");
+  EXPECT_NE(error_of([] { (void)schedule_of("nothing like it"); }).find("the schedules are gpipe, 1f1b"),
+            std::string::npos);
 }
 
 /// Time in proportion to what is made, not to p^2 steps, nor to p entries for every rank.
@@ -229,23 +230,23 @@ TEST(ScheduleGenerators, refusals_name_the_nearest_shape) {
   };
   EXPECT_EQ(refused("zbv", {4, 3, 8}), "schedule zbv: 3 stages per rank; it needs exactly 2: the nearest is 2");
   EXPECT_EQ(refused("1f1b", {4, 2, 8}), "schedule 1f1b: 2 stages per rank; it needs exactly 1: the nearest is 1");
-  EXPECT_NE(refused("interleaved", {4, 1, 8}).find("at least 2, else take 1f1b: the nearest is 2"), std::string::npos);
-  EXPECT_NE(refused("1f1b", {4, 1, 0}).find("each must be at least 1"), std::string::npos);
-  EXPECT_NE(refused("interleaved", {4, 2, 8, 3}).find("from 4 to 8 can go through a stage together: the nearest is 4"),
+  EXPECT_NE(refused("interleaved", {4, 1, 8}).find("at least 2, otherwise use 1f1b: the nearest is 2"),
             std::string::npos);
-  EXPECT_NE(refused("zbv", {4, 2, 8, 4}).find("mean nothing to it"), std::string::npos);
+  EXPECT_NE(refused("1f1b", {4, 1, 0}).find("each must be at least 1"), std::string::npos);
+  EXPECT_NE(refused("interleaved", {4, 2, 8, 3}).find("from 4 to 8 can pass a stage together: the nearest is 4"),
+            std::string::npos);
+  EXPECT_NE(refused("zbv", {4, 2, 8, 4}).find("are not supported"), std::string::npos);
   EXPECT_NE(refused("gpipe", {1 << 20, 1, 1 << 20}).find("largest schedule"), std::string::npos);
   constexpr int huge = std::numeric_limits<int>::max();
   for (const ScheduleRow& row : schedules())
     for (const Shape& shape : {Shape{huge, 2, huge}, Shape{huge, huge, 1}, Shape{huge, huge, huge}, Shape{2, 2, huge}})
       EXPECT_NE(refused(std::string(row.name).c_str(), shape).find("largest schedule"), std::string::npos) << row.name;
   // These go through 2 p micro-batches whatever their number.
-  EXPECT_EQ(
-      refused("zbv", {20'000, 2, 1}),
-      "schedule zbv: 20000 ranks x 2 stages x 40000 micro-batches (as many fill the pipeline; those from 1 on are "
-      "left out) are more than the 89478485 computations of the largest schedule");
+  EXPECT_EQ(refused("zbv", {20'000, 2, 1}),
+            "schedule zbv: 20000 ranks x 2 stages x 40000 micro-batches (needed to fill the pipeline; those from 1 on "
+            "are dropped) exceed the 89478485 computations of the largest schedule");
   for (const char* name : {"zb_h2", "dualpipev"})
-    EXPECT_NE(refused(name, {20'000, 0, 1}).find("x 40000 micro-batches (as many fill"), std::string::npos) << name;
+    EXPECT_NE(refused(name, {20'000, 0, 1}).find("x 40000 micro-batches (needed to fill"), std::string::npos) << name;
   EXPECT_EQ(make_schedule("zbv", {4, 0, 8}).stages(), 8) << "0 stages per rank: as many as it needs";
 }
 

@@ -152,8 +152,8 @@ TEST(Sequence, refusals_name_the_rule_the_numbers_and_a_remedy) {
   EXPECT_EQ(
       message([] { (void)cut_sequence(10, 2, 1); }),
       "a sequence of 10 tokens cannot be cut for context parallelism over 2 ranks: it must be a multiple of 2 and "
-      "of 2 x 2 chunks; the next that can is 12");
-  EXPECT_NE(message([] { (void)cut_sequence(10, 4, 4); }).find("the next that can is 12"), std::string::npos);
+      "of 2 x 2 chunks; the next possible length is 12");
+  EXPECT_NE(message([] { (void)cut_sequence(10, 4, 4); }).find("the next possible length is 12"), std::string::npos);
   EXPECT_NE(message([] { (void)head_ranks_of(ContextMethod::a2a_p2p, 2); }).find("two levels"), std::string::npos);
   EXPECT_NE(message([] { (void)head_ranks_of(ContextMethod::a2a_p2p, 6, 4); }).find("6 ranks"), std::string::npos);
   EXPECT_EQ(head_ranks_of(ContextMethod::a2a_p2p, 6), 2);

@@ -93,13 +93,13 @@ RC_GTEST_PROP(Stages, EvenCutsWithWeightsCannotBeMadeMoreEven, ()) {
 }
 
 TEST(Stages, NumbersThatCannotBeCutAreRefused) {
-  EXPECT_EQ(error_of([] { (void)cut_evenly(4, 0); }), "a model cannot be cut in 0 stages; there may be 1 to 65536");
+  EXPECT_EQ(error_of([] { (void)cut_evenly(4, 0); }), "a model cannot be cut into 0 stages; possible are 1 to 65536");
   EXPECT_EQ(error_of([] { (void)cut_evenly(-1, 2); }),
-            "a model of -1 blocks cannot be cut in stages; there may be 0 to 65536 blocks");
+            "a model of -1 blocks cannot be cut into stages; possible are 0 to 65536 blocks");
   EXPECT_EQ(error_of([] { (void)cut_evenly(4, 2, -1); }),
             "the cost of embeddings, in blocks, is -1; it must be finite and at least 0");
   EXPECT_EQ(error_of([] { (void)cut_by_cost({{1, 2}, 0, 0}, 0); }),
-            "a model cannot be cut in 0 stages; there may be 1 to 65536");
+            "a model cannot be cut into 0 stages; possible are 1 to 65536");
   EXPECT_EQ(error_of([] { (void)cut_by_cost({{1, std::numeric_limits<double>::quiet_NaN()}, 0, 0}, 2); }),
             "the cost of block 1 is nan; it must be finite and at least 0");
 }
@@ -246,9 +246,9 @@ TEST(Stages, CutsByCostForRanks) {
   EXPECT_EQ(counts_of(cut_by_cost({{9, 1, 1, 1, 1, 1, 1}, 0, 0}, {0, 1, 1, 0})), (Counts{1, 3, 3, 0}));
   EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, {0, 2}); }),
             "rank 1 of 3 has no stage; every rank of a pipeline needs one");
-  EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, {0, -1}); }), "a stage is on rank -1; ranks count from 0");
+  EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, {0, -1}); }), "a stage is on rank -1; ranks start at 0");
   EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, std::vector<int>()); }),
-            "a model cannot be cut in 0 stages; there may be 1 to 65536");
+            "a model cannot be cut into 0 stages; possible are 1 to 65536");
 }
 
 // A search over pairs of blocks, not over all cuts of the chain, which are more than a million times as many for the
@@ -295,35 +295,37 @@ TEST(Stages, LayoutsThatAreWrongSayTheColumn) {
     const std::size_t column = error.find("', column ");
     return column == std::string::npos ? error : error.substr(column + 3);
   };
-  EXPECT_EQ(
-      error_of([] { (void)parse_stage_layout("Et|qL", any_blocks, 0); }),
-      "pipeline layout 'Et|qL', column 4: 'q' has no meaning; there are E (embeddings), t (a block), a and f (its "
-      "attention, its MLP), m (a depth of multi-token prediction), L (the end), | (next stage), ( ), and *N or xN "
-      "(repeat what is before it)");
-  EXPECT_EQ(said(""), "column 1: a layout begins with E, the embeddings, in its first stage");
-  EXPECT_EQ(said(" t|EtL"), "column 2: a layout begins with E, the embeddings, in its first stage");
-  EXPECT_EQ(said("Et|EtL"), "column 4: E, the embeddings, are there a second time");
-  EXPECT_EQ(said("E*3L"), "column 1: E, the embeddings, are there a second time");
-  EXPECT_EQ(said("Et(|L)*2"), "column 5: L, the end of the model, is there a second time");
-  EXPECT_EQ(said("EtLt"), "column 4: something follows L, the end of the model, which is the last of the last stage");
-  EXPECT_EQ(said("Et|L|"), "column 5: something follows L, the end of the model, which is the last of the last stage");
-  EXPECT_EQ(said("Et|t"), "column 5: a layout ends with L, the end of the model");
-  EXPECT_EQ(said("Et|(t|L"), "column 4: this ( is never closed");
+  EXPECT_EQ(error_of([] { (void)parse_stage_layout("Et|qL", any_blocks, 0); }),
+            "pipeline layout 'Et|qL', column 4: 'q' is unknown; the letters are E (embeddings), t (a block), a and f "
+            "(its attention, its MLP), m (a depth of multi-token prediction), L (the end), | (next stage), ( ), and *N "
+            "or xN (repeat the item before it)");
+  EXPECT_EQ(said(""), "column 1: a layout must begin with E, the embeddings, in its first stage");
+  EXPECT_EQ(said(" t|EtL"), "column 2: a layout must begin with E, the embeddings, in its first stage");
+  EXPECT_EQ(said("Et|EtL"), "column 4: E, the embeddings, occurs a second time");
+  EXPECT_EQ(said("E*3L"), "column 1: E, the embeddings, occurs a second time");
+  EXPECT_EQ(said("Et(|L)*2"), "column 5: L, the end of the model, occurs a second time");
+  EXPECT_EQ(said("EtLt"), "column 4: nothing may follow L, the end of the model, in the last stage");
+  EXPECT_EQ(said("Et|L|"), "column 5: nothing may follow L, the end of the model, in the last stage");
+  EXPECT_EQ(said("Et|t"), "column 5: a layout must end with L, the end of the model");
+  EXPECT_EQ(said("Et|(t|L"), "column 4: this ( is not closed");
   EXPECT_EQ(said("Et|t)L"), "column 5: this ) closes no (");
-  EXPECT_EQ(said("*3EtL"), "column 1: a repeat stands behind a letter, | or ), and only once");
-  EXPECT_EQ(said("Et*2*3L"), "column 5: a repeat stands behind a letter, | or ), and only once");
-  EXPECT_EQ(said("E(*3t)L"), "column 3: a repeat stands behind a letter, | or ), and only once");
+  EXPECT_EQ(said("*3EtL"), "column 1: a repeat must follow a letter, | or ), and only once");
+  EXPECT_EQ(said("Et*2*3L"), "column 5: a repeat must follow a letter, | or ), and only once");
+  EXPECT_EQ(said("E(*3t)L"), "column 3: a repeat must follow a letter, | or ), and only once");
   for (const char* text : {"Et*L", "Et*0L", "Et*-1L", "Et*99999999999999999999L"})
-    EXPECT_EQ(said(text), "column 3: a repeat needs a whole number of 1 or more behind its *") << text;
-  EXPECT_EQ(said("Eta|tL"), "column 3: a, a block's attention, is followed by f, its MLP, here or in a later stage");
-  EXPECT_EQ(said("Eta|aL"), "column 3: a, a block's attention, is followed by f, its MLP, here or in a later stage");
-  EXPECT_EQ(said("Eta|L"), "column 3: a, a block's attention, is followed by f, its MLP, here or in a later stage");
-  EXPECT_EQ(said("Et|ftL"), "column 4: f, a block's MLP, follows a, its attention");
+    EXPECT_EQ(said(text), "column 3: a repeat needs a whole number of at least 1 after its *") << text;
+  EXPECT_EQ(said("Eta|tL"),
+            "column 3: a, a block's attention, must be followed by f, its MLP, here or in a later stage");
+  EXPECT_EQ(said("Eta|aL"),
+            "column 3: a, a block's attention, must be followed by f, its MLP, here or in a later stage");
+  EXPECT_EQ(said("Eta|L"),
+            "column 3: a, a block's attention, must be followed by f, its MLP, here or in a later stage");
+  EXPECT_EQ(said("Et|ftL"), "column 4: f, a block's MLP, must follow a, its attention");
   EXPECT_EQ(said("Eta|fL", 3), "column 6: there are 2 blocks (t) up to here, but the model has 3; add 1");
   EXPECT_EQ(said("Et|tL", 3, 2), "column 5: there are 2 blocks (t) up to here, but the model has 3; add 1");
-  EXPECT_EQ(said("Et*4|tL", 3, 2), "column 7: there are 5 blocks (t) up to here, but the model has 3; take away 2");
+  EXPECT_EQ(said("Et*4|tL", 3, 2), "column 7: there are 5 blocks (t) up to here, but the model has 3; remove 2");
   EXPECT_EQ(said("EtL", 1, 2), "column 3: there are 1 stage up to here, but the run has 2; add 1 |");
-  EXPECT_EQ(said("Et|||L", 1, 2), "column 6: there are 4 stages up to here, but the run has 2; take away 2 |");
+  EXPECT_EQ(said("Et|||L", 1, 2), "column 6: there are 4 stages up to here, but the run has 2; remove 2 |");
 }
 
 /// Depths need the last norm and the head. Megatron-LM's DeepSeek-V3 gives them a stage of their own.
@@ -342,8 +344,8 @@ TEST(Stages, DepthsAreInTheLastStage) {
   EXPECT_EQ(stage_layout(parse_stage_layout("Ett|tmmmL", 3, 2, 3), 3), "Ett|tm*3L");
   EXPECT_EQ(stage_layout(parse_stage_layout("Ett|mL", 2, 2, 1), 1), "Ett|mL");
   const std::string where =
-      "m, a depth of multi-token prediction, needs the last norm and the head, so it stands with L in the last stage, "
-      "behind all blocks; the nearest layout is ";
+      "m, a depth of multi-token prediction, needs the last norm and the head, so it belongs to the last stage with L, "
+      "after all blocks; the nearest layout is ";
   EXPECT_EQ(said("Ett|tm|L"), "column 6: " + where + "Ett|t|mL");
   EXPECT_EQ(said("Etm|tL"), "column 3: " + where + "Et|tmL");
   EXPECT_EQ(said("Et|mtL"), "column 4: " + where + "Et|tmL");
@@ -355,9 +357,8 @@ TEST(Stages, DepthsAreInTheLastStage) {
   EXPECT_EQ(said("Et|tmL", 0),
             "column 5: there is 1 depth of multi-token prediction (m) from here on, but the model has none "
             "(mtp_num_layers); the nearest layout is Et|tL");
-  EXPECT_EQ(said("Et|tLm"), "column 6: something follows L, the end of the model, which is the last of the last stage");
-  EXPECT_EQ(said("Et|tm*17L"),
-            "column 5: there are more than 16 depths of multi-token prediction (m), the most that are taken");
+  EXPECT_EQ(said("Et|tLm"), "column 6: nothing may follow L, the end of the model, in the last stage");
+  EXPECT_EQ(said("Et|tm*17L"), "column 5: there are more than 16 depths of multi-token prediction (m), the maximum");
 }
 
 TEST(Stages, DepthsOfMegatronMoveToTheLastStage) {

@@ -234,18 +234,18 @@ TEST(TensorPlan, words_of_every_version_of_transformers) {
 
 TEST(TensorPlan, words_that_are_none_are_refused_with_the_nearest) {
   const auto said = [](const char* word) { return error_of([&] { (void)parse_rule("mlp.up", word); }); };
-  EXPECT_EQ(said("colwize"), "tensor parallelism: mlp.up: colwize is no style; did you mean colwise?");
-  EXPECT_EQ(said("rowise_rep"), "tensor parallelism: mlp.up: rowise_rep is no style; did you mean rowwise_rep?");
+  EXPECT_EQ(said("colwize"), "tensor parallelism: mlp.up: colwize is not a style; did you mean colwise?");
+  EXPECT_EQ(said("rowise_rep"), "tensor parallelism: mlp.up: rowise_rep is not a style; did you mean rowwise_rep?");
   EXPECT_EQ(said("packed_colwize:3"),
-            "tensor parallelism: mlp.up: packed_colwize is no style; did you mean packed_colwise?");
-  EXPECT_NE(said("grouped_gemm").find("there are colwise, colwise_gather_output, "), std::string::npos);
+            "tensor parallelism: mlp.up: packed_colwize is not a style; did you mean packed_colwise?");
+  EXPECT_NE(said("grouped_gemm").find("the styles are colwise, colwise_gather_output, "), std::string::npos);
   for (const char* word : {"packed_colwise:0", "packed_colwise:65", "packed_colwise:", "packed_colwise:x", "colwise:2",
                            "packed_colwise_gather_output:-1"})
     EXPECT_EQ(said(word), std::string("tensor parallelism: mlp.up: ") + word +
-                              " is no style; packed_colwise:N and packed_colwise_gather_output:N have N blocks, 1 to "
-                              "64, the others none");
+                              " is not a style; packed_colwise:N and packed_colwise_gather_output:N have N blocks, 1 "
+                              "to 64, the others none");
   EXPECT_EQ(error_of([] { (void)parse_rule("", "colwise"); }),
-            "tensor parallelism: a plan has an empty pattern; name a module, or its end");
+            "tensor parallelism: a plan has an empty pattern; use a module's name or suffix");
 }
 
 // An expert that lies on ranks 2 and 3 of 4, which cut it; the others have none of it.
@@ -279,27 +279,27 @@ TEST(TensorPlan, what_does_not_divide_is_refused_with_the_ranks_that_would) {
     return error_of([&] { (void)tensor_part("h.0.w", shape, rule, 0, ranks); });
   };
   EXPECT_EQ(said({10, 4}, {"w", colwise}, 4),
-            "tensor parallelism: h.0.w has 10 outputs, which 4 ranks do not divide; choose among 1, 2, 5, 10 ranks");
+            "tensor parallelism: h.0.w has 10 outputs, which 4 ranks do not divide; possible are 1, 2, 5, 10 ranks");
   EXPECT_EQ(said({24, 4}, {"w", colwise, 1, 6}, 4),
-            "tensor parallelism: h.0.w has 6 heads, which 4 ranks neither divide nor are a multiple of; choose among "
+            "tensor parallelism: h.0.w has 6 heads, which 4 ranks neither divide nor are a multiple of; possible are "
             "1, 2, 3, 6 ranks");
   EXPECT_EQ(said({24, 4}, {"w", colwise, 1, 5}, 5),
             "tensor parallelism: h.0.w has 24 outputs for 5 heads, which must divide them");
   EXPECT_EQ(said({10, 4}, {"w", colwise, 3}, 2),
-            "tensor parallelism: h.0.w has 10 outputs, which are not 3 equal blocks (packed_colwise:3)");
+            "tensor parallelism: h.0.w has 10 outputs, which do not form 3 equal blocks (packed_colwise:3)");
   EXPECT_EQ(said({30, 4}, {"w", colwise, 3}, 4),
-            "tensor parallelism: h.0.w has 10 outputs per block, which 4 ranks do not divide; choose among 1, 2, 5, 10 "
+            "tensor parallelism: h.0.w has 10 outputs per block, which 4 ranks do not divide; possible are 1, 2, 5, 10 "
             "ranks");
   EXPECT_EQ(said({4, 9}, {"w", rowwise}, 2),
-            "tensor parallelism: h.0.w has 9 inputs, which 2 ranks do not divide; choose among 1, 3, 9 ranks");
+            "tensor parallelism: h.0.w has 9 inputs, which 2 ranks do not divide; possible are 1, 3, 9 ranks");
   EXPECT_EQ(said({3, 9}, {"w", embedding_rowwise}, 4),
-            "tensor parallelism: h.0.w has 3 rows for 4 ranks; each rank needs one at least");
+            "tensor parallelism: h.0.w has 3 rows for 4 ranks; each rank needs at least one");
   EXPECT_EQ(said({4, 4, 3}, {"conv", colwise}, 2),
-            "tensor parallelism: h.0.w has 3 dimensions and is no matrix, which colwise (pattern conv) is for");
+            "tensor parallelism: h.0.w has 3 dimensions and is not a matrix, which colwise (pattern conv) is for");
   EXPECT_EQ(said({4, 4, 3}, {"conv", rowwise}, 2),
-            "tensor parallelism: h.0.w has 3 dimensions and is no matrix, which rowwise (pattern conv) is for");
+            "tensor parallelism: h.0.w has 3 dimensions and is not a matrix, which rowwise (pattern conv) is for");
   EXPECT_EQ(said({4}, {"table", embedding_rowwise}, 2),
-            "tensor parallelism: h.0.w has 1 dimensions and is no table, which embedding_rowwise (pattern table) is "
+            "tensor parallelism: h.0.w has 1 dimensions and is not a table, which embedding_rowwise (pattern table) is "
             "for");
 }
 
@@ -309,7 +309,7 @@ TEST(TensorPart, blocks_of_different_numbers_of_heads) {
   EXPECT_EQ(part_of({24, 5}, rule, 1, 2).ranges, (Ranges{{6, 12}, {15, 18}, {21, 24}}));
   EXPECT_EQ(part_of({24}, rule, 1, 2).shape(), (Shape{12}));
   EXPECT_EQ(error_of([&] { (void)part_of({24, 5}, rule, 0, 4); }),
-            "tensor parallelism: w has a block of 2 heads, which 4 ranks do not divide; choose among 1, 2 ranks");
+            "tensor parallelism: w has a block of 2 heads, which 4 ranks do not divide; possible are 1, 2 ranks");
   EXPECT_EQ(error_of([&] { (void)part_of({25, 5}, rule, 0, 2); }),
             "tensor parallelism: w has 25 outputs for 8 heads, which must divide them");
 }

@@ -144,7 +144,7 @@ TEST(Units, WhatFitsNothingIsNamed) {
   expect_error(tree, policy, "did you mean 'h.0'?");
   policy = policy_of(WrapPolicy::Kind::by_regex);
   policy.pattern = "layers.*";
-  expect_error(tree, policy, "fits no module");
+  expect_error(tree, policy, "matches no module");
   policy.pattern = "(";
   expect_error(tree, policy, "not a regular expression");
   policy = policy_of(WrapPolicy::Kind::by_size);

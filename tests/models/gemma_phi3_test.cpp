@@ -101,7 +101,7 @@ TEST(GemmaPhi3, what_they_do_not_have_is_refused_by_name) {
     config.set("rope_parameters", parse_json(rope, "rope"));
     return error_of([&] { (void)models::make_language_model(config, 1); });
   };
-  EXPECT_NE(phi3(R"({"partial_rotary_factor": 0.4})").find("turns 3 numbers of each head of 8"), std::string::npos);
+  EXPECT_NE(phi3(R"({"partial_rotary_factor": 0.4})").find("rotates 3 elements of each head of 8"), std::string::npos);
   EXPECT_NE(phi3(R"({"rope_type": "longrope", "short_factor": [1, 1, 1], "long_factor": [1, 1, 1, 1]})")
                 .find("\"short_factor\" has 3 entries for 8 rotated numbers"),
             std::string::npos);

@@ -382,13 +382,13 @@ TEST(MegatronGpt, WhatMakesNoModel) {
   };
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"("position_embedding_type": "relative")",
-       R"(position_embedding_type "relative" is not supported; one of learned_absolute, rope is)"},
+       R"(position_embedding_type "relative" is not supported; supported: learned_absolute, rope)"},
       {R"("normalization": "BatchNorm")",
-       R"(normalization "BatchNorm" is not supported; one of LayerNorm, RMSNorm is)"},
-      {R"("num_experts": 4, "router_scoring": "tanh")", "one of softmax_of_chosen, softmax, sigmoid is"},
-      {R"("num_experts": 4, "router_balancing": "auction")", "one of sinkhorn is"},
+       R"(normalization "BatchNorm" is not supported; supported: LayerNorm, RMSNorm)"},
+      {R"("num_experts": 4, "router_scoring": "tanh")", "supported: softmax_of_chosen, softmax, sigmoid"},
+      {R"("num_experts": 4, "router_balancing": "auction")", "supported: sinkhorn"},
       {R"("num_experts": 4, "num_experts_per_tok": 5)", "num_experts_per_tok"},
-      {R"("num_experts": 6, "n_group": 4)", "6 experts in n_group 4 equal groups"},
+      {R"("num_experts": 6, "n_group": 4)", "6 experts do not divide into n_group 4 equal groups"},
       {R"("num_experts": 4, "add_bias_linear": true)", "experts have no biases here"},
       {R"("num_experts": 4, "shared_expert_gate": true)", "shared_expert_gate needs shared_expert_intermediate_size"},
       {R"("gated_linear_unit": true, "hidden_act": "gelu")", "hidden_act"},
@@ -398,7 +398,7 @@ TEST(MegatronGpt, WhatMakesNoModel) {
        "linear_num_value_heads 6 is not a multiple of linear_num_key_heads 16"},
       {R"("attn_output_gate": true, "kv_lora_rank": 8)", "latent attention has no gates here"},
       {R"("kv_lora_rank": 8, "qk_layernorm": true)", "latents have no other norms here"},
-      {R"("kv_lora_rank": 8, "num_key_value_heads": 2)", "in latent attention every head has keys of its own"},
+      {R"("kv_lora_rank": 8, "num_key_value_heads": 2)", "in latent attention every head has its own keys"},
   };
   for (const auto& [members, text] : cases)
     EXPECT_NE(problem(members).find(text), std::string::npos) << problem(members);

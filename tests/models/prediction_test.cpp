@@ -350,11 +350,11 @@ TEST(Prediction, WhatDoesNotGoIsRefused) {
   };
   refused(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 9, "n_positions": 8,
               "mtp_num_layers": 1})",
-          "a model of type \"gpt2\" has no multi-token prediction; those that have it: llama");
+          "a model of type \"gpt2\" has no multi-token prediction; supported types: llama");
   refused(R"({"model_type": "megatron_gpt", "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24,
               "num_hidden_layers": 1, "vocab_size": 21, "max_position_embeddings": 32, "mtp_num_layers": 1})",
           "use position_embedding_type rope");
-  refused(dump_json(config(R"(, "mtp_num_layers": -1)"), -1), "it must lie in [0, 16]");
+  refused(dump_json(config(R"(, "mtp_num_layers": -1)"), -1), "it must be in [0, 16]");
   const auto model = make(R"(, "mtp_num_layers": 1)");
   data::Batch batch = batch_of();
   batch.part = std::make_shared<data::SequencePart>();

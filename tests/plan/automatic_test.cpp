@@ -45,7 +45,7 @@ TEST_F(Automatic, KeepsTheGlobalBatchAndSaysWhy) {
   EXPECT_EQ(config::mesh_problem(chosen.resolved.values, 4, 4), "");
   EXPECT_EQ(chosen.resolved.origin("strategy").str(), "derived (auto_strategy)");
   ASSERT_GE(chosen.lines.size(), 2u);
-  EXPECT_NE(chosen.lines[0].find("built-in figures of CPU; tessera plan calibrate measures this machine"),
+  EXPECT_NE(chosen.lines[0].find("built-in figures for CPU; tessera plan calibrate measures this machine"),
             std::string::npos)
       << chosen.lines[0];
 }
@@ -53,7 +53,8 @@ TEST_F(Automatic, KeepsTheGlobalBatchAndSaysWhy) {
 // Plans that predictions cannot tell apart: the choice says by what it was made, unless the first of them cannot run.
 TEST_F(Automatic, EqualPlansAreSaid) {
   const auto says = [](const Chosen& chosen) {
-    return join(chosen.lines, "\n").find(" plans are as fast as predictions can tell; this one is taken for ") !=
+    return join(chosen.lines, "\n")
+               .find(" plans are equally fast within the prediction error; this one was chosen for ") !=
            std::string::npos;
   };
   const config::Resolved given = resolved({"--block_size", "256", "--per_device_train_batch_size", "16"});

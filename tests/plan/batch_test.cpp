@@ -53,7 +53,7 @@ TEST(RangeTest, FindsWhereTheLossFallsFastest) {
   EXPECT_THROW(range_test({{1e-3, 5}}), InputError);
   points.resize(30);
   for (RangePoint& point : points) point.loss = 5 + point.learning_rate;
-  EXPECT_NE(describe(range_test(points)).find("falls nowhere"), std::string::npos);
+  EXPECT_NE(describe(range_test(points)).find("never falls"), std::string::npos);
 }
 
 }  // namespace

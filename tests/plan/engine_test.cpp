@@ -182,7 +182,7 @@ TEST(PlanEngine, AgainstOurs) {
   const double seconds = evaluate(ours, plan).seconds;
   EXPECT_LT(seconds, 0.95 * theirs.seconds);
   const std::string text = against_ours(q, theirs);
-  EXPECT_NE(text.find("tessera: " + format_real(seconds, 3) + " s a step; megatron of 2021 is "), std::string::npos)
+  EXPECT_NE(text.find("tessera: " + format_real(seconds, 3) + " s per step; megatron of 2021 is "), std::string::npos)
       << text;
   EXPECT_NE(text.find(" % slower ("), std::string::npos) << text;
 }
@@ -243,7 +243,7 @@ TEST(PlanEngine, SearchedWhatTheEngineHas) {
   EXPECT_NE(error_of([&] { search(q); }).find("strategy zero2"), std::string::npos);
   q.strategy.reset();
   q.cluster = parse_cluster("2xCPU");
-  EXPECT_NE(error_of([&] { search(q); }).find("predicted for GPUs alone"), std::string::npos);
+  EXPECT_NE(error_of([&] { search(q); }).find("predictions are only for GPUs"), std::string::npos);
 }
 
 Candidate candidate(double seconds, double bytes, const std::string& mesh) {

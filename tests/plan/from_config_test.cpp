@@ -121,11 +121,11 @@ TEST(PlanFromConfig, AdaptersThatNobodyKnowsAreRefused) {
   config.model.lora_target_modules = "lm_head";
   EXPECT_TRUE(said("'lm_head' matches no linear map"));
   config.model.lora_target_modules = "layers.3.self_attn.q_proj";
-  EXPECT_TRUE(said("names a single block"));
+  EXPECT_TRUE(said("selects a single block"));
   config.model.lora_target_modules.clear();
   config.model.model_name_or_path = seeing.model_name_or_path;
   config.model.vision_tower = seeing.vision_tower;
-  EXPECT_TRUE(said("sees images"));
+  EXPECT_TRUE(said("vision-language model"));
 }
 
 TEST(PlanFromConfig, AModelThatSeesImagesIsNotCut) {
@@ -139,7 +139,7 @@ TEST(PlanFromConfig, AModelThatSeesImagesIsNotCut) {
   q.sequence = 2048;
   for (const Candidate& c : search(q).best) EXPECT_EQ(c.plan.tp() * c.plan.cp() * c.plan.pp(), 1);
   q.tp = 2;
-  EXPECT_NE(testing::error_of<InputError>([&] { search(q); }).find("sees images"), std::string::npos);
+  EXPECT_NE(testing::error_of<InputError>([&] { search(q); }).find("vision-language model"), std::string::npos);
 }
 
 }  // namespace

@@ -169,11 +169,11 @@ TEST(Megatron, WhatItHasNotIsRefused) {
   const Model llama = find_model("llama-2-7b"), bert = find_model("bert-base");
   Plan plan = small_plan(llama, "dp_shard=8");
   plan.strategy = Strategy::full_shard;
-  refused(llama, plan, "strategy full_shard is not counted; zero1 is its distributed optimizer");
+  refused(llama, plan, "strategy full_shard is not supported; use zero1 (its distributed optimizer)");
   plan.strategy = Strategy::zero1;
   plan.offload = Offload::optimizer;
   refused(llama, plan, "offloading");
-  refused(bert, small_plan(bert, "dp_shard=8"), "a model of type \"bert\" is not counted");
+  refused(bert, small_plan(bert, "dp_shard=8"), "a model of type \"bert\" is not supported");
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ TEST(Model, WhatIsWrongIsNamedWithItsPlace) {
   };
   EXPECT_EQ(refused(R"({"model_type": "t5"})").substr(0, 45), "c.json:1:16: model type \"t5\" is not supported");
   EXPECT_NE(refused(R"({"hidden_size": 4})").find("neither model_type nor architectures"), std::string::npos);
-  EXPECT_NE(refused(R"({"model_type": "gpt2", "n_layer": 0})").find("it must lie in [1, "), std::string::npos);
+  EXPECT_NE(refused(R"({"model_type": "gpt2", "n_layer": 0})").find("it must be in [1, "), std::string::npos);
   EXPECT_NE(refused(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 10, "n_head": 3})")
                 .find("n_embd 10 is not a multiple of n_head 3"),
             std::string::npos);

@@ -151,8 +151,7 @@ TEST_F(ConfigCommand, ConvertsAndSaysWhatIsLost) {
   EXPECT_EQ(written.at("deepspeed_config").at("zero_stage").as_int(), 2);
   const auto again = config({"convert", json, "--to", "accelerate", "--output", at("a.yaml")});
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_EQ(again.err,
-            concat("tessera: ", at("a.yaml"), " exists already; choose another name, or give --overwrite\n"));
+  EXPECT_EQ(again.err, concat("tessera: ", at("a.yaml"), " already exists; choose another name, or use --overwrite\n"));
   EXPECT_EQ(config({"convert", json, "--to", "accelerate", "--output", at("a.yaml"), "--overwrite"}).exit_code, 0);
   EXPECT_EQ(config({"convert", json, "--to", "megatron"}).exit_code, 2);
   EXPECT_EQ(config({"convert", "--to", "tessera"}).exit_code, 2);

@@ -67,7 +67,7 @@ TEST_F(FilesOfOthers, AreNamedUnlessTheyMayBeReplaced) {
       begin(there);
       const auto refused = tessera(writer.words);
       EXPECT_EQ(refused.exit_code, 2) << refused.err;
-      EXPECT_NE(refused.err.find(at("out/" + there) + " exists already"), std::string::npos) << refused.err;
+      EXPECT_NE(refused.err.find(at("out/" + there) + " already exists"), std::string::npos) << refused.err;
       EXPECT_EQ(list_folder(at("out")).size(), 2u) << "something was written";
       EXPECT_EQ(read_file(at("out/" + there)), mine);
     }

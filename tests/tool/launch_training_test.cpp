@@ -121,7 +121,7 @@ TEST_F(LaunchTrainingTest, FsdpInWords) {
   const auto none = tessera(words + Strings{"--num_processes", "2"}, home());
   EXPECT_EQ(none.exit_code, 2) << none.err;
   EXPECT_TRUE(contains(none.err, "config.json:1) LlamaDecoderLayer: a model of type \"bert\" has no such module") &&
-              contains(none.err, "leave it out, and the model's own blocks are wrapped"))
+              contains(none.err, "remove it, and the model's own blocks are wrapped"))
       << none.err;
 }
 

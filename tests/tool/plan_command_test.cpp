@@ -40,7 +40,7 @@ TEST(PlanCommand, what_is_wrong_is_said) {
       {{"plan", "groups"}, "--mesh"},
       {{"plan", "groups", "--mesh", "tp=3", "--world_size", "8"}, "tp=3 does not divide the 8 ranks"},
       {{"plan", "groups", "--mesh", "tp=2", "--rank", "2"}, "--rank 2: a whole number from 0 to 1"},
-      {{"plan", "groups", "--mesh", "tp=2", "--group", "tq"}, "no axis 'tq'"},
+      {{"plan", "groups", "--mesh", "tp=2", "--group", "tq"}, "unknown axis 'tq'"},
       {{"plan", "groups", "--mesh", "tp=1073741823"}, "at most 16777216"},
       {{"plan", "--gpus", "8xH100"}, "which model?"},
       {{"plan", "--model", "llama-3-8b", "--global_batch", "8"}, "which devices?"},
@@ -63,7 +63,7 @@ TEST(PlanCommand, what_is_wrong_is_said) {
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--fused_loss"}, "--engine megatron"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--engine", "megatron"}, "needs GPUs"},
       {{"plan", "check", "--config_name", "llama-3-8b", "--gpus", "8xH100", "--engine=megatron", "--strategy=zero3"},
-       "is not counted; zero1 is its distributed optimizer"},
+       "is not supported; use zero1 (its distributed optimizer)"},
   };
   for (const auto& [arguments, words] : table) {
     const auto run = tessera(arguments);

@@ -109,7 +109,7 @@ TEST_F(PlanSchedule, what_is_wrong_is_said) {
   const Strings shape = {"--pp", "4", "--microbatches", "8"};
   const std::vector<std::pair<Strings, std::string>> table = {
       {{}, "--schedule is missing"},
-      {{"--schedule", "zvb", "--pp", "4", "--microbatches", "8"}, "no pipeline schedule 'zvb'; did you mean zbv?"},
+      {{"--schedule", "zvb", "--pp", "4", "--microbatches", "8"}, "unknown pipeline schedule 'zvb'; did you mean zbv?"},
       {{"--schedule", "zbv", "--pp", "4"}, "--microbatches is missing"},
       {{"--schedule", "zbv", "--pp", "0", "--microbatches", "8"}, "--pp 0: a whole number from 1"},
       {Strings{"--schedule", "zbv", "--stages_per_rank", "3"} + shape, "needs exactly 2: the nearest is 2"},
@@ -119,7 +119,7 @@ TEST_F(PlanSchedule, what_is_wrong_is_said) {
       {Strings{"--schedule", "zbv", "--output", at("x")} + shape, "--draw text or svg is missing"},
       {{"--check", at("circle.csv")},
        "deadlock: rank 0 at position 1 (0B0) waits for 1B0 of rank 1; rank 1 at position 0"},
-      {{"--check", at("typo.csv")}, "typo.csv:2:6: there is no action 'G'"},
+      {{"--check", at("typo.csv")}, "typo.csv:2:6: unknown action 'G'"},
       {{"--check", at("none.csv")}, "none.csv"},
       {Strings{"--check", at("circle.csv")} + shape, "circle.csv: rank 0"},
   };

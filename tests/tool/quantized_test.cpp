@@ -196,7 +196,7 @@ TEST_F(QuantizedTest, IsRefusedWhereItIsNotBuilt) {
     EXPECT_TRUE(contains(run.err, text)) << text << " in " << run.err;
     EXPECT_FALSE(path_exists(at("out")));
   };
-  refused(four + Strings{"--load_in_8bit"}, "a weight is kept in one way: give one of them");
+  refused(four + Strings{"--load_in_8bit"}, "a weight has one format; use only one of them");
   refused(four + Strings{"--tp_size", "2", "--num_processes", "2"}, "use --tp_size 1");
 }
 

@@ -208,7 +208,7 @@ TEST_F(ResumeTest, OneCommandForTheFirstStartAndAllLaterOnes) {
   ASSERT_EQ(anew.exit_code, 0) << anew.err;
   const auto again = tessera(training("killed", Strings{"--resume_from_checkpoint", "auto"} + batch(3, 1, 1)));
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_TRUE(contains(again.err, "holds a finished model")) << again.err;
+  EXPECT_TRUE(contains(again.err, "contains a finished model")) << again.err;
 }
 
 TEST_F(ResumeTest, SigintStopsWithoutSaving) {
@@ -220,7 +220,7 @@ TEST_F(ResumeTest, SigintStopsWithoutSaving) {
 TEST_F(ResumeTest, NothingToResumeFrom) {
   const auto run = tessera(training("out", batch(3, 1, 2) + Strings{"--resume_from_checkpoint", "last"}));
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_TRUE(contains(run.err, "holds no")) << run.err;
+  EXPECT_TRUE(contains(run.err, "no complete checkpoint-N folder")) << run.err;
   EXPECT_FALSE(path_exists(at("out")));
 }
 

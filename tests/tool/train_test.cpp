@@ -158,7 +158,7 @@ TEST_F(TrainTest, SequentialAndRandomTakeDifferentRows) {
 TEST_F(TrainTest, WarmupStartsAtZero) {
   const auto twice = tessera(training("twice", batch(4, 1, 4) + Strings{"--lr_scheduler_type=linear"}));
   ASSERT_EQ(twice.exit_code, 0) << twice.err;
-  EXPECT_NE(twice.err.find("--lr_scheduler_type is given twice: linear counts, not constant"), std::string::npos)
+  EXPECT_NE(twice.err.find("--lr_scheduler_type is given twice: linear is used, not constant"), std::string::npos)
       << twice.err;
   Strings arguments = training("out", batch(4, 1, 4) + Strings{"--warmup-steps", "2"});
   for (std::string& word : arguments)

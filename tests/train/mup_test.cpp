@@ -128,7 +128,7 @@ TEST(Mup, FollowsFromConfigJson) {
   ModelConfig latent = llama(64);
   latent.config_name = "deepseek-v3-tiny";
   latent.config_overrides = "";
-  EXPECT_NE(error_of([&] { models::load_language_model(latent, 1); }).find("latent attention has a scale of its own"),
+  EXPECT_NE(error_of([&] { models::load_language_model(latent, 1); }).find("latent attention has its own scale"),
             std::string::npos)
       << error_of([&] { models::load_language_model(latent, 1); });
 

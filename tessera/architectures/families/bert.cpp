@@ -1,4 +1,4 @@
-// BERT (Devlin et al. 2019; transformers/models/bert) for masked tokens and for classes of rows.
+// BERT (Devlin et al. 2019; transformers/models/bert) for masked tokens and for classification of rows.
 
 #include <tessera/architectures/reading.h>
 
@@ -49,7 +49,7 @@ bool has_architecture(const Value& config, std::string_view name) {
   return classes && classes->is_array() && !classes->items().empty() && classes->items()[0].as_string() == name;
 }
 
-/// Its classes are id2label's, else num_labels.
+/// The number of classes is id2label's, otherwise num_labels.
 void read_classifier(const Value& json, ModelSpec& s) {
   read_bert(json, s);
   s.labels = positive_or(json, "num_labels", 2);
@@ -58,8 +58,8 @@ void read_classifier(const Value& json, ModelSpec& s) {
 }
 
 /// Folders saved from BertModel lack the prefix "bert.", old ones have LayerNorm.gamma and LayerNorm.beta. Empty for
-/// what the architecture has no place for: position_ids, the tied decoder, next sentence prediction, another task's
-/// head, a pooler that nothing uses.
+/// tensors without a parameter: position_ids, the tied decoder, next sentence prediction, another task's head, an
+/// unused pooler.
 std::string bert_tensor_name(const std::string& name_in_file, const Value& config) {
   std::string name = name_in_file;
   for (const auto& [old, now] : {std::pair(".gamma", ".weight"), std::pair(".beta", ".bias")})
@@ -78,7 +78,7 @@ std::string bert_tensor_name(const std::string& name_in_file, const Value& confi
   return name;
 }
 
-/// Heads (and the pooler): a folder of another task lacks them.
+/// Heads and the pooler, which a folder of another task lacks.
 bool is_bert_head(const std::string& parameter) {
   return parameter.starts_with("cls.") || parameter.starts_with("classifier.") || parameter.starts_with("bert.pooler.");
 }

@@ -1,6 +1,6 @@
-// Cohere's Command R (2024) and Command A, R7B (2025; transformers/models/{cohere,cohere2}): attention and MLP beside
-// one another behind one layer norm, neighbours rotated as pairs, logits scaled; in 2 windows in three of four layers,
-// of which the fourth is not rotated.
+// Cohere's Command R (2024) and Command A, R7B (2025; transformers/models/{cohere,cohere2}): parallel attention and MLP
+// after one layer norm, neighbouring elements rotated as pairs, scaled logits; in version 2, windows in three of four
+// layers and no rotation in the fourth.
 
 #include <tessera/architectures/reading.h>
 
@@ -11,7 +11,7 @@ void read_cohere(const Value& json, ModelSpec& s) {
   const bool second = s.type == "cohere2";
   read_sizes(json, s, {.tied = true});
   refuse_other(json, "hidden_act", {"silu"});
-  refuse_flag(json, "use_qk_norm", " (norms with weights for each head) is not supported");
+  refuse_flag(json, "use_qk_norm", " (norms with weights per head) is not supported");
   s.norms = {.kind = NormKind::layer, .eps = positive_real(json, "layer_norm_eps", 1e-5)};
   s.residual = Residual::parallel_one;
   s.interleaved = true;

@@ -1,5 +1,5 @@
-// DeepSeek-V3 (DeepSeek-AI 2024; transformers/models/deepseek_v3): latent attention; experts in groups behind the first
-// dense layers.
+// DeepSeek-V3 (DeepSeek-AI 2024; transformers/models/deepseek_v3): latent attention; after the first dense layers,
+// experts in groups.
 
 #include <tessera/architectures/reading.h>
 
@@ -22,7 +22,8 @@ Experts read_routed(const Value& json) {
   check_groups(json, e);
   if (const std::int64_t each = e.count / e.groups; e.groups > 1 && each < e.group_best)
     throw InputError(concat((given(json, "n_group") ? *given(json, "n_group") : json).where().str(), ": groups of ",
-                            each, " expert; a group is judged by its two best, so it needs two at least"));
+                            each,
+                            " expert; a group's score is that of its two best experts, so it needs at least two"));
   return e;
 }
 
@@ -35,7 +36,7 @@ void read_deepseek(const Value& json, ModelSpec& s) {
   read_latent(json, s);
   if (s.key_heads != s.heads)
     throw InputError(concat(json.at("num_key_value_heads").where().str(), ": num_key_value_heads ", s.key_heads, " of ",
-                            s.heads, " heads: in latent attention every head has keys of its own"));
+                            s.heads, " heads: in latent attention every head has its own keys"));
   s.experts = read_routed(json);
   const Value* dense = given(json, "first_k_dense_replace");
   const std::int64_t first = dense ? dense->as_int() : 3;
@@ -44,7 +45,7 @@ void read_deepseek(const Value& json, ModelSpec& s) {
 
 }  // namespace
 
-/// Its small preset lets every token see 2 of 4 experts that are a quarter as wide as the dense layer.
+/// In its small preset every token uses 2 of 4 experts, each a quarter as wide as the dense layer.
 const Architecture deepseek_v3 = {
     .model_type = "deepseek_v3",
     .architecture = "DeepseekV3ForCausalLM",

@@ -1,5 +1,5 @@
-// ERNIE 4.5, dense (Baidu 2025; transformers/models/ernie4_5): a Llama whose neighbours are rotated as pairs, with one
-// switch for all biases.
+// ERNIE 4.5, dense (Baidu 2025; transformers/models/ernie4_5): a Llama with neighbouring elements rotated as pairs, and
+// one switch for all biases.
 
 #include <tessera/architectures/reading.h>
 

@@ -1,6 +1,6 @@
-// Gemma 1, 2 and 3, text (Gemma Team 2024, 2024, 2025; transformers/models/{gemma,gemma2,gemma3}): norms by 1 + weight,
-// embeddings times sqrt(C), GELU gates; from 2 on norms on both sides and windows in some of the layers, soft-caps (2),
-// norms of q and k and a rotation of their own for windows (3).
+// Gemma 1, 2 and 3, text (Gemma Team 2024, 2024, 2025; transformers/models/{gemma,gemma2,gemma3}): norms with weight 1
+// + w, embeddings times sqrt(C), GELU gates; from 2 on, norms on both sides and windows in some layers; soft-caps (2);
+// norms of q and k, and a separate rotation for windowed layers (3).
 
 #include <tessera/architectures/reading.h>
 
@@ -23,7 +23,7 @@ double cap(const Value& json, const char* key, double otherwise) {
   return v && v->is_null() ? 0 : positive_real(json, key, otherwise);
 }
 
-/// Gemma 2 and 3: scores by a number of their own; of every `period` layers the last sees all, the others a window.
+/// Gemma 2 and 3: a separate scale of scores; in every `period` layers the last one has no window.
 void read_with_windows(const Value& json, ModelSpec& s, std::int64_t period) {
   read_any_gemma(json, s);
   refuse_other(json, "hidden_activation", {"gelu_pytorch_tanh"});
@@ -34,7 +34,7 @@ void read_with_windows(const Value& json, ModelSpec& s, std::int64_t period) {
 
 void read_gemma(const Value& json, ModelSpec& s) {
   read_any_gemma(json, s);
-  // What the first releases call "gelu" is meant in its tanh form; hidden_activation came later.
+  // The first releases write "gelu" for the tanh approximation; hidden_activation was added later.
   refuse_other(json, "hidden_act", {"gelu_pytorch_tanh", "gelu"});
   refuse_other(json, "hidden_activation", {"gelu_pytorch_tanh"});
   s.rope = parse_rope(json, s.head_size, s.positions);
@@ -49,7 +49,7 @@ void read_gemma2(const Value& json, ModelSpec& s) {
 
 void read_gemma3(const Value& json, ModelSpec& s) {
   read_with_windows(json, s, positive_or(json, "sliding_window_pattern", 6));
-  s.caps.logits = cap(json, "final_logit_softcapping", 0);  // scores are not capped, whatever config.json says
+  s.caps.logits = cap(json, "final_logit_softcapping", 0);  // scores are not capped, even if config.json sets it
   s.head_norm = true;
   const Value* both = given(json, "rope_parameters");
   const auto of = [&](const char* layers) { return both ? given(*both, layers) : nullptr; };

@@ -32,7 +32,7 @@ void read_gpt2(const Value& json, ModelSpec& s) {
   refuse_flag(json, "add_cross_attention", " is not supported");
 }
 
-/// Folders saved from GPT2Model lack the prefix "transformer."; old ones hold causal masks.
+/// Folders saved from GPT2Model lack the prefix "transformer."; old ones contain causal masks.
 std::string gpt2_tensor_name(const std::string& name, const Value& config) {
   if (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")) return {};
   if (name == "lm_head.weight") return tied_tensor_name(name, config);

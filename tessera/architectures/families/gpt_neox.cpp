@@ -1,5 +1,5 @@
-// GPT-NeoX (Black et al. 2022) and Pythia (transformers/models/gpt_neox): layer norms, attention and MLP beside one
-// another, a part of each head rotated, one matrix for queries, keys and values.
+// GPT-NeoX (Black et al. 2022) and Pythia (transformers/models/gpt_neox): layer norms, parallel attention and MLP,
+// partly rotated heads, one matrix for queries, keys and values.
 
 #include <tessera/architectures/reading.h>
 
@@ -29,10 +29,10 @@ void read_gpt_neox(const Value& json, ModelSpec& s) {
                       {.part = 0.25, .theta_key = "rotary_emb_base", .part_key = "rotary_pct"});
   if (s.key_heads != s.heads)
     throw InputError(concat(json.at("num_key_value_heads").where().str(), ": num_key_value_heads ", s.key_heads, " of ",
-                            s.heads, " heads: every head of GPT-NeoX has keys of its own"));
+                            s.heads, " heads: every head of GPT-NeoX has its own keys"));
 }
 
-/// The head is embed_out; transformers 5 has it as lm_head, and may write that.
+/// The head is embed_out; transformers 5 calls it lm_head, and may write that name.
 std::string gpt_neox_tensor_name(const std::string& name, const Value& config) {
   for (const char* buffer : {".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq"})
     if (name.ends_with(buffer)) return {};

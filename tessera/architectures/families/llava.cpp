@@ -28,7 +28,7 @@ Value decoder_config(const Value& json) {
   const std::string type = text.at("model_type").as_string();
   if (type != "llama" && type != "mistral" && type != "qwen2" && type != "qwen3")
     throw InputError(concat(text.where().str(), ": a decoder of type \"", type,
-                            "\" is not supported beside a vision tower; supported: llama, mistral, qwen2, qwen3"));
+                            "\" is not supported with a vision tower; supported: llama, mistral, qwen2, qwen3"));
   const bool mistral = type == "mistral";
   const std::array<Default, 6> defaults = {{{"vocab_size", 32000},
                                             {"hidden_size", 4096},
@@ -42,7 +42,7 @@ Value decoder_config(const Value& json) {
   if (mistral && !given(text, "num_key_value_heads")) text.set("num_key_value_heads", Value::of(8));
   if (given(text, "mtp_num_layers"))
     throw InputError(concat(text.at("mtp_num_layers").where().str(),
-                            ": multi-token prediction is not supported beside a vision tower: leave it out"));
+                            ": multi-token prediction is not supported with a vision tower: remove it"));
   return text;
 }
 
@@ -56,12 +56,12 @@ std::int64_t feature_blocks_of(const Value& json, std::int64_t layers) {
   const std::int64_t said = layer ? layer->as_int() : -2;
   const std::int64_t blocks = said < 0 ? layers + 1 + said : said;
   if (blocks < 0 || blocks > layers)
-    throw InputError(concat((layer ? *layer : json).where().str(), ": vision_feature_layer ", said, " of a tower of ",
+    throw InputError(concat((layer ? *layer : json).where().str(), ": vision_feature_layer ", said, " for a tower of ",
                             layers, " layers, which has hidden states ", -(layers + 1), " to ", layers));
   return blocks;
 }
 
-/// CLIP ViT-L/14 for 336 pixels, which LlavaConfig means where no tower is described.
+/// CLIP ViT-L/14 for 336 pixels, LlavaConfig's default tower.
 constexpr Tower usual_tower = {.layers = 24, .hidden = 1024, .heads = 16, .inner = 4096, .side = 336, .patch = 14};
 
 Tower read_tower(const Value& json) {
@@ -82,10 +82,10 @@ Tower read_tower(const Value& json) {
   if (c.hidden % c.heads != 0)
     throw InputError(concat(at, ": the vision tower's hidden_size ", c.hidden,
                             " is not a multiple of num_attention_heads ", c.heads));
-  constexpr std::int64_t most = 16384;  // an image of more would not fit into memory
+  constexpr std::int64_t most = 16384;  // larger images would not fit into memory
   if (c.side > most || c.patch > c.side)
     throw InputError(concat(at, ": image_size ", c.side, " with patch_size ", c.patch,
-                            ": a patch must fit into the image, and at most ", most, " pixels are read of a side"));
+                            ": a patch must fit into the image, and at most ", most, " pixels per side are supported"));
   if (const Value* act = given(json, "hidden_act")) {
     const std::string& name = act->as_string();
     if (name != "quick_gelu" && name != "gelu")
@@ -95,7 +95,7 @@ Tower read_tower(const Value& json) {
   }
   if (const Value* channels = given(json, "num_channels"); channels && channels->as_int() != 3)
     throw InputError(concat(channels->where().str(), ": num_channels ", channels->as_int(),
-                            "; images here have 3 (red, green, blue)"));
+                            "; images must have 3 (red, green, blue)"));
   if (probability(json, "attention_dropout", 0) != 0)
     throw InputError(concat(json.at("attention_dropout").where().str(),
                             ": attention_dropout of a vision tower is not supported: set it to 0"));
@@ -110,7 +110,7 @@ void read_llava(const Value& json, ModelSpec& s) {
     if (const Value* token = given(json, key)) {
       v.image_token = token->as_int();
       if (v.image_token < 0)
-        throw InputError(concat(token->where().str(), ": ", key, " ", v.image_token, "; ids are 0 and more"));
+        throw InputError(concat(token->where().str(), ": ", key, " ", v.image_token, "; it must be at least 0"));
     }
   v.blocks = feature_blocks_of(json, v.layers);
   if (const Value* strategy = given(json, "vision_feature_select_strategy")) {
@@ -124,8 +124,8 @@ void read_llava(const Value& json, ModelSpec& s) {
   s.vision = v;
 }
 
-/// Any of transformers' spellings: "language_model.model.layers.0..." or "model.language_model.layers.0...", the
-/// tower's with or without "vision_model."; empty: none (buffers).
+/// Accepts all of transformers' spellings: "language_model.model.layers.0..." or "model.language_model.layers.0...",
+/// the tower's with or without "vision_model."; empty: not a parameter (buffers).
 std::string llava_tensor_name(const std::string& name, const Value& config) {
   std::string mine = name;
   constexpr std::string_view outer = "model.", inner = "language_model.model.", decoder = "language_model.",
@@ -137,7 +137,7 @@ std::string llava_tensor_name(const std::string& name, const Value& config) {
     mine = mine.substr(outer.size());
   if (mine.ends_with(".position_ids")) return {};
   constexpr std::string_view tower = "vision_tower.", model = "vision_model.";
-  if (mine.starts_with(tower) && !mine.substr(tower.size()).starts_with(model))  // as transformers 5 writes it
+  if (mine.starts_with(tower) && !mine.substr(tower.size()).starts_with(model))  // as written by transformers 5
     return concat(tower, model, mine.substr(tower.size()));
   if (!mine.starts_with(decoder)) return mine;
   const Value* const text = given(config, "text_config");
@@ -154,7 +154,7 @@ std::int64_t projections_of(std::string_view type) {
     if (count && *count >= 1 && *count <= 16) return *count;
   }
   throw InputError(concat("mm_projector_type ", type,
-                          ": it is not built; give linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
+                          ": it is not implemented; use linear, or mlpNx_gelu with N from 1 to 16 (mlp2x_gelu)"));
 }
 
 const Architecture llava = {"llava", "LlavaForConditionalGeneration", "LlamaDecoderLayer", read_llava,

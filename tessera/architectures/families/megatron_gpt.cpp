@@ -1,6 +1,6 @@
-// The GPT that Megatron-LM puts together from switches (megatron/training/arguments.py), for mixtures that no family of
-// transformers has: experts without gates, RMS norms beside learned positions, gated MLPs with dropout of hidden
-// states. A config.json of model_type "megatron_gpt" is Tessera's own: transformers cannot read it.
+// The GPT that Megatron-LM composes from switches (megatron/training/arguments.py), for combinations that no
+// transformers family has: ungated experts, RMS norms with learned positions, gated MLPs with dropout of hidden states.
+// A config.json of model_type "megatron_gpt" is Tessera's own: transformers cannot read it.
 
 #include <tessera/architectures/reading.h>
 
@@ -11,7 +11,7 @@
 namespace tessera::architectures {
 namespace {
 
-/// The word that `key` has, one of `words`; the first where it is not given.
+/// The word under `key`, one of `words`; the first by default.
 std::string word(const Value& json, const char* key, std::initializer_list<const char*> words) {
   const Value* v = given(json, key);
   if (!v) return *words.begin();
@@ -21,7 +21,7 @@ std::string word(const Value& json, const char* key, std::initializer_list<const
     list += concat(list.empty() ? "" : ", ", one);
   }
   throw InputError(
-      concat(v->where().str(), ": ", key, " \"", v->as_string(), "\" is not supported; one of ", list, " is"));
+      concat(v->where().str(), ": ", key, " \"", v->as_string(), "\" is not supported; supported: ", list, ""));
 }
 
 Experts read_switched_experts(const Value& json, const ModelSpec& s) {
@@ -51,19 +51,19 @@ Experts read_switched_experts(const Value& json, const ModelSpec& s) {
                             ": shared_expert_gate needs shared_expert_intermediate_size"));
   if (s.mlp_bias)
     throw InputError(concat(json.at("num_experts").where().str(),
-                            ": num_experts beside add_bias_linear true: experts have no biases here"));
+                            ": num_experts with add_bias_linear true: experts have no biases here"));
   return e;
 }
 
-/// Heads have a rotated part of their own, whatever positions are added to the embeddings.
+/// Heads have their own rotated part, whatever positions are added to the embeddings.
 void read_latents(const Value& json, ModelSpec& s, bool normed) {
   const Value& where = json.at("kv_lora_rank");
   if (s.key_heads != s.heads)
-    throw InputError(concat(where.where().str(), ": kv_lora_rank beside num_key_value_heads ", s.key_heads, " of ",
-                            s.heads, " heads: in latent attention every head has keys of its own"));
+    throw InputError(concat(where.where().str(), ": kv_lora_rank with num_key_value_heads ", s.key_heads, " of ",
+                            s.heads, " heads: in latent attention every head has its own keys"));
   if (normed && (s.norms.kind != NormKind::rms || s.norms.from_one))
     throw InputError(concat(where.where().str(),
-                            ": kv_lora_rank beside qk_layernorm needs normalization RMSNorm, without "
+                            ": kv_lora_rank with qk_layernorm needs normalization RMSNorm, without "
                             "layernorm_zero_centered_gamma: latents have no other norms here"));
   s.rope = parse_rope(json, positive_or(json, "qk_rope_head_dim", 64), s.positions);
   read_latent(json, s);
@@ -94,29 +94,29 @@ Linear read_linear(const Value& json, const Value& types, std::int64_t layers) {
   return linear;
 }
 
-/// Members, beside those that read_sizes() reads (where they are not said the defaults are Megatron's):
+/// Members in addition to the ones that read_sizes() reads (defaults are Megatron's):
 ///   position_embedding_type   "learned_absolute", or "rope" with rope_theta, rope_scaling, partial_rotary_factor
 ///   normalization             "LayerNorm" or "RMSNorm"; norm_epsilon; layernorm_zero_centered_gamma: factor 1 + weight
 ///   hidden_act                of an MLP without a gate (activation.h); gated_linear_unit: silu(gate x) * (up x)
 ///   add_bias_linear           all linear maps of blocks have biases; add_qkv_bias: only those of q, k and v
 ///   qk_layernorm              norms of the heads of q and k, or of the latents
-///   kv_lora_rank (null: none) multi-head latent attention, without biases but for that of what it gives; q_lora_rank
+///   kv_lora_rank (null: none) multi-head latent attention, with a bias only in its output map; q_lora_rank
 ///                             (null: queries have no latent), qk_nope_head_dim, qk_rope_head_dim, v_head_dim: a part
-///                             of each head is rotated, by rope_theta and rope_scaling, beside learned positions, too
+///                             of each head is rotated, by rope_theta and rope_scaling, even with learned positions
 ///   layer_types (null: all    "linear_attention": the gated delta rule (models/decoders) with linear_num_key_heads,
 ///   "full_attention")         linear_num_value_heads, linear_key_head_dim, linear_value_head_dim,
 ///                             linear_conv_kernel_dim; no biases
-///   attn_output_gate          what a head of full attention reads is multiplied by the sigmoid of a gate
-///   attention_dropout, hidden_dropout (embeddings, what attention and the MLP give), tie_word_embeddings
+///   attn_output_gate          each head's output in full attention is multiplied by the sigmoid of a gate
+///   attention_dropout, hidden_dropout (of embeddings, and of the outputs of attention and MLP), tie_word_embeddings
 ///   num_experts (null: none)  num_experts_per_tok, moe_intermediate_size, mlp_only_layers, decoder_sparse_step,
 ///                             shared_expert_intermediate_size (null: none), shared_expert_gate, router_jitter_noise
-///   router_scoring            "softmax_of_chosen" (softmax of the chosen logits), "softmax" (the chosen ones of a
-///                             softmax over all), "sigmoid"; norm_topk_prob: weights add up to 1;
-///                             routed_scaling_factor; n_group, topk_group: of groups of experts, each as good as the
-///                             sum of its num_experts_per_tok / topk_group best; router_selection_bias: a bias of the
-///                             choice, as DeepSeek-V3 has
-///   router_balancing          "sinkhorn", or null: chosen by the scores
-///   mtp_num_layers (0)        blocks that predict further tokens (models/decoders), where positions are rotated
+///   router_scoring            "softmax_of_chosen" (softmax over the chosen logits), "softmax" (over all logits),
+///                             "sigmoid"; norm_topk_prob: weights are normalized to sum 1; routed_scaling_factor;
+///                             n_group, topk_group: groups of experts, each scored by the sum of its
+///                             num_experts_per_tok / topk_group best experts; router_selection_bias: a bias for the
+///                             choice, as in DeepSeek-V3
+///   router_balancing          "sinkhorn", or null: experts are chosen by the scores
+///   mtp_num_layers (0)        multi-token prediction blocks (models/decoders), with rotary positions
 void read_megatron_gpt(const Value& json, ModelSpec& s) {
   read_sizes(json, s, {.tied = true});
   const bool layer_norm = word(json, "normalization", {"LayerNorm", "RMSNorm"}) == "LayerNorm";
@@ -153,7 +153,7 @@ void read_megatron_gpt(const Value& json, ModelSpec& s) {
   s.output_gate = flag(json, "attn_output_gate", false);
   if (s.output_gate && latent)
     throw InputError(concat(json.at("attn_output_gate").where().str(),
-                            ": attn_output_gate beside kv_lora_rank: latent attention has no gates here"));
+                            ": attn_output_gate with kv_lora_rank: latent attention has no gates here"));
   if (!given(json, "num_experts")) return;
   s.experts = read_switched_experts(json, s);
   s.sparse = sparse_layers(json, s.layers);

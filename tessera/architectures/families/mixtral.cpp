@@ -11,8 +11,7 @@ void read_mixtral(const Value& json, ModelSpec& s) {
   read_one_window(json, s);
   refuse_slices(json);
   s.rope = parse_rope(json, s.head_size, s.positions);
-  if (!given(json, "rope_theta") && !given(json, "rope_parameters"))
-    s.rope.theta = 1e6;  // what MixtralConfig has where config.json says nothing
+  if (!given(json, "rope_theta") && !given(json, "rope_parameters")) s.rope.theta = 1e6;  // MixtralConfig's default
   s.names.mlp = "block_sparse_moe";
   s.sparse.assign(static_cast<std::size_t>(s.layers), true);
   s.experts = read_experts(json, s, {.count_key = "num_local_experts", .count = 8, .top_k = 2});

@@ -1,7 +1,6 @@
 // OLMo 1, 2 and 3 and OLMoE (Groeneveld et al. 2024; OLMo Team 2025, 2025; Muennighoff et al. 2024;
-// transformers/models/{olmo,olmo2,olmo3,olmoe}): layer norms without parameters (1); RMS norms on the results of
-// attention and MLP, and over all heads of q and of k (2, 3); windows in three of four layers, whose rotation is not
-// stretched (3).
+// transformers/models/{olmo,olmo2,olmo3,olmoe}): layer norms without parameters (1); RMS norms after attention and MLP,
+// and over all heads of q and of k (2, 3); windows in three of four layers, whose rotation is not scaled (3).
 
 #include <tessera/architectures/reading.h>
 

@@ -5,18 +5,18 @@
 namespace tessera::architectures {
 namespace {
 
-/// OPT-350m's embeddings of another width and norms behind the residual sums are refused. `embedding_dropout` is a
-/// member of ours, for models begun here: transformers drops no embeddings.
+/// OPT-350m's different embedding width, and its norms after the residual sums, are refused. `embedding_dropout` is a
+/// member of ours, for models trained from scratch: transformers applies no dropout to embeddings.
 void read_opt(const Value& json, ModelSpec& s) {
   read_sizes(json, s, {.inner_key = "ffn_dim", .tied = true});
   if (positive_or(json, "word_embed_proj_dim", s.hidden) != s.hidden)
     throw InputError(concat(json.at("word_embed_proj_dim").where().str(), ": word_embed_proj_dim is not hidden_size ",
-                            s.hidden, ": embeddings of another width (OPT-350m's) are not supported"));
+                            s.hidden, ": a different embedding width (as in OPT-350m) is not supported"));
   if (!flag(json, "do_layer_norm_before", true))
     throw InputError(concat(json.at("do_layer_norm_before").where().str(),
-                            ": do_layer_norm_before false (norms behind the residual sums, OPT-350m's) is not "
+                            ": do_layer_norm_before false (norms after the residual sums, as in OPT-350m) is not "
                             "supported"));
-  refuse_flag(json, "_remove_final_layer_norm", " is not supported: the blocks end in a norm here");
+  refuse_flag(json, "_remove_final_layer_norm", " is not supported: the decoder always ends with a norm");
   const bool affine = flag(json, "layer_norm_elementwise_affine", true);
   s.norms = {.kind = NormKind::layer, .weight = affine, .bias = affine, .eps = 1e-5};
   s.gated = false;
@@ -39,7 +39,7 @@ void read_opt(const Value& json, ModelSpec& s) {
   s.rope = {.dim = s.head_size, .max_positions = s.positions};
 }
 
-/// The published files leave out "model.".
+/// The published files omit "model.".
 std::string opt_tensor_name(const std::string& name, const Value& config) {
   if (name == "lm_head.weight") return flag(config, "tie_word_embeddings", true) ? std::string() : name;
   return name.starts_with("decoder.") ? "model." + name : name;

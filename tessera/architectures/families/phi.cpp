@@ -1,5 +1,5 @@
-// Phi-1, 1.5 and 2 (2023; transformers/models/phi): attention and MLP beside one another behind one layer norm, biases
-// everywhere, the head's too, a part of each head rotated.
+// Phi-1, 1.5 and 2 (2023; transformers/models/phi): parallel attention and MLP after one layer norm, biases everywhere,
+// including the head, partly rotated heads.
 
 #include <tessera/architectures/reading.h>
 
@@ -13,7 +13,7 @@ void read_phi(const Value& json, ModelSpec& s) {
   s.activation = read_activation(json, "hidden_act", Activation::gelu_tanh);
   s.residual = Residual::parallel_one;
   s.query_bias = s.output_bias = s.mlp_bias = true;
-  refuse_flag(json, "tie_word_embeddings", " is not supported: Phi's head has a bias and a matrix of its own");
+  refuse_flag(json, "tie_word_embeddings", " is not supported: Phi's head has its own matrix and a bias");
   s.head_bias = true;
   s.head_norm = flag(json, "qk_layernorm", false);
   const double residual = probability(json, "resid_pdrop", 0);

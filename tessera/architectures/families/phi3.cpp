@@ -1,13 +1,13 @@
 // Phi-3 and Phi-4-mini (Abdin et al. 2024; transformers/models/phi3): one matrix for queries, keys and values, one for
-// gate and up; a part of each head may be rotated; dropout of the results of attention and MLP.
+// gate and up; heads may be partly rotated; dropout after attention and MLP.
 
 #include <tessera/architectures/reading.h>
 
 namespace tessera::architectures {
 namespace {
 
-/// partial_rotary_factor is a member beside the rope's parameters, or one of them (transformers 5). What Phi-3's first
-/// releases call "yarn" is longrope.
+/// partial_rotary_factor is a member next to the rope parameters, or one of them (transformers 5). Phi-3's first
+/// releases call longrope "yarn".
 Rope read_partial_rope(const Value& json, const ModelSpec& s) {
   const Value* rope = given(json, "rope_scaling");
   if (!rope) rope = given(json, "rope_parameters");

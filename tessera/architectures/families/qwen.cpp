@@ -8,8 +8,8 @@
 namespace tessera::architectures {
 namespace {
 
-/// With use_sliding_window the layers from max_window_layers on, unless layer_types says which; of Qwen2-MoE every
-/// second one before it.
+/// With use_sliding_window: the layers from max_window_layers on, unless layer_types defines them; in Qwen2-MoE, every
+/// second layer before it.
 void read_windows(const Value& json, ModelSpec& s, bool every_second) {
   if (!given(json, "sliding_window") || !flag(json, "use_sliding_window", false)) return;
   const std::int64_t window = positive(json, "sliding_window");
@@ -35,7 +35,7 @@ void read_dense(const Value& json, ModelSpec& s) {
   s.rope = parse_rope(json, s.head_size, s.positions);
 }
 
-/// The layers with experts, and theirs; the dense width of the others.
+/// Reads which layers have experts, the experts, and the dense width of the others.
 void read_mixture(const Value& json, ModelSpec& s, const ExpertDefaults& defaults, std::int64_t inner) {
   refuse_other(json, "hidden_act", {"silu"});
   refuse_slices(json);
@@ -45,7 +45,7 @@ void read_mixture(const Value& json, ModelSpec& s, const ExpertDefaults& default
   s.experts->inner = positive_or(json, "moe_intermediate_size", inner);
 }
 
-/// transformers 5 writes the number of Qwen3's as num_local_experts.
+/// transformers 5 writes Qwen3's number as num_local_experts.
 const char* count_key(const Value& json) { return given(json, "num_experts") ? "num_experts" : "num_local_experts"; }
 
 void read_qwen2_moe(const Value& json, ModelSpec& s) {

@@ -1,4 +1,5 @@
-// SmolLM3 (Hugging Face 2025; transformers/models/smollm3): layers that are not rotated, which alone may have windows.
+// SmolLM3 (Hugging Face 2025; transformers/models/smollm3): some layers are not rotated, and only these may have
+// windows.
 
 #include <tessera/architectures/reading.h>
 
@@ -9,7 +10,7 @@ void read_smollm3(const Value& json, ModelSpec& s) {
   read_sizes(json, s, {.key_heads = 4, .tied = true});
   refuse_other(json, "hidden_act", {"silu"});
   read_biases(json, s);
-  const Value* rotated = given(json, "no_rope_layers");  // 1 where a layer is rotated, whatever the name says
+  const Value* rotated = given(json, "no_rope_layers");  // 1 if a layer is rotated, despite the name
   if (rotated && static_cast<std::int64_t>(rotated->items().size()) < s.layers)
     throw InputError(concat(rotated->where().str(), ": no_rope_layers has ", rotated->items().size(), " entries for ",
                             s.layers, " layers"));

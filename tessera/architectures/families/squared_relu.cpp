@@ -1,5 +1,5 @@
 // Arcee (2025) and Nemotron (NVIDIA 2024; transformers/models/{arcee,nemotron}): squared ReLU without a gate; Nemotron
-// has layer norms by 1 + weight and rotates a half of each head.
+// has layer norms with weight 1 + w and rotates half of each head.
 
 #include <tessera/architectures/reading.h>
 

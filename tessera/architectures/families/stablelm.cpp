@@ -8,7 +8,7 @@ namespace {
 void read_stablelm(const Value& json, ModelSpec& s) {
   read_sizes(json, s);
   refuse_other(json, "hidden_act", {"silu"});
-  refuse_flag(json, "qk_layernorm", " (norms with weights for each head) is not supported");
+  refuse_flag(json, "qk_layernorm", " (norms with weights per head) is not supported");
   s.norms = {.kind = NormKind::layer, .bias = true, .eps = positive_real(json, "layer_norm_eps", 1e-5)};
   s.query_bias = flag(json, "use_qkv_bias", false);
   s.residual = flag(json, "use_parallel_residual", false) ? Residual::parallel_one : Residual::serial;

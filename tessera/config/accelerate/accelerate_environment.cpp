@@ -15,7 +15,7 @@
 namespace tessera::config {
 namespace {
 
-/// How Python writes the value: str(x), or str(x).lower().
+/// How Python formats the value: str(x), or str(x).lower().
 enum class Written { as_is, lower };
 
 struct Variable {
@@ -23,15 +23,15 @@ struct Variable {
   std::string_view section;
   std::string key;
   std::string
-      default_text;  ///< accelerate's default: written when the file says nothing, and says nothing here; empty: it is
-                     ///< not written
+      /// accelerate's default: written if the file does not set it, and ignored when read; empty: not written
+      default_text;
   Written written = Written::as_is;
 };
 using Rows = std::vector<Variable>;
 
-/// The variables of a section, in the order of utils/launch.py, as words "key=default": the variable is the prefix with
-/// the key in capitals ("variable:key" where it has another name). Those that Python writes as str(x).lower() are
-/// "key=true", "key=false" and "key!".
+/// The variables of a section, in the order of utils/launch.py, as words "key=default": the variable is the prefix plus
+/// the key in capitals ("variable:key" if it has another name). Values that Python formats as str(x).lower() are
+/// written "key=true", "key=false" and "key!".
 Rows variables(std::string_view section, std::string_view prefix, std::string_view key_prefix, const char* words) {
   Rows out;
   for (const std::string& word : split(words, ' ')) {
@@ -102,7 +102,7 @@ const Rows& mesh() {
   return rows;
 }
 
-/// The environment as the file that it came from. Its values carry the variables' names as their positions.
+/// The environment as the file that it came from. The values' positions are the variables' names.
 class Tree {
  public:
   explicit Tree(const GetEnvironment& environment) : environment_(environment) {}
@@ -127,7 +127,7 @@ class Tree {
     root_.set(std::string(section), std::move(inner));
   }
 
-  /// Every variable whose value is not accelerate's default.
+  /// Takes every variable whose value is not accelerate's default.
   void take(const Rows& rows) {
     for (const Variable& row : rows)
       if (const auto value = text(row.name); value && *value != row.default_text && to_lower(*value) != "none")
@@ -141,8 +141,8 @@ class Tree {
   Value root_ = Value::make_object();
 };
 
-/// Both versions' variables are always there: what counts is what the version reads, and what a version 1 file says
-/// with the new name of the strategy.
+/// The variables of both versions are always set; only those that the version reads are used, and the strategy's new
+/// name if a version 1 file has it.
 void take_fsdp(Tree& tree) {
   const bool second = tree.text("FSDP_VERSION") == "2";
   const std::string reshard = tree.text("FSDP_RESHARD_AFTER_FORWARD").value_or("true");
@@ -176,7 +176,7 @@ void write(const Value& file, const Rows& rows, Variables& out) {
   }
 }
 
-/// With the words that accelerate never reads under the names that it does.
+/// Renames keys that accelerate never reads to those that it does read.
 Value with_names_that_are_read(const Value& file) {
   const Value* section = file.find("fsdp_config");
   if (section == nullptr || !section->is_object()) return file;
@@ -199,7 +199,7 @@ Value with_names_that_are_read(const Value& file) {
   return out;
 }
 
-// The packed form: a leaf is [value, place], a section is {"at": place, "keys": {...}}.
+// The packed form: a leaf is [value, position], a section is {"at": position, "keys": {...}}.
 Value packed_position(const SourcePos& where) {
   return Value::make_array({Value::of(where.file ? *where.file : ""), Value::of(where.line), Value::of(where.column),
                             Value::of(static_cast<int>(where.kind))});
@@ -266,7 +266,7 @@ std::string packed_accelerate(const Value& file) {
   if (const Value* section = kept.find("deepspeed_config"); section != nullptr && section->is_object())
     kept.set("deepspeed_config", without(*section));
   std::string text = dump_json(packed(kept), -1);
-  if (!is_utf8(text))  // YAML's escapes in double quotes can make any bytes
+  if (!is_utf8(text))  // YAML's escapes in double quotes can produce any bytes
     throw InputError(concat(file_and_line(file.where()), ": some text is not UTF-8; write it without escapes"));
   return text;
 }
@@ -294,7 +294,7 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
     if (tree.on(kind.variable)) kinds.push_back(kind);
   if (kinds.size() > 1) {
     problems.lines.push_back(concat("environment ", kinds[0].variable, " and ", kinds[1].variable,
-                                    " are both on: a run is divided in one way; unset one of them"));
+                                    " are both on, but they exclude each other; unset one of them"));
     problems.doubtful.insert("strategy");
     return {};
   }
@@ -311,10 +311,10 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
   if (to_lower(tree.text("ACCELERATE_MIXED_PRECISION").value_or("")) == "fp8") tree.take(fp8_variables());
   if (tree.on("ACCELERATE_USE_CPU")) tree.set("", "use_cpu", "ACCELERATE_USE_CPU", "true");
   Translation out = read_accelerate(tree.root(), problems);
-  // accelerate's Accelerator reads this one whatever the type
+  // accelerate's Accelerator reads this one for every type
   if (const auto steps = tree.text("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
       steps && type != "DEEPSPEED" && *steps != "auto") {
-    Translator extra(problems);  // which says it when Megatron's micro-batches are others
+    Translator extra(problems);  // reports it if Megatron's micro-batches differ
     for (const FileSetting& setting : out.settings)
       if (setting.name == "gradient_accumulation_steps")
         extra.give(setting.name, setting.key, setting.text, setting.where);

@@ -18,8 +18,8 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::uint64_t largest_file = 256 << 10;  // a real one has about 1 KB
-constexpr std::size_t most_problems = 50;          // a file may be something else, or hostile
+constexpr std::uint64_t largest_file = 256 << 10;  // real files have about 1 KB
+constexpr std::size_t most_problems = 50;          // the file may be something else, or hostile
 
 enum class Kind { data_parallel, fsdp, deepspeed, megatron, unknown };
 
@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 7> sections = {"fsdp_config",        "dee
 
 bool is_section(std::string_view key) { return std::find(sections.begin(), sections.end(), key) != sections.end(); }
 
-/// false, "no", "none", "", [], {} and null: a key that is given but asks for nothing.
+/// Whether a key is given without requesting anything: false, "no", "none", "", [], {} and null.
 bool asks_for_nothing(const Value& value) {
   if (means_nothing(value) || means_no(value)) return true;
   return (value.is_array() && value.items().empty()) || (value.is_object() && value.members().empty());
@@ -46,7 +46,7 @@ class Reader {
 
   Translation read() {
     if (!file_.is_object()) {
-      to_.problem(file_.where(), "expected keys such as distributed_type: this is no file of accelerate");
+      to_.problem(file_.where(), "expected keys such as distributed_type: this is not a file of accelerate");
     } else if (compute_environment()) {
       check_keys();
       translate();
@@ -60,23 +60,21 @@ class Reader {
   const Value* find(std::string_view key) const { return find_accelerate(file_, "", key); }
   bool too_many() const { return problems_.lines.size() >= before_ + most_problems; }
 
-  /// SageMaker's file has another schema: one complaint is enough.
+  /// SageMaker's file has another schema, so one message is enough.
   bool compute_environment() {
     const auto word = s_.word("", "compute_environment");
     if (!word || *word == "local_machine") return true;
     const Value& value = *find("compute_environment");
-    to_.problem(
-        value.where(),
-        *word == "amazon_sagemaker"
-            ? "compute_environment AMAZON_SAGEMAKER is not supported: Tessera starts jobs on machines that you reach; "
-              "write a file with compute_environment: LOCAL_MACHINE"
-            : concat("compute_environment must be LOCAL_MACHINE, not '", value.is_string() ? value.as_string() : *word,
-                     "'"));
+    to_.problem(value.where(), *word == "amazon_sagemaker"
+                                   ? "compute_environment AMAZON_SAGEMAKER is not supported: Tessera starts jobs on "
+                                     "machines that you can reach; write a file with compute_environment: LOCAL_MACHINE"
+                                   : concat("compute_environment must be LOCAL_MACHINE, not '",
+                                            value.is_string() ? value.as_string() : *word, "'"));
     return false;
   }
 
   void check_keys() {
-    Value xla = Value::make_object();  // the guide of FSDP has these keys beside fsdp_config
+    Value xla = Value::make_object();  // FSDP's guide puts these keys next to fsdp_config
     for (const auto& [key, value] : file_.members()) {
       if (too_many())
         return to_.problem(value.where(),
@@ -101,7 +99,7 @@ class Reader {
     for (const FileSetting& setting : beside.settings) to_.give(setting.name, setting.key, setting.text, setting.where);
   }
 
-  /// What the questionnaire writes in any case is not worth a warning.
+  /// Keys that the questionnaire always writes cause no warning.
   bool is_usual(const std::string& key, const Value& value) const {
     if (asks_for_nothing(value) || key == "same_network") return true;
     if (!value.is_string()) return false;
@@ -112,7 +110,7 @@ class Reader {
   void check_section(const std::string& section, const Value& value) {
     if (!value.is_object()) {
       if (!asks_for_nothing(value))
-        to_.problem(value.where(), concat(section, " takes keys and values, such as ", first_key(section)));
+        to_.problem(value.where(), concat(section, " must contain keys and values, such as ", first_key(section)));
       bad_sections_.insert(section);
       return;
     }
@@ -122,7 +120,7 @@ class Reader {
       const KeyRow* row = find_row(section, member.first);
       if (row == nullptr) {
         if (section != "fsdp_config")
-          unknown(member.first, member.second, section);  // fsdp_config's own reader says it
+          unknown(member.first, member.second, section);  // fsdp_config's own reader reports it
         continue;
       }
       const auto [before, first] = seen.emplace(row->key, &member);
@@ -163,17 +161,17 @@ class Reader {
     const bool count = key == "num_procs" || key == "num_gpus" || key == "world_size" || key == "nproc_per_node";
     const auto near = section.empty() && count ? std::optional<std::string>("num_processes") : nearest(key, names);
     std::string advice = near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(names));
-    if (!near)  // a key of a section that stands outside of it
+    if (!near)  // a section's key outside of its section
       for (const std::string_view other : sections)
         if (const KeyRow* row = find_row(std::string(other), key); row != nullptr && section.empty())
           advice = other == "deepspeed_config" && !is_of_deepspeed() && !row->setting.empty()
-                       ? concat("; it is a key of deepspeed_config, for distributed_type DEEPSPEED only: give --",
+                       ? concat("; it is a key of deepspeed_config, only for distributed_type DEEPSPEED: pass --",
                                 row->setting, " to the training")
-                       : concat("; it belongs into ", other);
-    if (section.empty() && key.starts_with("fsdp_")) advice = "; it belongs into fsdp_config";
+                       : concat("; it belongs in ", other);
+    if (section.empty() && key.starts_with("fsdp_")) advice = "; it belongs in fsdp_config";
     const std::string said = concat("unknown key ", section.empty() ? "" : section + ".", key);
     if (section.empty() || problems_.unknown == UnknownWords::refuse) return to_.problem(value.where(), said + advice);
-    to_.note(value.where(), concat(said, ", which accelerate passes over, has no effect", near ? advice : ""));
+    to_.note(value.where(), concat(said, ", which accelerate ignores, has no effect", near ? advice : ""));
   }
 
   bool is_of_deepspeed() const {
@@ -189,7 +187,7 @@ class Reader {
                   {"strategy"});
       return Kind::unknown;
     }
-    if (means_no(*value)) return Kind::data_parallel;  // NO, which YAML 1.1 reads as false
+    if (means_no(*value)) return Kind::data_parallel;  // NO, parsed by YAML 1.1 as false
     const std::string word = to_lower(as_text(*value, true).value_or("?"));
     if (word == "multi_cpu" || word == "multi_gpu" || word == "xla" || word == "tpu") return Kind::data_parallel;
     if (word == "fsdp") return Kind::fsdp;
@@ -225,7 +223,7 @@ class Reader {
     if (mesh.shard > 1 && !divides)
       to_.problem(mesh.shard_from->where(),
                   concat("parallelism_config_dp_shard_size ", mesh.shard,
-                         " divides the parameters, which is distributed_type FSDP's: make it that, or the size 1"));
+                         " shards the parameters, which requires distributed_type FSDP: use that, or size 1"));
     section(kind == Kind::fsdp, "fsdp_config", [&] { translate_accelerate_fsdp(s_, mesh); });
     section(kind == Kind::deepspeed, "deepspeed_config", [&] { translate_accelerate_deepspeed(s_); });
     section(kind == Kind::megatron, "megatron_lm_config", [&] { translate_accelerate_megatron(s_); });
@@ -242,7 +240,7 @@ class Reader {
     return kind == Kind::deepspeed ? "deepspeed_config" : kind == Kind::megatron ? "megatron_lm_config" : "?";
   }
 
-  /// Only the section of distributed_type acts; the keys of the others have been checked, and that is all.
+  /// Only the section of distributed_type acts; the keys of the others are only checked.
   template <class Act>
   void section(bool active, const std::string& name, const Act& act) {
     if (bad(name)) return;
@@ -264,7 +262,7 @@ class Reader {
                                                                  : as_text(*type, true).value_or("?")));
   }
 
-  /// What the row says of keys that are ignored or refused; what acts has been translated.
+  /// Reports ignored and refused keys; acting keys have been translated.
   void row_of_section(const KeyRow& row) {
     const std::size_t dot = row.key.find('.');
     if (row.effect == Effect::acts || dot == std::string_view::npos) return;
@@ -276,12 +274,12 @@ class Reader {
     const std::string word = to_lower(as_text(*value, true).value_or(""));
     if (key == "parallelism_config_cp_backend" || key == "parallelism_config_sp_backend" ||
         key == "parallelism_config_sp_seq_length_is_variable" || key == "parallelism_config_sp_attn_implementation")
-      return;  // the questionnaire writes them in any case
+      return;  // always written by the questionnaire
     if (key == "fp8_interval" && word == "1") return;
     to_.ignored(*value, std::string(key), row.why);
   }
 
-  /// One note for a section that describes what is not here.
+  /// One note for a section that does not apply.
   void idle_section(const std::string& name) {
     const Value* value = find(name);
     if (bad(name) || value == nullptr || asks_for_nothing(*value)) return;
@@ -314,12 +312,12 @@ class Reader {
                 {"bf16", "fp16"});
   }
 
-  /// By a file, or a flag such as --use_fsdp; variables and the launcher's own NO say nothing about the machine.
+  /// Whether a file, or a flag such as --use_fsdp, gave the type; variables and the launcher's own NO do not count.
   static bool was_said(const Value& type) {
     return type.where().line > 0 || (type.where().kind == SourcePos::Kind::flag && !means_no(type));
   }
 
-  /// The number of all processes, or 0 when the file does not say.
+  /// The total number of processes, or 0 if the file does not specify it.
   std::int64_t machine(Kind kind) {
     const AccelerateLaunch launch = accelerate_launch(file_, problems_);
     if (asks_for_xla(file_)) {  // one process drives all devices
@@ -340,8 +338,8 @@ class Reader {
     const std::int64_t machines = launch.num_machines.value_or(1);
     if (machines > 1)
       to_.note(find("num_machines")->where(), concat("num_machines ", machines,
-                                                     " is the launcher's: run tessera launch --config_file on each "
-                                                     "machine; without it one machine trains alone"));
+                                                     " is for the launcher: run tessera launch --config_file on each "
+                                                     "machine; otherwise one machine trains alone"));
     if (!launch.num_processes) return 0;
     const Value& value = *find("num_processes");
     const Value* type = find("distributed_type");
@@ -376,7 +374,7 @@ Value load_accelerate_file(const std::string& path, std::vector<std::string>* re
   Value file = to_lower(path).ends_with(".json") ? parse_json(without_byte_order_mark(text), path)
                                                  : parse_yaml(text, path, repeated);
   if (!file.is_object())
-    throw InputError(concat(path, ": expected keys such as distributed_type: this is no file of accelerate"));
+    throw InputError(concat(path, ": expected keys such as distributed_type: this is not a file of accelerate"));
   return file;
 }
 
@@ -410,12 +408,12 @@ AccelerateLaunch accelerate_launch(const Value& file, Problems& problems) {
       for (const Value& item : value->items()) ids.push_back(as_text(item, true).value_or("?"));
       return join(ids, ",");
     }
-    to.problem(value->where(), concat(key, " takes text"));
+    to.problem(value->where(), concat(key, " must be text"));
     return std::string();
   };
   launch.num_processes = s.whole("", "num_processes", -1, 1 << 20);
   if (launch.num_processes == -1) launch.num_processes.reset();
-  if (launch.num_processes > 0 && asks_for_xla(file)) launch.num_processes = 1;  // it drives all devices
+  if (launch.num_processes > 0 && asks_for_xla(file)) launch.num_processes = 1;  // the process drives all devices
   if (launch.num_processes == 0) {
     to.problem(s.find("", "num_processes")->where(), "num_processes must be at least 1 (-1: not given)",
                {"num_processes"});
@@ -435,11 +433,11 @@ AccelerateLaunch accelerate_launch(const Value& file, Problems& problems) {
   if (launch.num_processes && *launch.num_processes % machines != 0)
     to.problem(s.find("", "num_processes")->where(),
                concat("num_processes ", *launch.num_processes,
-                      " counts those of all machines and cannot be shared evenly by num_machines ", machines),
+                      " is the total over all machines and is not divisible by num_machines ", machines),
                {"num_processes"});
   if (launch.machine_rank && *launch.machine_rank >= machines)
     to.problem(s.find("", "machine_rank")->where(),
-               concat("machine_rank ", *launch.machine_rank, " of num_machines ", machines, ": they count from 0"));
+               concat("machine_rank ", *launch.machine_rank, " of num_machines ", machines, ": ranks start at 0"));
   return launch;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* fp8_section = "fp8_config";
 
-/// A key that TERecipeKwargs has under another name, too.
+/// A key that has a second name in TERecipeKwargs.
 const Value* either(const AccelerateSections& s, const char* name, const char* other) {
   const Value* value = s.find(fp8_section, name);
   return value != nullptr ? value : s.find(fp8_section, other);
@@ -21,7 +21,7 @@ void give(const AccelerateSections& s, const char* setting, const Value* value) 
   if (const auto text = as_text(*value, true)) s.to.give(setting, setting, to_lower(*text), value->where());
 }
 
-/// What it would leave out of eight bits: fprop, dgrad, wgrad.
+/// The products that would be excluded from fp8: fprop, dgrad, wgrad.
 void precision_of_products(const AccelerateSections& s) {
   const Value* value = s.find(fp8_section, "fp8_override_linear_precision");
   if (value == nullptr) return;
@@ -30,8 +30,8 @@ void precision_of_products(const AccelerateSections& s) {
     for (const Value& item : value->items()) text += to_lower(as_text(item, true).value_or(""));
   if (text.find("true") == std::string::npos) return;
   s.to.problem(value->where(),
-               "override_linear_precision is not supported: all three products of a linear map have eight bits; leave "
-               "it out, or let whole blocks stay in bfloat16 (--num_layers_at_start_in_bf16, "
+               "override_linear_precision is not supported: all three products of a linear layer use fp8; remove it, "
+               "or keep whole blocks in bfloat16 (--num_layers_at_start_in_bf16, "
                "--num_layers_at_end_in_bf16)");
 }
 
@@ -43,8 +43,8 @@ void translate_accelerate_fp8(const AccelerateSections& s) {
   const std::string word = s.word(fp8_section, "fp8_backend").value_or("te");
   if (word == "msamp")
     return s.to.problem(backend->where(),
-                        "backend MSAMP, with gradients and the optimizer's states in eight bits, is not built: use TE "
-                        "or AO, whose linear maps have eight bits",
+                        "backend MSAMP, with 8-bit gradients and optimizer states, is not implemented: use TE or AO, "
+                        "which run linear layers in fp8",
                         {"fp8_format"});
   if (word != "te" && word != "ao" && word != "no")
     return s.to.problem(backend->where(), concat("fp8_backend must be one of TE, AO, MSAMP, not '", word, "'"),

@@ -21,7 +21,7 @@ std::string full_name(std::string_view section, std::string_view key) {
   return key.starts_with(prefix) ? std::string(key) : concat(prefix, key);
 }
 
-/// A size of the mesh; gives `setting` it when it is above 1.
+/// A size of the mesh; sets `setting` if it is above 1.
 std::int64_t divided(const AccelerateSections& s, std::string_view section, std::string_view key,
                      std::string_view setting) {
   const auto size = s.whole(section, key, 1, 4096);
@@ -43,7 +43,7 @@ void context_strategy(const AccelerateSections& s) {
             std::string(*word == "allgather" ? "all_gather" : "p2p"), value.where());
 }
 
-/// Gives `setting` the key's value unless it is "auto" (DeepSpeed: to be filled from elsewhere) or nothing.
+/// Sets `setting` to the key's value unless it is "auto" (DeepSpeed: filled in elsewhere) or empty.
 void give_unless_auto(const AccelerateSections& s, std::string_view section, std::string_view key,
                       std::string_view setting) {
   const Value* value = s.find(section, key);
@@ -52,7 +52,7 @@ void give_unless_auto(const AccelerateSections& s, std::string_view section, std
   s.to.give(setting, full_name(section, key), *value);
 }
 
-/// none, cpu or nvme, of optimizer states or parameters.
+/// none, cpu or nvme, for optimizer states or parameters.
 std::optional<std::string> offload_device(const AccelerateSections& s, std::string_view key) {
   const auto word = s.word(deepspeed, key);
   if (!word || *word == "cpu" || *word == "nvme") return word;
@@ -76,7 +76,7 @@ void deepspeed_offload(const AccelerateSections& s, std::int64_t stage) {
   auto parameters = offload_device(s, "offload_param_device");
   if (parameters && stage < 3) {
     s.to.ignored(*s.find(deepspeed, "offload_param_device"), "offload_param_device",
-                 concat("zero_stage ", stage, " does not divide parameters; zero_stage 3 does"));
+                 concat("zero_stage ", stage, " does not shard parameters; zero_stage 3 does"));
     parameters.reset();
   }
   if (optimizer || parameters) {
@@ -99,9 +99,9 @@ void megatron_recompute(const AccelerateSections& s) {
                         {"gradient_checkpointing"});
   if (word == "full" && attention)
     return s.to.problem(switched->where(),
-                        concat("megatron_lm_recompute_activations recomputes the attention only, but "
+                        concat("megatron_lm_recompute_activations recomputes only attention, but "
                                "megatron_lm_recompute_granularity full in line ",
-                               granularity->where().line, " whole blocks: keep one of them"),
+                               granularity->where().line, " recomputes whole blocks: keep one of them"),
                         {"gradient_checkpointing"});
   if (!word && !attention) return;
   const Value& from = attention ? *switched : *granularity;
@@ -110,7 +110,7 @@ void megatron_recompute(const AccelerateSections& s) {
   if (word != "full") s.to.give("gradient_checkpointing_kwargs", key, std::string("part=attention"), from.where());
 }
 
-/// Takes the setting out of the translation.
+/// Removes the setting from the translation and returns it.
 std::optional<FileSetting> taken(Translation& from, std::string_view name) {
   const auto found = std::find_if(from.settings.begin(), from.settings.end(),
                                   [&](const FileSetting& setting) { return setting.name == name; });
@@ -120,13 +120,13 @@ std::optional<FileSetting> taken(Translation& from, std::string_view name) {
   return setting;
 }
 
-/// Copies across groups: the hybrid form of the strategy that fsdp_config names. False when it is a problem.
+/// Replicas across groups: the hybrid form of fsdp_config's strategy. Returns false after reporting a problem.
 bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation& fsdp) {
   if (mesh.parts() == 1) {
     s.to.problem(mesh.replicate_from->where(),
                  concat("parallelism_config_dp_replicate_size ", mesh.replicate,
-                        " with dp_shard_size 1 divides nothing, which contradicts "
-                        "distributed_type FSDP: give dp_shard_size, or distributed_type MULTI_GPU"),
+                        " with dp_shard_size 1 shards nothing, which contradicts distributed_type FSDP: set "
+                        "dp_shard_size, or use distributed_type MULTI_GPU"),
                  {"strategy"});
     return false;
   }
@@ -136,7 +136,7 @@ bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation
     find_field("strategy")->set(named, strategy->text);
     if (named.sharding.strategy == Strategy::ddp) {
       s.to.problem(strategy->where,
-                   concat(strategy->key, " ", strategy->text, " divides nothing, but parallelism_config_dp_shard_size",
+                   concat(strategy->key, " ", strategy->text, " shards nothing, but parallelism_config_dp_shard_size",
                           mesh.context > 1 ? " x cp_size is " : " is ", mesh.parts(), ": keep one of them"),
                    {"strategy"});
       return false;
@@ -185,7 +185,7 @@ std::optional<std::string> AccelerateSections::word(std::string_view section, st
   if (value == nullptr || means_nothing(*value)) return std::nullopt;
   const auto text = as_text(*value, true);
   if (text && !value->is_array()) return to_lower(*text);
-  to.problem(value->where(), concat(full_name(section, key), " takes one word"));
+  to.problem(value->where(), concat(full_name(section, key), " must be one word"));
   return std::nullopt;
 }
 
@@ -259,18 +259,17 @@ void translate_accelerate_deepspeed(const AccelerateSections& s) {
       s.to.give("deepspeed", "deepspeed_config_file", beside, file->where());
     else
       s.to.give("deepspeed", "deepspeed_config_file", *file);
-    // accelerate/utils/dataclasses.py, DeepSpeedPlugin: these are an error beside a file
+    // accelerate/utils/dataclasses.py, DeepSpeedPlugin: an error if given together with a file
     for (const char* key : {"zero_stage", "gradient_accumulation_steps", "gradient_clipping",
                             "offload_optimizer_device", "offload_param_device", "zero3_save_16bit_model"})
       if (const Value* value = s.find(deepspeed, key))
-        s.to.problem(
-            value->where(),
-            concat(key, " stands beside deepspeed_config_file, which says it in its own words: remove it here"));
+        s.to.problem(value->where(),
+                     concat(key, " is given with deepspeed_config_file, which contains it: remove it here"));
     if (const Value* value = s.find("", "mixed_precision");
         value != nullptr && value->where().line > 0 && !means_no(*value))
-      s.to.problem(value->where(),
-                   "mixed_precision stands beside deepspeed_config_file, which says it in its own words (bf16, fp16): "
-                   "remove it here");
+      s.to.problem(
+          value->where(),
+          "mixed_precision is given with deepspeed_config_file, which contains it (bf16, fp16): remove it here");
     return;
   }
   const auto stage = s.whole(deepspeed, "zero_stage", 0, 3);
@@ -288,7 +287,7 @@ void translate_accelerate_deepspeed(const AccelerateSections& s) {
 
 void translate_accelerate_megatron(const AccelerateSections& s) {
   const std::int64_t ep = divided(s, megatron, "expert_model_parallel_size", "ep_size");
-  // accelerate's files always have it, 1 unless asked for; without ep it says nothing then.
+  // accelerate's files always contain it, 1 by default; without ep it has no effect
   constexpr std::string_view within = "expert_tensor_parallel_size";
   if (const auto etp = s.whole(megatron, within, 1, 4096); etp && (ep > 1 || *etp > 1))
     s.to.give("etp_size", full_name(megatron, within), std::to_string(*etp), s.find(megatron, within)->where());
@@ -298,11 +297,11 @@ void translate_accelerate_megatron(const AccelerateSections& s) {
     if (pp > 1)
       s.to.problem(value.where(),
                    concat("megatron_lm_decoder_last_pipeline_num_layers ", *last,
-                          ": leave it out, and say which blocks each stage has with --pipeline_layout"),
+                          ": remove it, and define each stage's blocks with --pipeline_layout"),
                    {"pipeline_layout"});
     else
       s.to.ignored(value, "megatron_lm_decoder_last_pipeline_num_layers",
-                   "it belongs to pipeline parallelism, whose size is 1");
+                   "it is for pipeline parallelism, whose size is 1");
   }
   const std::int64_t tp = divided(s, megatron, "tp_degree", "tp_size");
   divided(s, megatron, "context_parallel_size", "cp_size");
@@ -311,7 +310,7 @@ void translate_accelerate_megatron(const AccelerateSections& s) {
     if (tp > 1)
       s.to.give("sequence_parallel", "megatron_lm_sequence_parallelism", value);
     else
-      s.to.ignored(value, "megatron_lm_sequence_parallelism", "it belongs to tensor parallelism, whose size is 1");
+      s.to.ignored(value, "megatron_lm_sequence_parallelism", "it is for tensor parallelism, whose size is 1");
   }
   give_unless_auto(s, megatron, "num_micro_batches", "gradient_accumulation_steps");
   give_unless_auto(s, megatron, "gradient_clipping", "max_grad_norm");

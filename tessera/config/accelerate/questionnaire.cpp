@@ -1,5 +1,5 @@
-// The questions are those of accelerate/commands/config/cluster.py, in its order, so that what one has learnt (or
-// scripted) there holds here.
+// Asks the questions of accelerate/commands/config/cluster.py, in its order, so that users' habits and scripts carry
+// over.
 
 #include <tessera/config/accelerate/questionnaire.h>
 
@@ -19,7 +19,7 @@ class Questionnaire {
 
   Value run() {
     ask_.choose("In which compute environment are you running?", {"This machine", "AWS (Amazon SageMaker)"}, 0,
-                {"", "SageMaker starts its own containers, which Tessera has no part in: choose This machine"});
+                {"", "SageMaker starts its own containers, without Tessera: choose This machine"});
     type();
     if (type_ != "NO") machines();
     cpu();
@@ -287,9 +287,8 @@ class Questionnaire {
                                 1);
     if (type_ == "MULTI_GPU" && machines_ == 1 && processes_ == 1)
       throw InputError(
-          "multi-GPU with 1 GPU on 1 machine is no distributed training: choose `No distributed training` as the type "
-          "of "
-          "machine; nothing was written");
+          "multi-GPU with 1 GPU on 1 machine is not distributed training: choose `No distributed training` as the type "
+          "of machine; nothing was written");
     if ((type_ == "MULTI_GPU" || type_ == "NO") && !use_cpu_) {
       set("gpu_ids",
           Value::of(ask_.text(
@@ -301,7 +300,7 @@ class Questionnaire {
   }
 
   void precision() {
-    if (deepspeed_file_) return;  // it stands in that file
+    if (deepspeed_file_) return;  // that file contains it
     static const Words words = {"no", "fp16", "bf16", "fp8"};
     set("mixed_precision", Value::of(words[ask_.choose("Do you wish to use mixed precision?", words, 0)]));
   }

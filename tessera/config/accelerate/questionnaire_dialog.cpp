@@ -21,12 +21,12 @@ std::string Dialog::line(const std::string& question) {
 }
 
 void Dialog::wrong(const std::string& question, const std::string& answer, const std::string& rule) {
-  const std::string said = concat("'", answer, "' is no answer to \"", question, "\": ", rule);
+  const std::string said = concat("'", answer, "' is not an answer to \"", question, "\": ", rule);
   if (!patient_) throw InputError(concat(said, "; nothing was written"));
   out_ << "  " << rule << '\n';
 }
 
-/// Prompts until `read`, given the answer and a place for the rule, returns a value.
+/// Prompts until `read`, called with the answer and a string for the rule, returns a value.
 template <class Read>
 auto Dialog::ask(const std::string& prompt, const std::string& question, const Read& read) {
   while (true) {

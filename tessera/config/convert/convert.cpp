@@ -12,13 +12,13 @@
 namespace tessera::config {
 namespace {
 
-/// The setting's value as a flag gives it; empty: not given.
+/// The setting's value as for a flag; empty: not given.
 std::string flag_text(const Field& field, const RunConfig& config) {
   const Value value = field.get(config);
   return as_text(value, false).value_or("");
 }
 
-/// JSON and K=V,... in one form; text that is neither as it stands.
+/// JSON and K=V,... in a common form; other text unchanged.
 std::string normalized(std::string_view name, const std::string& text) {
   if (trim(text).empty()) return {};
   try {
@@ -42,11 +42,11 @@ bool same_value(const Field& field, const RunConfig& a, const RunConfig& b) {
 
 std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
 
-/// What the settings, given as flags, resolve to.
+/// Resolves the settings as if given as flags.
 RunConfig resolve_settings(const std::vector<std::pair<std::string, std::string>>& settings) {
   std::vector<std::string> flags;
   for (const auto& [name, text] : settings) flags.push_back(concat("--", name, "=", text));
-  Problems problems;  // contradictions of the original were told when it was resolved
+  Problems problems;  // contradictions of the original were reported when it was resolved
   return resolve_flags(flags, problems, no_environment).values;
 }
 
@@ -79,7 +79,7 @@ std::vector<std::pair<std::string, std::string>> needed_settings(const Resolved&
   };
   for (const Field& field : fields())
     if (!only_describes(field.name) && resolved.origin(field.name).is_given()) chosen.push_back(&field);
-  // what was derived from what is left out has to be said, too
+  // settings derived from omitted ones must be written as well
   for (std::size_t before = chosen.size() + 1; before != chosen.size();) {
     before = chosen.size();
     for (const std::string& name : differences(resolve_settings(listed()), resolved.values))
@@ -102,7 +102,7 @@ Converted convert(const Resolved& resolved, FileKind target) {
     case FileKind::fsdp_config:
       return to_fsdp_config(resolved);
     case FileKind::megatron:
-      throw InputError("Megatron-LM's arguments are read but not written; convert to tessera, or to training_args");
+      throw InputError("Megatron-LM's arguments can be read but not written; convert to tessera or training_args");
   }
   throw Error("unknown kind of file");
 }

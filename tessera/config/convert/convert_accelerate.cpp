@@ -22,7 +22,7 @@ const Value& object_of(const Value& file) {
   return file;
 }
 
-/// fsdp_config of version 1, key by key.
+/// Converts fsdp_config version 1, key by key.
 class Fsdp2 {
  public:
   Fsdp2(const Value& file, std::vector<std::string>& notes) : file_(file), notes_(notes) {}
@@ -34,10 +34,10 @@ class Fsdp2 {
       return file_;
     }
     if (!section->is_object())
-      throw InputError(concat(section->where().str(), ": fsdp_config must hold keys such as fsdp_version"));
+      throw InputError(concat(section->where().str(), ": fsdp_config must contain keys such as fsdp_version"));
     for (const auto& [key, value] : section->members())
       if (without_prefix(key) == "version" && as_text(value, true) == "2") {
-        notes_.push_back(concat(file_and_line(value.where()), ": ", key, " is 2 already: nothing to convert"));
+        notes_.push_back(concat(file_and_line(value.where()), ": ", key, " is already 2: nothing to convert"));
         return file_;
       }
     for (const auto& [key, value] : section->members()) convert(key, value);
@@ -61,13 +61,13 @@ class Fsdp2 {
     static constexpr std::string_view gone[] = {"backward_prefetch", "backward_prefetch_policy", "sync_module_states",
                                                 "use_orig_params"};
     if (std::find(std::begin(gone), std::end(gone), bare) != std::end(gone))
-      return note(value, key, " is left out: version 2 has no such key");
-    if (bare == "forward_prefetch") return note(value, key, " is left out: version 2 does not have it yet");
+      return note(value, key, " is dropped: version 2 has no such key");
+    if (bare == "forward_prefetch") return note(value, key, " is dropped: version 2 does not support it yet");
     if (bare == "state_dict_type" && to_lower(as_text(value, true).value_or("")) == "local_state_dict") {
       note(value, key, " LOCAL_STATE_DICT becomes SHARDED_STATE_DICT: version 2 refuses the former");
       return out_.set("fsdp_state_dict_type", Value::of("SHARDED_STATE_DICT"));
     }
-    if (bare == "min_num_params") {  // 1e8 is text to YAML 1.1 readers
+    if (bare == "min_num_params") {  // YAML 1.1 readers parse 1e8 as text
       const auto whole = parse_int(as_text(value, true).value_or(""));
       return out_.set("fsdp_min_num_params", whole ? Value::of(*whole) : value);
     }
@@ -85,7 +85,8 @@ class Fsdp2 {
           "'; it must be one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, or 1 to 5"));
     const StrategyRow& row = row_of(scratch.sharding.strategy);
     if (!row.shard_parameters)
-      note(value, key, " ", text, " becomes fsdp_reshard_after_forward: false: version 2 always divides parameters");
+      note(value, key, " ", text,
+           " becomes fsdp_reshard_after_forward: false, since version 2 always shards parameters");
     if (row.shard_group == ShardGroup::host) hybrid_ = &value;
     reshard(value, key, row.reshard_after_forward);
   }
@@ -94,11 +95,11 @@ class Fsdp2 {
     const Value* before = out_.find("fsdp_reshard_after_forward");
     if (before != nullptr && before->as_bool() != after_forward)
       throw InputError(
-          concat(value.where().str(), ": ", key, " contradicts the strategy given before it; keep one of them"));
+          concat(value.where().str(), ": ", key, " contradicts the strategy given earlier; keep one of them"));
     out_.set("fsdp_reshard_after_forward", Value::of(after_forward));
   }
 
-  /// Version 1 shards inside a machine and keeps copies across; version 2 says so as sizes.
+  /// Version 1 shards within a machine and replicates across; version 2 expresses that as sizes.
   void keep_copies(Value& file) {
     const auto number = [&](const char* key, std::int64_t fallback) {
       const Value* value = file_.find(key);
@@ -106,23 +107,23 @@ class Fsdp2 {
     };
     if (const Value* given = file_.find("parallelism_config");
         given != nullptr && given->is_object() && !given->members().empty())
-      return note(*hybrid_, "the copies of the hybrid strategy are those of the file's parallelism_config");
+      return note(*hybrid_, "the hybrid strategy's replicas are defined by the file's parallelism_config");
     const std::int64_t machines = number("num_machines", 1), processes = number("num_processes", -1);
     if (machines <= 1)
       return note(*hybrid_,
-                  "the hybrid strategy shards inside a machine; with one machine that is full sharding, and no "
-                  "parallelism_config is needed");
+                  "the hybrid strategy shards within a machine; with one machine that is full sharding, which needs no "
+                  "parallelism_config");
     if (processes < 1 || processes % machines != 0)
       throw InputError(concat(hybrid_->where().str(),
-                              ": the hybrid strategy's copies become parallelism_config, whose sizes follow from "
-                              "num_processes divided by num_machines (",
+                              ": the hybrid strategy's replicas become parallelism_config, whose sizes are derived "
+                              "from num_processes / num_machines (",
                               machines, "); num_processes is ",
                               processes < 1 ? std::string("missing") : std::to_string(processes)));
     file.set("parallelism_config",
              Value::make_object({{"parallelism_config_dp_replicate_size", Value::of(machines)},
                                  {"parallelism_config_dp_shard_size", Value::of(processes / machines)}}));
-    note(*hybrid_, "the copies of the hybrid strategy are kept as parallelism_config: ", machines,
-         " copies, each sharded over ", processes / machines, " processes");
+    note(*hybrid_, "the hybrid strategy's replicas are kept as parallelism_config: ", machines,
+         " replicas, each sharded over ", processes / machines, " processes");
   }
 
   const Value& file_;
@@ -142,7 +143,7 @@ std::string default_accelerate_path(const GetEnvironment& environment) {
       const std::string user = variable("HOME");
       if (user.empty())
         throw InputError(
-            "no place for accelerate's default file: HF_HOME, XDG_CACHE_HOME and HOME are not set; give --config_file");
+            "no folder for accelerate's default file: HF_HOME, XDG_CACHE_HOME and HOME are not set; use --config_file");
       cache = path_join(user, ".cache");
     }
     home = path_join(cache, "huggingface");
@@ -180,7 +181,7 @@ Value update_accelerate_file(const Value& file, std::vector<std::string>& notes)
     if (key == "fp16" || key == "dynamo_backend") continue;
     const bool section = key.ends_with("_config");
     if (section && value.is_object() && value.members().empty()) continue;
-    // YAML 1.2 and JSON readers take no for a word, YAML 1.1 for a boolean
+    // no is a word for YAML 1.2 and JSON readers, a boolean for YAML 1.1
     if (key == "mixed_precision" && means_no(value))
       out.set(key, Value::of("no"));
     else if (key == "distributed_type" && means_no(value))
@@ -191,11 +192,11 @@ Value update_accelerate_file(const Value& file, std::vector<std::string>& notes)
   if (const Value* old = file.find("fp16"); old != nullptr && file.find("mixed_precision") == nullptr) {
     const bool on = parse_bool(as_text(*old, false).value_or("")) == true;
     out.set("mixed_precision", Value::of(on ? "fp16" : "no"));
-    notes.push_back(concat(file_and_line(old->where()), ": fp16 is said as mixed_precision: ", on ? "fp16" : "no"));
+    notes.push_back(concat(file_and_line(old->where()), ": fp16 is replaced by mixed_precision: ", on ? "fp16" : "no"));
   }
   if (const Value* old = file.find("dynamo_backend"); old != nullptr) {
     if (!means_no(*old)) out.set("dynamo_config", Value::make_object({{"dynamo_backend", *old}}));
-    notes.push_back(concat(file_and_line(old->where()), ": dynamo_backend stands in dynamo_config"));
+    notes.push_back(concat(file_and_line(old->where()), ": dynamo_backend is moved to dynamo_config"));
   }
   const std::pair<const char*, Value> defaults[] = {{"compute_environment", Value::of("LOCAL_MACHINE")},
                                                     {"debug", Value::of(false)},
@@ -215,7 +216,7 @@ Value update_accelerate_file(const Value& file, std::vector<std::string>& notes)
     const bool single = as_text(out.at("distributed_type"), false) == "NO";
     out.set("num_processes", Value::of(single ? 1 : -1));
     notes.push_back(single ? "num_processes: 1 is added, accelerate's default"
-                           : "num_processes: -1 is added: it has to be given when launching (--num_processes)");
+                           : "num_processes: -1 is added: set it when launching (--num_processes)");
   }
   return sorted(out);
 }

@@ -37,9 +37,8 @@ std::optional<std::string> translated(const std::array<Word, n>& words, std::str
   return std::nullopt;
 }
 
-/// The parameters in optim_args under DeepSpeed's names; nullopt when one of them has none, or when DeepSpeed's Lamb is
-/// another one: it scales every parameter, and always has eps and an upper bound. Its lower bound is 0.01 where none is
-/// given.
+/// The parameters in optim_args under DeepSpeed's names; nullopt if one of them has none, or if DeepSpeed's Lamb
+/// differs: it scales every parameter, and always has eps and an upper bound. Its default lower bound is 0.01.
 std::optional<Value> named_parameters(const OptimizationConfig& o) {
   Value out = Value::make_object();
   const Value given = Value::make_object(optimizer_parameters(o));
@@ -63,7 +62,7 @@ Value optimizer_of(Plan& plan) {
   const bool adam = o.optim == OptimizerKind::adamw || o.optim == OptimizerKind::adam;
   bool has_parameters = adam || o.optim == OptimizerKind::adagrad || o.optim == OptimizerKind::lamb;
   auto named = has_parameters ? named_parameters(o) : std::optional(Value::make_object());
-  if (adam && !named) {  // Adam's own numbers have settings
+  if (adam && !named) {  // Adam's parameters have settings
     has_parameters = false;
     named = Value::make_object();
   }
@@ -132,7 +131,7 @@ Value zero_of(Plan& plan) {
   return zero;
 }
 
-/// DeepSpeed's sequence parallelism is Ulysses; it has no word for rings. Nor has it one for schedules.
+/// DeepSpeed's sequence parallelism is Ulysses; it has no keys for rings or schedules.
 void add_mesh(Plan& plan, Value& out) {
   const ParallelConfig& p = plan.config.parallel;
   if (plan.take("pp_size")) out.set("pipeline", Value::make_object({{"stages", Value::of(p.pp_size)}}));

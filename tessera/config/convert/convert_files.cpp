@@ -15,9 +15,9 @@ std::string_view mixed_precision(const RunConfig& config) {
   return config.optimization.bf16 ? "bf16" : config.optimization.fp16 ? "fp16" : "no";
 }
 
-/// parallelism_config: tensor and context parallelism, and copies of a hybrid strategy as sizes when they are known;
-/// null: the strategy's name says it all, or there is a pipeline, for which the section has no word, so that its sizes
-/// would not multiply to the processes. Takes what it says.
+/// parallelism_config: tensor and context parallelism, and replicas of a hybrid strategy as sizes if they are known;
+/// null if the strategy's name is enough, or if there is a pipeline, which the section does not support, so its sizes
+/// would not multiply to the number of processes. Takes the settings it writes.
 Value mesh_section(Plan& plan) {
   const ParallelConfig& p = plan.config.parallel;
   const ShardingConfig& s = plan.config.sharding;
@@ -45,7 +45,7 @@ Value mesh_section(Plan& plan) {
   using enum layout::ContextMethod;
   plan.take("cp_size");
   size(p.cp_comm_type == a2a ? "sp_size" : "cp_size", p.cp_size);
-  if (p.cp_comm_type == a2a_p2p) return section;  // for which accelerate has no word
+  if (p.cp_comm_type == a2a_p2p) return section;  // not supported by accelerate
   plan.take("cp_comm_type");
   if (p.cp_comm_type != a2a)
     section.set("parallelism_config_cp_comm_strategy", Value::of(p.cp_comm_type == p2p ? "alltoall" : "allgather"));
@@ -122,7 +122,7 @@ Converted to_accelerate(const Resolved& resolved) {
   if (plan.take("main_process_port")) file.set("main_process_port", Value::of(config.parallel.main_process_port));
   file.set("rdzv_backend", Value::of("static"));
   file.set("same_network", Value::of(true));
-  // accelerate has no word for GPUs: it takes those that are there, as auto does
+  // accelerate has no key for GPUs: it uses all present ones, as auto does
   file.set("use_cpu", Value::of(cpu));
   if (config.device != Device::cuda && config.device != Device::xla) plan.take("device");
   return {sorted(file), plan.lost("accelerate's file has no key for it")};

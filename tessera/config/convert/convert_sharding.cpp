@@ -1,4 +1,4 @@
-// The writers' words of FSDP for how the run is divided.
+// FSDP's terms for the sharding of a run, for the writers.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -17,13 +17,12 @@ std::string upper(std::string text) {
   return text;
 }
 
-/// Members in order, with a prefix.
+/// Collects members in order, with a prefix.
 class FsdpSection {
  public:
   FsdpSection(Plan& plan, std::string prefix) : plan_(plan), prefix_(std::move(prefix)) {}
   void add(const char* key, Value value) { value_.set(prefix_ + key, std::move(value)); }
-  /// The setting's value under `key`, whether it has to be said or not (where the other system's default is another
-  /// one).
+  /// The setting's value under `key`, even if it need not be written (if the other system's default differs).
   void always(const char* key, const char* setting) {
     plan_.take(setting);
     add(key, plan_.value(setting));
@@ -58,7 +57,7 @@ bool speaks_deepspeed(const RunConfig& config) {
 Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
   const ShardingConfig& sharding = plan.config.sharding;
   FsdpSection out(plan, prefix ? "fsdp_" : "");
-  // version 1 names the strategy; version 2 can say that parameters stay whole after forward
+  // version 1 names the strategy; version 2 can express that parameters stay whole after forward
   const bool second = sizes_say_copies || (is_full_shard(plan.config) && plan.has("reshard_after_forward"));
   out.add("version", Value::of(second ? 2 : 1));
   if (second) {
@@ -83,7 +82,7 @@ Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
   if (sharding.auto_wrap_policy == AutoWrap::size_based)
     out.always("min_num_params", "min_num_params");
   else if (!sharding.transformer_layer_cls_to_wrap.empty())
-    plan.take("min_num_params");  // which the classes make void
+    plan.take("min_num_params");  // the classes override it
   out.when_said("ignored_modules", "ignored_modules");
   if (!second) {
     plan.take("backward_prefetch");
@@ -105,8 +104,8 @@ Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
 Converted to_fsdp_config(const Resolved& resolved) {
   Plan plan(resolved);
   if (!row_of(resolved.values.sharding.strategy).shard_parameters)
-    throw InputError(concat("an fsdp_config cannot say strategy ", resolved.values.sharding.strategy,
-                            ": it divides no parameters; use --to accelerate or --to deepspeed"));
+    throw InputError(concat("an fsdp_config cannot express strategy ", resolved.values.sharding.strategy,
+                            ": it shards no parameters; use --to accelerate or --to deepspeed"));
   Value section = fsdp_section(plan, false);
   return {std::move(section), plan.lost("an fsdp_config has no key for it")};
 }

@@ -15,7 +15,7 @@
 namespace tessera::config {
 namespace {
 
-/// The argument's name for a setting; empty when transformers has none.
+/// The argument's name for a setting; empty if transformers has none.
 std::string_view key_of(std::string_view setting) {
   std::string_view other;
   for (const KeyRow& row : training_args_rows()) {
@@ -26,7 +26,7 @@ std::string_view key_of(std::string_view setting) {
   return other;
 }
 
-/// Transformers' name of the optimizer; empty when it has none.
+/// transformers' name of the optimizer; empty if it has none.
 std::string_view optimizer_word(const std::string& optim) {
   static constexpr std::pair<std::string_view, std::string_view> words[] = {
       {"adamw", "adamw_torch"},   {"sgd", "sgd"},         {"adagrad", "adagrad"},       {"lion", "lion_32bit"},
@@ -42,7 +42,7 @@ bool is_theirs(std::string_view schedule) {
   return std::find(std::begin(ours), std::end(ours), schedule) == std::end(ours);
 }
 
-/// The setting's value in JSON as transformers has it; null when it cannot be said.
+/// The setting's value in JSON as in transformers; null if it cannot be expressed.
 Value value_of(const Plan& plan, const std::string& name) {
   const Value value = plan.value(name);
   if (name == "optim")
@@ -55,7 +55,7 @@ Value value_of(const Plan& plan, const std::string& name) {
     const layout::BackendRow* row = layout::find_backend(value.as_string());
     return row != nullptr && row->in_pytorch ? value : Value();
   }
-  // words of ours that are booleans there
+  // words here, booleans in transformers
   if (name == "greater_is_better" || name == "resume_from_checkpoint")
     if (const auto flag = parse_bool(value.as_string() == "last" ? "true" : value.as_string())) return Value::of(*flag);
   if (value.kind() == Value::Kind::real && value.as_real() == std::floor(value.as_real()) &&
@@ -66,7 +66,7 @@ Value value_of(const Plan& plan, const std::string& name) {
   return value;
 }
 
-/// --fsdp's words and fsdp_config.
+/// Adds --fsdp's words and fsdp_config.
 void add_fsdp(Plan& plan, Value& file) {
   const ShardingConfig& sharding = plan.config.sharding;
   std::string words = word_of(sharding.strategy == Strategy::zero3 ? Strategy::full_shard : sharding.strategy);

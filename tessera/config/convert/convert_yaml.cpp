@@ -7,14 +7,14 @@
 namespace tessera::config {
 namespace {
 
-/// Whether a YAML 1.1 or 1.2 reader would take the plain text for something else than this text.
+/// Whether a YAML 1.1 or 1.2 reader would parse the plain text as anything else.
 bool needs_quotes(const std::string& text) {
   if (text.empty() || text != trim(text)) return true;
   static constexpr std::string_view words[] = {"~",   "null", "true", "false", "yes",  "no",    "on",
                                                "off", "y",    "n",    ".nan",  ".inf", "-.inf", "="};
   const std::string lower = to_lower(text);
   if (std::find(std::begin(words), std::end(words), lower) != std::end(words)) return true;
-  // what may be a number, a date or sexagesimal (1:30): everything that begins like one
+  // possible numbers, dates and sexagesimals (1:30): everything that starts like one
   const unsigned char first = static_cast<unsigned char>(text[0]);
   if (std::isdigit(first) || ((first == '+' || first == '-' || first == '.') && text.size() > 1)) return true;
   if (std::string_view("-?:,[]{}#&*!|>'\"%@`<").find(text[0]) != std::string_view::npos) return true;
@@ -29,7 +29,7 @@ std::string scalar(const Value& value) {
     case Value::Kind::integer:
       return std::to_string(value.as_int());
     case Value::Kind::real: {
-      // YAML 1.1 reads 1e-08 as text: its reals have a point
+      // YAML 1.1 parses 1e-08 as text: its reals have a point
       std::string text = format_real(value.as_real());
       const std::size_t exponent = text.find('e');
       if (text.find('.') == std::string::npos && text.find_first_of("ni") == std::string::npos)
@@ -54,7 +54,7 @@ std::string scalar(const Value& value) {
 
 void dump(const Value& value, std::string& out, std::size_t indent);
 
-/// After "key:" or "-".
+/// Writes a value after "key:" or "-".
 void dump_behind(const Value& value, std::string& out, std::size_t indent) {
   if (value.is_object() && !value.members().empty()) {
     out += '\n';

@@ -1,4 +1,4 @@
-// How one setting is read, checked and shown; the table itself is in fields.cpp.
+// Parsing, checking and printing of one setting; the table itself is in fields.cpp.
 
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/run_config.h>
@@ -38,7 +38,8 @@ struct Setter {
     return concat("is '", text, "'; it must be ", rule.describe(), near ? concat(" (did you mean ", *near, "?)") : "");
   }
 
-  /// The words in the table's order, so that one choice is written in one way; "none" beside others says nothing.
+  /// Stores the words in the table's order, so that equal choices are written equally; "none" next to others is
+  /// dropped.
   std::optional<std::string> set_several(std::string& slot) const {
     std::string list = to_lower(text);
     std::replace(list.begin(), list.end(), ' ', ',');
@@ -80,7 +81,7 @@ struct Setter {
       *slot.value = *value;
       return std::nullopt;
     }
-    // A word of the rule that is no enumerator: resolving replaces it before anyone reads the value.
+    // A word of the rule without an enumerator: resolving replaces it before anyone reads the value.
     const auto& words = rule.words;
     const auto found = std::find(words.begin(), words.end(), to_lower(text));
     if (found == words.end()) return unknown_word();
@@ -90,7 +91,7 @@ struct Setter {
 
   std::optional<std::string> operator()(std::int64_t& slot) const {
     const auto value = parse_int(ungrouped(text));
-    if (!value) return concat("is '", text, "'; it takes an integer");
+    if (!value) return concat("is '", text, "'; it must be an integer");
     auto problem = out_of_range(static_cast<double>(*value));
     if (!problem) slot = *value;
     return problem;
@@ -99,7 +100,7 @@ struct Setter {
   std::optional<std::string> operator()(double& slot) const {
     const auto value = parse_real(ungrouped(text));
     if (!value || !std::isfinite(*value))
-      return concat("is '", text, "'; it takes a ", value ? "finite " : "", "number");
+      return concat("is '", text, "'; it must be a ", value ? "finite " : "", "number");
     auto problem = out_of_range(*value);
     if (!problem && rule.steps_or_share && *value > 1 && std::trunc(*value) != *value)
       problem = concat("is ", text, "; it must be ", rule.describe());
@@ -109,7 +110,7 @@ struct Setter {
 
   std::optional<std::string> operator()(bool& slot) const {
     const auto value = parse_bool(text);
-    if (!value) return concat("is '", text, "'; it takes true or false");
+    if (!value) return concat("is '", text, "'; it must be true or false");
     slot = *value;
     return std::nullopt;
   }
@@ -147,7 +148,7 @@ std::string Field::placeholder() const {
 }
 
 Value Field::get(const RunConfig& config) const {
-  RunConfig copy = config;  // accessors give writable references
+  RunConfig copy = config;  // accessors return mutable references
   if (rule.steps_or_share) {
     const double value = std::get<double& (*)(RunConfig&)>(access)(copy);
     return std::trunc(value) == value ? Value::of(static_cast<std::int64_t>(value)) : Value::of(value);

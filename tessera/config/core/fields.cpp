@@ -1,4 +1,4 @@
-// Every setting as a row of one table.
+// The table of all settings, one row each.
 // Long because: it is a table of all settings.
 
 #include <tessera/config/core/fields.h>
@@ -14,7 +14,7 @@
 namespace tessera::config {
 namespace {
 
-// ---- the words of the table -----------------------------------------------------------------------------------
+// ---- helpers of the table -------------------------------------------------------------------------------------
 template <auto section, auto member>
 decltype(auto) at(RunConfig& config) {
   auto& place = config.*section.*member;
@@ -99,7 +99,7 @@ Rule one_of(std::vector<std::string> words, std::vector<Synonym> synonyms = {}) 
   return rule;
 }
 
-/// A list of them; `all`: what "all" stands for.
+/// Several of these words; `all`: the meaning of "all".
 Rule several_of(std::vector<std::string> words, std::string_view all) {
   Rule rule = one_of(std::move(words), {{"all", all}});
   rule.several = true;
@@ -117,22 +117,22 @@ using W = OutputConfig;
 // ---- the table ------------------------------------------------------------------------------------------------
 const std::vector<Field>& table() {
   static const std::vector<Field> rows = {
-      files<&F::config>("config", anything("FILE"), "settings by name in a YAML or JSON file; flags beat it"),
+      files<&F::config>("config", anything("FILE"), "settings by name in a YAML or JSON file; flags override it"),
       files<&F::config_file>("config_file", anything("FILE"),
-                             "accelerate's YAML or JSON, as `accelerate config` writes it"),
+                             "accelerate's YAML or JSON, as written by `accelerate config`"),
       files<&F::deepspeed>("deepspeed", anything("FILE|JSON"),
-                           "DeepSpeed's JSON; \"auto\" is filled from the other settings"),
+                           "DeepSpeed's JSON; \"auto\" is filled in from the other settings"),
       files<&F::args_file>("args_file", anything("FILE"),
-                           "arguments of Hugging Face's Trainer in a .json, .yaml or .args file; also as the only "
-                           "argument without a flag"),
-      files<&F::compat>("compat", words<Compat>(), "transformers' version whose defaults hold where they differ"),
-      files<&F::unknown>("unknown", words<UnknownWords>(),
-                         "unknown arguments and keys: warn = those that do not concern the training are passed over "
-                         "with one warning; refuse (--strict) = also those that DeepSpeed or accelerate passes over; "
-                         "auto = as their own program has it"),
+                           "arguments of Hugging Face's Trainer in a .json, .yaml or .args file; may also be given as "
+                           "the only argument without a flag"),
+      files<&F::compat>("compat", words<Compat>(), "transformers version whose defaults apply where versions differ"),
+      files<&F::unknown>(
+          "unknown", words<UnknownWords>(),
+          "unknown arguments and keys: warn = ignore those unrelated to training, with one warning; refuse (--strict) "
+          "= also refuse keys that DeepSpeed or accelerate ignores; auto = as in their own program"),
 
       model<&M::model_name_or_path>("model_name_or_path", anything("DIR"),
-                                    "Hugging Face folder whose weights the training starts from"),
+                                    "Hugging Face folder whose weights training starts from"),
       model<&M::config_name>(
           "config_name", anything("NAME|FILE"),
           "train from scratch: a preset (gpt2, gpt2-tiny, llama-tiny), a config.json or a folder with one"),
@@ -140,63 +140,63 @@ const std::vector<Field>& table() {
                                   "changes to config_name's configuration: n_layer=4,n_embd=256"),
       model<&M::ref_model_name_or_path>(
           "ref_model_name_or_path", anything("DIR"),
-          "preference losses: folder of the reference model; unset: the trained model as it is at the start"),
+          "preference losses: folder of the reference model; unset: the initial state of the trained model"),
       model<&M::tokenizer_name>(
           "tokenizer_name", anything("DIR|FILE"),
           "folder with tokenizer.json, that file, or byte (one token per byte); unset: the model folder's, else byte"),
       model<&M::lora_r>("lora_r", at_least(0, 4096),
                         "train low-rank adapters of this rank instead of the weights; 0 = off"),
-      model<&M::lora_alpha>("lora_alpha", more_than(0), "LoRA adapters are scaled by lora_alpha / lora_r"),
+      model<&M::lora_alpha>("lora_alpha", more_than(0), "scale of LoRA adapters: lora_alpha / lora_r"),
       model<&M::use_rslora>("use_rslora", anything(),
                             "scale LoRA adapters by lora_alpha / sqrt(lora_r) instead (rank-stabilized)"),
       model<&M::lora_dropout>("lora_dropout", from_to_below(0, 1), "dropout before the LoRA adapters"),
       model<&M::lora_target_modules>("lora_target_modules", anything("NAME,..."),
-                                     "modules that get adapters (ends of their names, or one regular expression of "
-                                     "their whole names), or all-linear; "
-                                     "unset: q_proj,v_proj (Llama family), c_attn (GPT-2)"),
+                                     "modules that get adapters (name suffixes, or one regular expression for whole "
+                                     "names), or all-linear; unset: q_proj,v_proj (Llama family), c_attn (GPT-2)"),
       model<&M::lora_modules_to_save>("lora_modules_to_save", anything("NAME,..."),
-                                      "beside LoRA: modules that are trained whole (ends of their names: lm_head)"),
+                                      "with LoRA: modules that are trained in full (name suffixes: lm_head)"),
       model<&M::lora_merge>("lora_merge", anything(), "at the end also write the merged model to OUT/merged"),
       model<&M::load_in_4bit>("load_in_4bit", anything(),
-                              "beside LoRA: keep the frozen weights of the blocks' linear maps in four bits (QLoRA)"),
+                              "with LoRA: store the frozen weights of the blocks' linear layers in four bits (QLoRA)"),
       model<&M::load_in_8bit>("load_in_8bit", anything(),
-                              "beside LoRA: keep them in eight bits, rows of int8 with a scale each"),
+                              "with LoRA: store them in eight bits, as int8 rows with a scale each"),
       model<&M::bnb_4bit_quant_type>("bnb_4bit_quant_type", words<QuantType>(),
-                                     "of load_in_4bit: the numbers of the four bits, normal quantiles or floats"),
+                                     "with load_in_4bit: data type, normal quantiles or floats"),
       model<&M::bnb_4bit_use_double_quant>("bnb_4bit_use_double_quant", anything(),
-                                           "of load_in_4bit: keep the scales of its blocks in eight bits, too"),
+                                           "with load_in_4bit: store the block scales in eight bits as well"),
       model<&M::bnb_4bit_compute_dtype>("bnb_4bit_compute_dtype", words<ComputeType>(),
-                                        "of load_in_4bit: type of its products; auto: as --bf16 and --fp16 say"),
+                                        "with load_in_4bit: type of products; auto: according to --bf16 and --fp16"),
       model<&M::vision_tower>("vision_tower", anything("DIR"),
-                              "folder of CLIP: the language model learns to see images through it (LLaVA)"),
-      model<&M::pretrain_mm_mlp_adapter>("pretrain_mm_mlp_adapter", anything("FILE"),
-                                         "of vision_tower: weights that the projector begins with (mm_projector.bin, "
-                                         "or the folder of a model that has one)"),
+                              "CLIP folder through which the language model learns to read images (LLaVA)"),
+      model<&M::pretrain_mm_mlp_adapter>(
+          "pretrain_mm_mlp_adapter", anything("FILE"),
+          "with vision_tower: initial weights of the projector (mm_projector.bin, or the folder of a model with one)"),
       model<&M::mm_projector_type>("mm_projector_type", anything("NAME"),
-                                   "of vision_tower: the projector, linear or mlpNx_gelu (mlp2x_gelu)"),
+                                   "with vision_tower: the projector, linear or mlpNx_gelu (mlp2x_gelu)"),
       model<&M::mm_vision_select_layer>("mm_vision_select_layer", anything("N"),
-                                        "of vision_tower: hidden states that are taken, from the end where below 0"),
-      model<&M::mm_vision_select_feature>("mm_vision_select_feature", one_of({"patch", "cls_patch"}),
-                                          "of vision_tower: states of the patches, or also of the class token"),
+                                        "with vision_tower: index of the hidden states to use; negative: from the end"),
+      model<&M::mm_vision_select_feature>(
+          "mm_vision_select_feature", one_of({"patch", "cls_patch"}),
+          "with vision_tower: use the states of the patches, or also of the class token"),
       model<&M::tune_mm_mlp_adapter>("tune_mm_mlp_adapter", anything(),
-                                     "of a model that sees images: train its projector alone"),
-      model<&M::freeze_backbone>("freeze_backbone", anything(),
-                                 "of a model that sees images: do not train its language model"),
+                                     "vision-language models: train only the projector"),
+      model<&M::freeze_backbone>("freeze_backbone", anything(), "vision-language models: freeze the language model"),
       model<&M::freeze_mm_mlp_adapter>("freeze_mm_mlp_adapter", anything(),
-                                       "of a model that sees images: do not train its projector"),
+                                       "vision-language models: freeze the projector"),
       model<&M::use_mup>("use_mup", anything(),
-                         "maximal update parameterization: a learning rate found at width mup_base_hidden_size holds "
-                         "for this model, too"),
-      model<&M::mup_base_hidden_size>("mup_base_hidden_size", at_least(1),
-                                      "of use_mup: width of the model that the learning rate was found with; unset: "
-                                      "this model's own"),
-      model<&M::mup_embedding_mult>("mup_embedding_mult", more_than(0), "of use_mup: factor of the embeddings"),
+                         "maximal update parameterization: a learning rate found at width mup_base_hidden_size also "
+                         "holds for this model"),
+      model<&M::mup_base_hidden_size>(
+          "mup_base_hidden_size", at_least(1),
+          "with use_mup: width of the model that the learning rate was found with; unset: this model's own"),
+      model<&M::mup_embedding_mult>("mup_embedding_mult", more_than(0), "with use_mup: factor of the embeddings"),
       model<&M::mup_output_mult>("mup_output_mult", more_than(0),
-                                 "of use_mup: factor of the logits; 1: base width / width"),
-      model<&M::mup_base_head_dim>("mup_base_head_dim", more_than(0),
-                                   "of use_mup: attention's scores are multiplied by the root of this; unset: by 1"),
+                                 "with use_mup: factor of the logits; 1: base width / width"),
+      model<&M::mup_base_head_dim>(
+          "mup_base_head_dim", more_than(0),
+          "with use_mup: attention scores are multiplied by the square root of this; unset: by 1"),
       model<&M::mup_attn_scale_power>("mup_attn_scale_power", at_least(0),
-                                      "of use_mup: and divided by the size of a head to this power"),
+                                      "with use_mup: and divided by the head size to this power"),
 
       data<&D::train_file>(
           "train_file", anything("FILE..."),
@@ -206,269 +206,254 @@ const std::vector<Field>& table() {
       data<&D::validation_file>("validation_file", anything("FILE..."),
                                 "evaluation data of the same kinds; unset: split off the end of train_file"),
       data<&D::blend_mode>("blend_mode", words<BlendMode>(),
-                           "when an epoch of files with weights ends: when all have been seen whole (smaller ones "
-                           "are repeated), or when the first has"),
+                           "when an epoch over weighted files ends: once all have been read completely (smaller ones "
+                           "are repeated), or once the first one has"),
       data<&D::data_cache_dir>("data_cache_dir", anything("DIR|none"),
-                               "folder in which the tokens of text are kept, made once for all processes and runs; "
-                               "unset: ~/.cache/tessera/tokens; none: in memory, at every start",
+                               "folder for tokenized text, shared by all processes and runs; unset: "
+                               "~/.cache/tessera/tokens; none: tokenize in memory at every start",
                                "TESSERA_CACHE"),
       data<&D::streaming>("streaming", anything(),
-                          "tokens are made by background threads while the run goes on, instead of once before it"),
+                          "tokenize in background threads during the run instead of before it"),
       data<&D::streaming_buffer>("streaming_buffer", at_least(1, 1 << 30),
-                                 "with streaming: rows that are made ahead, and among which the order is shuffled"),
-      data<&D::validation_split_percentage>(
-          "validation_split_percentage", from_to_below(0, 100),
-          "share of train_file held out for evaluation when there is no validation_file"),
+                                 "with streaming: rows prepared ahead, among which the order is shuffled"),
+      data<&D::validation_split_percentage>("validation_split_percentage", from_to_below(0, 100),
+                                            "share of train_file held out for evaluation without a validation_file"),
       data<&D::block_size>("block_size", at_least(2, 1 << 24),
                            "tokens per block; unset: the model's positions, at most 1024"),
-      data<&D::train_sampling_strategy>("train_sampling_strategy", words<SamplingStrategy>(),
-                                        "order of the rows: shuffled by seed, as in the file, or rows of like length "
-                                        "together (examples)"),
+      data<&D::train_sampling_strategy>(
+          "train_sampling_strategy", words<SamplingStrategy>(),
+          "order of the rows: shuffled by seed, as in the file, or rows of similar length together (examples)"),
       data<&D::group_by_length>("group_by_length", anything(), "the same as --train_sampling_strategy group_by_length"),
-      data<&D::group_by_modality_length>(
-          "group_by_modality_length", anything(),
-          "the same as --train_sampling_strategy group_by_modality_length: steps of rows with images, or without"),
-      data<&D::image_folder>("image_folder", anything("DIR"), "folder that the images of records are in"),
+      data<&D::group_by_modality_length>("group_by_modality_length", anything(),
+                                         "the same as --train_sampling_strategy group_by_modality_length: each step "
+                                         "has only rows with images, or only rows without"),
+      data<&D::image_folder>("image_folder", anything("DIR"), "folder of the records' images"),
       data<&D::image_aspect_ratio>("image_aspect_ratio", words<ImageAspectRatio>(),
-                                   "of images that are no squares: cut off what is outside the middle, or pad them "
-                                   "with the mean colour"),
+                                   "non-square images: crop to the centre, or pad with the mean colour"),
       data<&D::version>("version", anything("NAME"),
-                        "LLaVA's template of records with conversations (v1, plain, llava_llama_2, ...); unset: the "
-                        "chat template's, with images vicuna_v1"),
+                        "LLaVA's template for conversations (v1, plain, llava_llama_2, ...); unset: the chat template, "
+                        "with images vicuna_v1"),
       data<&D::text_column_name>("text_column_name", anything("NAME"), "field of a .jsonl line that holds plain text"),
       data<&D::column_map>("column_map", anything("NAME=COLUMN,..."),
-                           "what the file calls the fields of an example: prompt=question,completion=answer"),
+                           "the file's field names for examples: prompt=question,completion=answer"),
       data<&D::chat_template>("chat_template", anything("FILE|TEXT"),
-                              "Jinja template of conversations, as text or in a file; unset: the tokenizer's"),
+                              "Jinja template of conversations, as text or a file; unset: the tokenizer's"),
       data<&D::eos_token>("eos_token", anything("TOKEN"),
-                          "what ends a text; another one than the tokenizer's own (tokenizer_config.json) is refused"),
+                          "end-of-text token; must be the tokenizer's own (tokenizer_config.json)"),
       data<&D::max_train_samples>("max_train_samples", at_least(0),
-                                  "rows (blocks of texts) that are trained on: the first ones; 0 = all"),
+                                  "number of training rows (blocks of text), from the start; 0 = all"),
       data<&D::max_eval_samples>("max_eval_samples", at_least(0),
-                                 "rows (blocks of texts) that are evaluated: the first ones; 0 = all"),
+                                 "number of evaluation rows (blocks of text), from the start; 0 = all"),
       data<&D::reset_position_ids>("reset_position_ids", anything(),
-                                   "documents that share a block (files of text, documents of a .bin) do not see each "
-                                   "other, and their positions count from 0; else a block is one text"),
+                                   "documents in one block (text files, documents of a .bin) do not attend to each "
+                                   "other, and their positions start at 0; otherwise a block is one text"),
       data<&D::max_seq_length>("max_seq_length", at_least(2, 1 << 24),
-                               "tokens per example, longer ones are cut; unset: block_size"),
+                               "tokens per example; longer ones are truncated; unset: block_size"),
       data<&D::max_prompt_length>("max_prompt_length", at_least(0, 1 << 24),
-                                  "tokens kept of an example's prompt, its last ones; 0 = no bound of its own"),
-      data<&D::mock_data>(
-          "mock_data", anything(),
-          "train on made-up tokens in place of files, to measure speed and memory: documents that count 1, 2, "
-          "3, ..., as Megatron-LM makes them"),
+                                  "tokens kept from the end of an example's prompt; 0 = no separate limit"),
+      data<&D::mock_data>("mock_data", anything(),
+                          "train on generated tokens instead of files, to measure speed and memory: documents that "
+                          "count 1, 2, 3, ..., as in Megatron-LM"),
       data<&D::packing>("packing", anything(),
-                        "put several examples into one row (they do not see each other) instead of padding"),
+                        "put several examples into one row (isolated from each other) instead of padding"),
       data<&D::assistant_only_loss>("assistant_only_loss", anything(),
-                                    "of examples with messages, score only what the assistant says"),
+                                    "in examples with messages, score only the assistant's messages"),
       data<&D::completion_only_loss>("completion_only_loss", anything(),
-                                     "of examples with a prompt and a completion, score nothing of the prompt"),
+                                     "in examples with a prompt and a completion, do not score the prompt"),
       data<&D::mlm_probability>("mlm_probability", from_to_below(0, 1),
-                                "masked language models: share of the tokens to be guessed"),
+                                "masked language models: share of tokens to predict"),
       data<&D::fim_data>("fim_data", anything(),
-                         "fill in the middle: texts of blocks are cut into prefix, middle and suffix, and the middle "
-                         "comes last"),
-      data<&D::fim_rate>("fim_rate", at_least(0, 1), "of fim_data: share of the texts that are rearranged"),
+                         "fill in the middle: texts of blocks are split into prefix, middle and suffix, and the middle "
+                         "is moved to the end"),
+      data<&D::fim_rate>("fim_rate", at_least(0, 1), "with fim_data: share of texts that are rearranged"),
       data<&D::fim_spm_rate>("fim_spm_rate", at_least(0, 1),
-                             "of fim_data: share of those in which the suffix comes first (SPM), not the prefix (PSM)"),
+                             "with fim_data: share of those with the suffix first (SPM) instead of the prefix (PSM)"),
       data<&D::fim_split_sample>("fim_split_sample", anything("TOKEN"),
-                                 "of fim_data: token between the fragments of a text (files of a repository); they are "
-                                 "rearranged one by one"),
+                                 "with fim_data: token between the fragments of a text (files of a repository), which "
+                                 "are rearranged separately"),
       data<&D::fim_fragment_rate>("fim_fragment_rate", at_least(0, 1),
-                                  "of fim_split_sample: share of the fragments of a text that are rearranged"),
+                                  "with fim_split_sample: share of a text's fragments that are rearranged"),
       data<&D::fim_no_prefix>("fim_no_prefix", anything("TEXT"),
-                              "of fim_data: texts or fragments that begin with this stay as they are"),
-      data<&D::fim_prefix_token>("fim_prefix_token", anything("TOKEN"), "of fim_data: token before the prefix"),
-      data<&D::fim_middle_token>("fim_middle_token", anything("TOKEN"), "of fim_data: token before the middle"),
-      data<&D::fim_suffix_token>("fim_suffix_token", anything("TOKEN"), "of fim_data: token before the suffix"),
+                              "with fim_data: texts or fragments with this prefix are left unchanged"),
+      data<&D::fim_prefix_token>("fim_prefix_token", anything("TOKEN"), "with fim_data: token before the prefix"),
+      data<&D::fim_middle_token>("fim_middle_token", anything("TOKEN"), "with fim_data: token before the middle"),
+      data<&D::fim_suffix_token>("fim_suffix_token", anything("TOKEN"), "with fim_data: token before the suffix"),
       data<&D::fim_pad_token>("fim_pad_token", anything("TOKEN"),
-                              "of fim_data: token that fills up a row that became shorter"),
-      data<&D::fim_eod_token>("fim_eod_token", anything("TOKEN"),
-                              "of fim_data: token at the end of a text; each text of a row is rearranged by itself"),
-      data<&D::data_seed>("data_seed", at_least(0), "of the order of the rows; unset: seed"),
-      data<&D::dataloader_drop_last>("dataloader_drop_last", anything(),
-                                     "leave out an epoch's last rows that fill no micro-batch of all processes"),
+                              "with fim_data: token that pads a row that became shorter"),
+      data<&D::fim_eod_token>(
+          "fim_eod_token", anything("TOKEN"),
+          "with fim_data: token at the end of a text; the texts of a row are rearranged separately"),
+      data<&D::data_seed>("data_seed", at_least(0), "seed for the order of rows; unset: seed"),
+      data<&D::dataloader_drop_last>(
+          "dataloader_drop_last", anything(),
+          "drop the last rows of an epoch if they do not fill a micro-batch on every process"),
 
-      optimization<&O::max_steps>("max_steps", at_least(-1), "optimizer steps; when > 0 it overrides num_train_epochs"),
+      optimization<&O::max_steps>("max_steps", at_least(-1), "optimizer steps; if > 0, overrides num_train_epochs"),
       optimization<&O::num_train_epochs>("num_train_epochs", more_than(0),
                                          "passes over the training data; a fraction is allowed"),
-      optimization<&O::exit_duration_in_mins>("exit_duration_in_mins", at_least(0),
-                                              "minutes after its start at which the run saves a checkpoint and stops "
-                                              "with exit code 3, to be resumed; 0 = never"),
+      optimization<&O::exit_duration_in_mins>(
+          "exit_duration_in_mins", at_least(0),
+          "minutes after which the run saves a checkpoint and exits with code 3, to be resumed; 0 = never"),
       optimization<&O::per_device_train_batch_size>("per_device_train_batch_size", at_least(1),
                                                     "blocks per process and micro-batch"),
       optimization<&O::per_device_eval_batch_size>("per_device_eval_batch_size", at_least(1),
                                                    "blocks per process and evaluation batch"),
       optimization<&O::gradient_accumulation_steps>(
           "gradient_accumulation_steps", at_least(1),
-          "micro-batches per optimizer step; with pp_size above 1 those that go through the "
-          "pipeline"),
+          "micro-batches per optimizer step; with pp_size above 1, micro-batches in the pipeline"),
       optimization<&O::optim>("optim", words<OptimizerKind>(),
                               "optimizer; adamw_torch, adamw_torch_fused and paged_adamw_32bit mean adamw, lion_32bit "
                               "means lion, rmsprop_bnb rmsprop, adamw_bnb_8bit adamw_8bit"),
       optimization<&O::optim_args>("optim_args", anything("JSON|K=V,..."),
-                                   "parameters of the optimizer that have no flag of their own"),
+                                   "optimizer parameters without a flag of their own"),
       optimization<&O::learning_rate>("learning_rate", at_least(0), "peak learning rate"),
       optimization<&O::decoupled_lr>("decoupled_lr", at_least(0),
-                                     "peak learning rate of the embeddings of words and of the head; unset: "
-                                     "learning_rate"),
+                                     "peak learning rate of word embeddings and the head; unset: learning_rate"),
       optimization<&O::decoupled_min_lr>("decoupled_min_lr", at_least(0),
-                                         "with decoupled_lr: the least rate of those, as min_lr or lr_end of "
-                                         "lr_scheduler_kwargs is of all others; unset: the same"),
-      optimization<&O::mm_projector_lr>("mm_projector_lr", at_least(0),
-                                        "of a model that sees images: peak learning rate of its projector; unset: "
-                                        "learning_rate"),
-      optimization<&O::lr_scheduler_type>("lr_scheduler_type", words<ScheduleType>(),
-                                          "how the learning rate moves over the run"),
+                                         "with decoupled_lr: minimum learning rate of that group, like min_lr or "
+                                         "lr_end of lr_scheduler_kwargs for the others; unset: the same"),
+      optimization<&O::mm_projector_lr>(
+          "mm_projector_lr", at_least(0),
+          "vision-language models: peak learning rate of the projector; unset: learning_rate"),
+      optimization<&O::lr_scheduler_type>("lr_scheduler_type", words<ScheduleType>(), "learning-rate schedule"),
       optimization<&O::lr_scheduler_kwargs>("lr_scheduler_kwargs", anything("JSON|K=V,..."),
                                             "parameters of the schedule: lr_end, power, num_cycles, min_lr, ..."),
       optimization<&O::warmup_steps>(
           "warmup_steps", at_least(0),
-          "steps of linear warm-up; between 0 and 1 it is a share of all steps, as warmup_ratio"),
+          "steps of linear warm-up; between 0 and 1: a share of all steps, like warmup_ratio"),
       optimization<&O::warmup_ratio>("warmup_ratio", at_least(0, 1), "warm-up as a share of all steps"),
-      optimization<&O::weight_decay>("weight_decay", at_least(0), "decoupled weight decay; biases and norms have none"),
+      optimization<&O::weight_decay>("weight_decay", at_least(0),
+                                     "decoupled weight decay; not applied to biases and norms"),
       optimization<&O::adam_beta1>("adam_beta1", from_to_below(0, 1), "decay of AdamW's first moment"),
       optimization<&O::adam_beta2>("adam_beta2", from_to_below(0, 1), "decay of AdamW's second moment"),
       optimization<&O::adam_epsilon>("adam_epsilon", at_least(0), "added to AdamW's denominator"),
       optimization<&O::momentum>("momentum", from_to_below(0, 1), "momentum of sgd"),
       optimization<&O::nesterov>("nesterov", anything(), "Nesterov momentum of sgd"),
       optimization<&O::label_smoothing_factor>("label_smoothing_factor", from_to_below(0, 1),
-                                               "share of each target that is spread evenly over the vocabulary"),
+                                               "share of each target spread evenly over the vocabulary"),
       optimization<&O::average_tokens_across_devices>(
           "average_tokens_across_devices", anything(),
-          "one mean over the scored tokens of all processes; false: the mean of "
-          "each process's mean"),
+          "one mean over the scored tokens of all processes; false: mean of the processes' means"),
       optimization<&O::neftune_noise_alpha>("neftune_noise_alpha", at_least(0),
                                             "noise on the embeddings in training; 0 = none"),
-      optimization<&O::preference_loss>("preference_loss", words<PreferenceLoss>(),
-                                        "train on pairs of answers of which one is preferred (.jsonl with prompt, "
-                                        "chosen, rejected): sigmoid is DPO's "
-                                        "loss; hinge, ipo, simpo, orpo, apo_zero, apo_down"),
+      optimization<&O::preference_loss>(
+          "preference_loss", words<PreferenceLoss>(),
+          "train on pairs of a preferred and a rejected answer (.jsonl with prompt, chosen, rejected): sigmoid is "
+          "DPO's loss; hinge, ipo, simpo, orpo, apo_zero, apo_down"),
       optimization<&O::preference_beta>("preference_beta", more_than(0),
-                                        "preference losses: weight of the differences of log-probabilities"),
-      optimization<&O::preference_label_smoothing>(
-          "preference_label_smoothing", from_to_below(0, 0.5),
-          "sigmoid: share of the pairs whose answers are taken to be the wrong way round"),
+                                        "preference losses: weight of the log-probability differences"),
+      optimization<&O::preference_label_smoothing>("preference_label_smoothing", from_to_below(0, 0.5),
+                                                   "sigmoid: share of pairs assumed to have swapped labels"),
       optimization<&O::preference_sft_weight>(
           "preference_sft_weight", at_least(0),
-          "preference losses: weight of the chosen answer's cross-entropy beside them"),
+          "preference losses: weight of the chosen answer's cross-entropy, added to the loss"),
       optimization<&O::preference_gamma>("preference_gamma", at_least(0),
-                                         "simpo: margin by which the chosen answer is to be better"),
+                                         "simpo: target margin between the chosen and the rejected answer"),
       optimization<&O::gamma_beta_ratio>("gamma_beta_ratio", at_least(0),
                                          "simpo: that margin as a multiple of preference_beta"),
       optimization<&O::disable_dropout>("disable_dropout", anything(),
-                                        "train without dropout, whatever the model's config.json and --lora_dropout "
-                                        "say"),
-      optimization<&O::router_aux_loss_coef>(
-          "router_aux_loss_coef", at_least(-1),
-          "mixture of experts: factor of the loss that keeps the load of experts even; 0 = none; -1 = what config.json "
-          "says (router_aux_loss_coef where output_router_logits is true)"),
-      optimization<&O::router_aux_loss_form>(
-          "router_aux_loss_form", words<RouterLossForm>(),
-          "whose load that loss keeps even: of all layers together, as transformers has it, or layer by layer in each "
-          "micro-batch, each row, or the whole step"),
-      optimization<&O::router_z_loss_coef>("router_z_loss_coef", at_least(0),
-                                           "mixture of experts: factor of the loss that keeps the routers' logits "
-                                           "small (ST-MoE); 0 = none"),
+                                        "train without dropout, overriding the model's config.json and --lora_dropout"),
+      optimization<&O::router_aux_loss_coef>("router_aux_loss_coef", at_least(-1),
+                                             "mixture of experts: factor of the load-balancing loss; 0 = none; -1 = "
+                                             "from config.json (router_aux_loss_coef if output_router_logits is true)"),
+      optimization<&O::router_aux_loss_form>("router_aux_loss_form", words<RouterLossForm>(),
+                                             "scope over which that loss balances the load: all layers together, as in "
+                                             "transformers, or each layer per micro-batch, row or step"),
+      optimization<&O::router_z_loss_coef>(
+          "router_z_loss_coef", at_least(0),
+          "mixture of experts: factor of the loss that keeps router logits small (ST-MoE); 0 = none"),
       optimization<&O::router_bias_update_rate>(
           "router_bias_update_rate", at_least(0),
-          "mixture of experts with e_score_correction_bias (DeepSeek-V3): after each step the bias of an expert with "
-          "less than the mean load grows by this, that of one with more shrinks; 0 = it stays as it is"),
-      optimization<&O::mtp_loss_scaling_factor>(
-          "mtp_loss_scaling_factor", at_least(0),
-          "a model with mtp_num_layers (multi-token prediction): its depths' mean loss joins the gradients by this "
-          "factor; 0 = depths are neither computed nor trained"),
+          "mixture of experts with e_score_correction_bias (DeepSeek-V3): after each step the bias grows by this for "
+          "experts below the mean load, and shrinks for those above; 0 = constant"),
+      optimization<&O::mtp_loss_scaling_factor>("mtp_loss_scaling_factor", at_least(0),
+                                                "models with mtp_num_layers (multi-token prediction): factor of the "
+                                                "depths' mean loss; 0 = depths are neither computed nor trained"),
       optimization<&O::moe_capacity_factor>(
           "moe_capacity_factor", at_least(0),
-          "mixture of experts: in training an expert takes at most this many times the mean of a micro-batch's slots "
-          "(tokens x top-k / experts), others are dropped; 0 = it takes all"),
+          "mixture of experts: in training an expert accepts at most this many times the mean of a micro-batch's slots "
+          "(tokens x top-k / experts) and drops the rest; 0 = accepts all"),
       optimization<&O::moe_token_drop_policy>(
           "moe_token_drop_policy", words<TokenDrop>(),
-          "with moe_capacity_factor: slots with the smallest router weights are dropped, or the last ones"),
+          "with moe_capacity_factor: drop the slots with the smallest router weights, or the last ones"),
       optimization<&O::moe_pad_expert_input_to_capacity>(
           "moe_pad_expert_input_to_capacity", anything(),
-          "with moe_capacity_factor: every expert is given as many rows as it may take, zeros where fewer come, so "
-          "that messages and memory are as large in every step"),
+          "with moe_capacity_factor: pad every expert's input with zero rows to its capacity, so that messages and "
+          "memory have the same size in every step"),
       optimization<&O::tokens_per_batch>("tokens_per_batch", at_least(0, 1LL << 31),
-                                         "a process's micro-batch holds as many rows as fit into so many tokens when "
-                                         "they are filled up to its longest, "
-                                         "instead of per_device_train_batch_size rows; 0 = rows"),
+                                         "tokens per process and micro-batch: as many rows as fit when padded to the "
+                                         "longest one, instead of per_device_train_batch_size rows; 0 = use rows"),
       optimization<&O::balance_batches>("balance_batches", anything(),
-                                        "processes take more or fewer of each step's rows by their measured speed and "
-                                        "memory; rows, loss and gradient "
-                                        "of the step stay those of equal shares"),
+                                        "give processes more or fewer of each step's rows by measured speed and "
+                                        "memory; the step's rows, loss and gradient are those of equal shares"),
       optimization<&O::batch_size_schedule>(
           "batch_size_schedule", anything("START,INCREMENT,SAMPLES|0:ROWS AFTER:ROWS..."),
-          "the rows per step grow from START by INCREMENT, to the full batch after SAMPLES rows (Megatron-LM's "
-          "rampup-batch-size), or are ROWS from AFTER rows on (its step-batch-size-schedule); the learning rate's "
-          "schedule goes on counting steps"),
-      optimization<&O::learning_rate_rule>(
-          "learning_rate_rule", words<BatchRule>(),
-          "learning_rate was found for learning_rate_batch_size rows per step: it grows with the rows per step "
-          "(linear) or with their square root"),
+          "the rows per step grow from START by INCREMENT to the full batch after SAMPLES rows (Megatron-LM's "
+          "rampup-batch-size), or are ROWS after AFTER rows (its step-batch-size-schedule); the learning-rate schedule "
+          "still counts steps"),
+      optimization<&O::learning_rate_rule>("learning_rate_rule", words<BatchRule>(),
+                                           "scale learning_rate, which was found for learning_rate_batch_size rows per "
+                                           "step, with the rows per step (linear) or with their square root"),
       optimization<&O::learning_rate_batch_size>("learning_rate_batch_size", at_least(0),
                                                  "rows per step for which learning_rate was found"),
       optimization<&O::gradient_noise_scale>("gradient_noise_scale", anything(),
-                                             "measure the gradient noise scale at every step, without a further pass: "
-                                             "the rows per step beyond which more of "
-                                             "them gain little"),
+                                             "measure the gradient noise scale at every step, without an extra pass: "
+                                             "the number of rows per step beyond which more rows gain little"),
       optimization<&O::auto_find_batch_size>("auto_find_batch_size", anything(),
                                              "halve per_device_train_batch_size until a step fits into memory"),
-      optimization<&O::full_determinism>("full_determinism", anything(), "deterministic algorithms everywhere"),
-      optimization<&O::max_grad_norm>("max_grad_norm", at_least(0),
-                                      "gradients are scaled down to this global norm; 0 = never"),
-      optimization<&O::seed>("seed", at_least(0), "of initial weights, order of blocks and dropout"),
+      optimization<&O::full_determinism>("full_determinism", anything(), "use deterministic algorithms everywhere"),
+      optimization<&O::max_grad_norm>("max_grad_norm", at_least(0), "clip gradients to this global norm; 0 = never"),
+      optimization<&O::seed>("seed", at_least(0), "seed for initial weights, order of blocks and dropout"),
       optimization<&O::bf16>("bf16", anything(),
                              "matrix products in bfloat16; weights, gradients and optimizer states stay fp32"),
       optimization<&O::fp16>("fp16", anything(), "matrix products in float16, with loss scaling"),
       optimization<&O::fp8_format>("fp8_format", words<Fp8Format>(),
-                                   "linear maps of the blocks multiply numbers of eight bits, e4m3, or (hybrid) e5m2 "
-                                   "for gradients of outputs; all else is bf16's, or fp32"),
+                                   "the blocks' linear layers multiply in eight bits, e4m3, or (hybrid) e5m2 for "
+                                   "output gradients; everything else is bf16 or fp32"),
       optimization<&O::fp8_recipe>("fp8_recipe", words<Fp8Recipe>(),
-                                   "which of them share a scale: all of a tensor, by its largest value of earlier "
-                                   "steps (delayed) or of now (tensorwise), blocks of 128, or 32 neighbours (mxfp8)"),
+                                   "which values share a scale: a tensor, by its maxima in earlier steps (delayed) or "
+                                   "its current maximum (tensorwise), blocks of 128, or 32 neighbours (mxfp8)"),
       optimization<&O::fp8_amax_history_len>("fp8_amax_history_len", at_least(1, 65536),
-                                             "of fp8 delayed: steps whose largest values are remembered"),
+                                             "delayed fp8: number of steps whose maxima are kept"),
       optimization<&O::fp8_amax_compute_algo>("fp8_amax_compute_algo", words<Fp8Amax>(),
-                                              "of fp8 delayed: which of them makes the scale"),
-      optimization<&O::fp8_margin>("fp8_margin", at_least(0, 16),
-                                   "of fp8 delayed and tensorwise: scales leave room for values 2^this times as large"),
+                                              "delayed fp8: which of the maxima sets the scale"),
+      optimization<&O::fp8_margin>(
+          "fp8_margin", at_least(0, 16),
+          "delayed and tensorwise fp8: scales leave headroom for values 2^this times as large"),
       optimization<&O::num_layers_at_start_in_bf16>("num_layers_at_start_in_bf16", at_least(0),
-                                                    "of fp8: the first so many blocks have no eight bits"),
+                                                    "fp8: this many leading blocks are excluded"),
       optimization<&O::num_layers_at_end_in_bf16>("num_layers_at_end_in_bf16", at_least(0),
-                                                  "of fp8: the last so many blocks have no eight bits"),
+                                                  "fp8: this many trailing blocks are excluded"),
       optimization<&O::compression_training>(
           "compression_training", anything("FILE|JSON"),
-          "DeepSpeed's section of that name: weights and inputs of linear maps are rounded to few bits in training"),
+          "DeepSpeed's section of that name: quantize weights and inputs of linear layers during training"),
       optimization<&O::progressive_layer_drop>(
           "progressive_layer_drop", anything("FILE|JSON"),
-          "DeepSpeed's section of that name: blocks are left out of steps at random, later ones more often"),
-      optimization<&O::data_efficiency>(
-          "data_efficiency", anything("FILE|JSON"),
-          "DeepSpeed's section of that name, of which random_ltd acts: some blocks see a random part of the tokens"),
-      optimization<&O::loss_scale>("loss_scale", at_least(0), "of fp16: a fixed scale; 0 = dynamic"),
+          "DeepSpeed's section of that name: skip blocks at random, later ones more often"),
+      optimization<&O::data_efficiency>("data_efficiency", anything("FILE|JSON"),
+                                        "DeepSpeed's section of that name, of which random_ltd is supported: some "
+                                        "blocks process a random subset of the tokens"),
+      optimization<&O::loss_scale>("loss_scale", at_least(0), "fp16: fixed scale; 0 = dynamic"),
       optimization<&O::initial_scale_power>("initial_scale_power", at_least(0, 32),
-                                            "of fp16: the dynamic scale begins with 2 to this power"),
+                                            "fp16: initial dynamic scale, as a power of 2"),
       optimization<&O::loss_scale_window>("loss_scale_window", at_least(1),
-                                          "of fp16: steps without overflow after which the scale is doubled"),
+                                          "fp16: steps without overflow before the scale is doubled"),
       optimization<&O::min_loss_scale>("min_loss_scale", more_than(0),
-                                       "of fp16: a dynamic scale that falls below ends the run"),
+                                       "fp16: the run ends when the dynamic scale falls below this"),
       optimization<&O::hysteresis>("hysteresis", at_least(1),
-                                   "of fp16: overflows before the dynamic scale falls (DeepSpeed: 2)"),
+                                   "fp16: overflows before the dynamic scale falls (DeepSpeed: 2)"),
       optimization<&O::consecutive_hysteresis>("consecutive_hysteresis", anything(),
-                                               "of fp16: a step without overflow restores the hysteresis"),
+                                               "fp16: a step without overflow restores the hysteresis"),
       optimization<&O::gradient_predivide_factor>(
           "gradient_predivide_factor", more_than(0),
-          "gradients are divided by it before they are summed over the processes, and by "
-          "the rest after"),
+          "divide gradients by this before summing over processes, and by the rest afterwards"),
       optimization<&O::bf16_full_eval>("bf16_full_eval", anything(), "evaluate with weights in bfloat16"),
       optimization<&O::fp16_full_eval>("fp16_full_eval", anything(), "evaluate with weights in float16"),
       optimization<&O::bf16_optimizer_states>("bf16_optimizer_states", anything(),
-                                              "the optimizer keeps its moments in bfloat16: half of their memory"),
+                                              "store optimizer moments in bfloat16: half of their memory"),
       optimization<&O::stochastic_rounding>(
           "stochastic_rounding", anything(),
-          "bfloat16 moments are rounded up or down at random, so that small changes are "
-          "not lost"),
+          "round bfloat16 moments stochastically, so that small changes are not lost"),
       optimization<&O::gradient_checkpointing>(
           "gradient_checkpointing", anything(),
           "keep only the inputs of the blocks for backward, which computes the rest again: less memory, a third more "
@@ -477,180 +462,179 @@ const std::vector<Field>& table() {
                                                       "which blocks, and how: every=2, names=REGEX, part=attention, "
                                                       "offload_inputs_to=DIR"),
 
-      parallel<&P::num_processes>(
-          "num_processes", at_least(1, 4096),
-          "processes to start on this machine; unset: one, or those of the launcher that started this", "WORLD_SIZE"),
+      parallel<&P::num_processes>("num_processes", at_least(1, 4096),
+                                  "processes to start on this machine; unset: one, or the number given by the launcher",
+                                  "WORLD_SIZE"),
       parallel<&P::pp_size>("pp_size", at_least(1, 4096),
-                            "processes that divide the model's layers among them, one after the other (pipeline "
-                            "parallel); gradient_accumulation_steps are the micro-batches that go through a step"),
-      parallel<&P::pipeline_schedule>("pipeline_schedule", anything("NAME|FILE"),
-                                      "who works on which micro-batch when: gpipe, 1f1b, interleaved_1f1b, zbv, ... "
-                                      "(tessera plan schedule --list), or a file of a schedule, whose ranks "
-                                      "are pp_size and whose micro-batches are gradient_accumulation_steps"),
-      parallel<&P::pipeline_stages_per_rank>("pipeline_stages_per_rank", at_least(1, 4096),
-                                             "stages of the model that each process of a pipeline has; unset: the "
-                                             "fewest that the schedule takes"),
+                            "pipeline-parallel processes, which divide the model's layers; gradient_accumulation_steps "
+                            "is the number of micro-batches per step"),
+      parallel<&P::pipeline_schedule>(
+          "pipeline_schedule", anything("NAME|FILE"),
+          "pipeline schedule: gpipe, 1f1b, interleaved_1f1b, zbv, ... (tessera plan schedule --list), or a schedule "
+          "file, with pp_size ranks and gradient_accumulation_steps micro-batches"),
+      parallel<&P::pipeline_stages_per_rank>(
+          "pipeline_stages_per_rank", at_least(1, 4096),
+          "stages of the model per pipeline process; unset: the fewest that the schedule supports"),
       parallel<&P::pipeline_group_size>("pipeline_group_size", at_least(1, 1 << 20),
-                                        "of interleaved schedules: micro-batches that go through one stage of a "
-                                        "process before its next has its turn; unset: pp_size or a few more"),
+                                        "interleaved schedules: micro-batches that pass one stage of a process before "
+                                        "its next stage runs; unset: pp_size or slightly more"),
       parallel<&P::pipeline_layout>(
           "pipeline_layout", anything("LAYOUT"),
-          "which blocks each stage has, in Megatron-LM's form: Et*3|(tt|)*2t|L (E "
-          "embeddings, t a block, a its attention and f its MLP, L the end, | between stages); flops (the "
-          "shortest step of this schedule by FLOP, head counted) or half_blocks (so, and blocks may be cut); "
-          "unset: even"),
+          "blocks of each stage, in Megatron-LM's form: Et*3|(tt|)*2t|L (E embeddings, t a block, a its attention and "
+          "f its MLP, L the end, | between stages); flops (the shortest step of this schedule by FLOP, head included) "
+          "or half_blocks (the same, but blocks may be cut); unset: even"),
       parallel<&P::pipeline_gather>("pipeline_gather", words<PipelineGather>(),
-                                    "where processes divide the parameters of a stage (full_shard): gathered for each "
-                                    "pass, or once per batch, which keeps a process's stages whole meanwhile"),
+                                    "if a stage's parameters are sharded (full_shard): gather them for each pass, or "
+                                    "once per batch, which keeps a process's stages whole meanwhile"),
       parallel<&P::tp_size>("tp_size", at_least(1, 4096),
-                            "processes that divide each layer's matrices among them (tensor parallel)"),
-      parallel<&P::cp_size>("cp_size", at_least(1, 4096),
-                            "processes that divide each sequence among them (context parallel)"),
+                            "tensor-parallel processes, which divide each layer's matrices"),
+      parallel<&P::cp_size>("cp_size", at_least(1, 4096), "context-parallel processes, which divide each sequence"),
       parallel<&P::ep_size>("ep_size", at_least(1, 4096),
-                            "of a mixture of experts: neighbours among the processes of a stage that divide each "
-                            "layer's experts among them (expert parallel)"),
+                            "mixture of experts: expert-parallel processes (neighbours within a stage), which divide "
+                            "each layer's experts"),
       parallel<&P::etp_size>("etp_size", at_least(1, 4096),
-                             "of a mixture of experts: processes among those of tp_size that divide each expert among "
-                             "them; unset: tp_size"),
-      parallel<&P::sequence_parallel>("sequence_parallel", anything(),
-                                      "with tp_size above 1: norms and dropout work on parts of the sequence, which "
-                                      "saves activations"),
+                             "mixture of experts: processes, out of tp_size, that divide each expert; unset: tp_size"),
+      parallel<&P::sequence_parallel>(
+          "sequence_parallel", anything(),
+          "with tp_size above 1: shard norms and dropout along the sequence, which saves activations"),
       parallel<&P::tp_comm_overlap>("tp_comm_overlap", anything(),
-                                    "with tp_size above 1: products whose outputs are summed over the ranks are formed "
-                                    "in two parts, and the first is summed while the second is computed"),
-      parallel<&P::cp_comm_type>("cp_comm_type", words<layout::ContextMethod>(),
-                                 "how attention sees the other parts of a sequence: keys and values pass round a "
-                                 "ring (p2p), are gathered, or heads are exchanged (a2a, Ulysses); or heads among "
-                                 "neighbours and a ring across (a2a+p2p)"),
-      parallel<&P::cp_a2a_size>("cp_a2a_size", at_least(2, 4096),
-                                "of a2a+p2p: neighbours that exchange heads; unset: the fewest that divide cp_size"),
+                                    "with tp_size above 1: compute products whose outputs are summed over ranks in two "
+                                    "halves, and sum the first while the second is computed"),
+      parallel<&P::cp_comm_type>(
+          "cp_comm_type", words<layout::ContextMethod>(),
+          "how attention reads the other parts of a sequence: keys and values circulate in a ring (p2p), are gathered, "
+          "or heads are exchanged (a2a, Ulysses); or heads between neighbours and a ring across groups (a2a+p2p)"),
+      parallel<&P::cp_a2a_size>(
+          "cp_a2a_size", at_least(2, 4096),
+          "a2a+p2p: neighbours that exchange heads; unset: the smallest divisor of cp_size above 1"),
       parallel<&P::backend>("backend", one_of(layout::backend_names(/*with_comparison=*/false)),
-                            "moves data between processes; auto: shm on one host, hier across hosts, nccl on GPUs",
+                            "communication backend; auto: shm on one host, hier across hosts, nccl on GPUs",
                             "TESSERA_BACKEND"),
       Field{"device", Section::parallel, &device_of, words<Device>(),
-            "what computes; cuda needs the plug-in; auto: cuda where that is built and sees a GPU; xla: a PJRT "
+            "compute device; cuda needs the plug-in; auto: cuda if it is built and a GPU is visible; xla: a PJRT "
             "plug-in, for TPUs"},
       parallel<&P::xla_devices>("xla_devices", at_least(0, 65536),
-                                "devices of --device xla; 0 = all that the PJRT plug-in has (XLA's CPU one: 1)"),
+                                "devices of --device xla; 0 = all of the PJRT plug-in's (XLA's CPU plug-in: 1)"),
       parallel<&P::pjrt_plugin>("pjrt_plugin", anything(),
-                                "file of the PJRT plug-in of --device xla; unset: TPU_LIBRARY_PATH (libtpu.so)",
+                                "PJRT plug-in file for --device xla; unset: TPU_LIBRARY_PATH (libtpu.so)",
                                 "TESSERA_PJRT_PLUGIN"),
       parallel<&P::main_process_port>("main_process_port", at_least(0, 65535),
-                                      "TCP port where the processes meet; 0 = any free one"),
+                                      "TCP port of the rendezvous; 0 = any free port"),
       parallel<&P::threads_per_process>("threads_per_process", at_least(0, 4096),
-                                        "CPU threads of each process; 0 = cores / processes"),
+                                        "CPU threads per process; 0 = cores / processes"),
       parallel<&P::ddp_bucket_cap_mb>("ddp_bucket_cap_mb", more_than(0), "size of the gradient buckets in MiB"),
       parallel<&P::ddp_find_unused_parameters>("ddp_find_unused_parameters", anything(),
-                                               "look for parameters that took no part in a step"),
+                                               "detect parameters that are unused in a step"),
       parallel<&P::ddp_broadcast_buffers>("ddp_broadcast_buffers", anything(),
-                                          "rank 0's buffers reach all ranks before each forward"),
-      parallel<&P::ddp_timeout>("ddp_timeout", more_than(0), "seconds that a collective may take"),
+                                          "broadcast rank 0's buffers before each forward"),
+      parallel<&P::ddp_timeout>("ddp_timeout", more_than(0), "time limit of a collective in seconds"),
       parallel<&P::deterministic_reduce>("deterministic_reduce", anything(),
-                                         "the same bits for any number of processes; needs logical_shards"),
+                                         "bitwise identical results for any number of processes; needs logical_shards"),
       parallel<&P::logical_shards>("logical_shards", at_least(1),
-                                   "micro-batches of a step over all processes; a multiple of their number"),
-      parallel<&P::max_restarts>("max_restarts", at_least(0),
-                                 "times that a failed job is restarted from its newest checkpoint",
+                                   "micro-batches per step over all processes; a multiple of their number"),
+      parallel<&P::max_restarts>("max_restarts", at_least(0), "restarts of a failed job from its newest checkpoint",
                                  "TORCHELASTIC_MAX_RESTARTS"),
       parallel<&P::hang_timeout>("hang_timeout", at_least(-1),
-                                 "seconds that a process may sleep while nothing gets on; 0 = 300; -1 = for ever"),
+                                 "seconds that a process may sleep without progress; 0 = 300; -1 = unlimited"),
 
       sharding<&S::fsdp>("fsdp", anything("WORDS"),
                          "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard; also auto_wrap, "
                          "size_based_auto_wrap, offload: --fsdp \"full_shard auto_wrap\""),
       sharding<&S::fsdp_config>("fsdp_config", anything("FILE|JSON"),
-                                "Hugging Face's and accelerate's fsdp_config: JSON or YAML; flags beat it"),
-      sharding<&S::zero_stage>("zero_stage", at_least(0, 3),
-                               "DeepSpeed's stage: 1 divides optimizer states over the processes, 2 also gradients, "
-                               "3 also parameters"),
+                                "Hugging Face's and accelerate's fsdp_config: JSON or YAML; flags override it"),
+      sharding<&S::zero_stage>(
+          "zero_stage", at_least(0, 3),
+          "DeepSpeed's stage: 1 shards optimizer states over the processes, 2 also gradients, 3 also parameters"),
       sharding<&S::strategy>("strategy", words<Strategy>({"auto"}),
                              "the same in one word (zero3 is full_shard); auto: see auto_strategy"),
-      sharding<&S::auto_min_batch_size>("auto_min_batch_size", at_least(1),
-                                        "of auto_strategy: the fewest blocks per process and micro-batch that it may "
-                                        "choose"),
+      sharding<&S::auto_min_batch_size>(
+          "auto_min_batch_size", at_least(1),
+          "with auto_strategy: fewest blocks per process and micro-batch that it may choose"),
       sharding<&S::auto_max_batch_size>("auto_max_batch_size", at_least(1),
-                                        "of auto_strategy: the most; unset: any number"),
+                                        "with auto_strategy: most blocks; unset: no limit"),
       sharding<&S::auto_strategy>("auto_strategy", anything(),
-                                  "the planner chooses strategy, mesh, recomputation and rows of a micro-batch for the "
-                                  "same global batch, keeping what is given; --strategy auto"),
+                                  "let the planner choose strategy, mesh, recomputation and micro-batch size for the "
+                                  "same global batch; given settings are kept; --strategy auto"),
       sharding<&S::memory_check>("memory_check", words<MemoryCheck>(),
-                                 "what becomes of a run whose predicted memory exceeds what there is"),
+                                 "what to do if the run's predicted memory exceeds the available memory"),
       sharding<&S::shard_group_size>("shard_group_size", at_least(1),
-                                     "processes that divide one copy among them, the others hold copies (HSDP); unset: "
+                                     "processes that share one set of shards; the others hold replicas (HSDP); unset: "
                                      "all, for hybrid_shard those of one host"),
-      sharding<&S::cpu_offload>(
-          "cpu_offload", words<Offload>(),
-          "what lives outside the device: optimizer states, or parameters and gradients, or both"),
+      sharding<&S::cpu_offload>("cpu_offload", words<Offload>(),
+                                "what to keep off the device: optimizer states, or parameters and gradients, or both"),
       sharding<&S::offload_folder>("offload_folder", anything("DIR"),
-                                   "on the CPU, offloaded memory is mapped from files here; unset: TMPDIR"),
+                                   "CPU only: folder for the memory-mapped files of offloaded memory; unset: TMPDIR"),
       sharding<&S::auto_wrap_policy>("auto_wrap_policy", words<AutoWrap>(),
-                                     "which modules are gathered and dropped as one: blocks, by size, by name, or all"),
-      sharding<&S::transformer_layer_cls_to_wrap>("transformer_layer_cls_to_wrap", anything("CLASS,..."),
-                                                  "classes of the blocks, Hugging Face's (LlamaDecoderLayer, ...) or "
-                                                  "ours; unset: the model's own"),
+                                     "which modules are gathered and freed together: blocks, by size, by name, or all"),
+      sharding<&S::transformer_layer_cls_to_wrap>(
+          "transformer_layer_cls_to_wrap", anything("CLASS,..."),
+          "block classes, Hugging Face's (LlamaDecoderLayer, ...) or ours; unset: the model's own"),
       sharding<&S::min_num_params>("min_num_params", at_least(0),
-                                   "of size_based_wrap: elements of a module; 0 = not given"),
-      sharding<&S::wrap_pattern>("wrap_pattern", anything("REGEX"), "of regex_wrap: matches whole names of modules"),
+                                   "size_based_wrap: elements per module; 0 = not given"),
+      sharding<&S::wrap_pattern>("wrap_pattern", anything("REGEX"), "regex_wrap: pattern for whole module names"),
       sharding<&S::ignored_modules>("ignored_modules", anything("REGEX"),
-                                    "modules, by whole names, whose parameters stay whole on every process"),
+                                    "pattern for whole names of modules whose parameters are not sharded"),
       sharding<&S::backward_prefetch>("backward_prefetch", words<layout::BackwardPrefetch>(),
-                                      "when the next module's parameters are gathered in backward: before this one's "
+                                      "when backward gathers the next module's parameters: before the current "
                                       "gradients are computed, after, or not ahead"),
       sharding<&S::forward_prefetch>("forward_prefetch", anything(),
                                      "gather the next module's parameters ahead in forward"),
-      sharding<&S::limit_all_gathers>("limit_all_gathers", anything(), "gather at most one module ahead; else three"),
+      sharding<&S::limit_all_gathers>("limit_all_gathers", anything(),
+                                      "gather at most one module ahead; otherwise three"),
       sharding<&S::reshard_after_forward>(
           "reshard_after_forward", words<Choice>(),
-          "drop whole parameters between forward and backward; auto: as the strategy has it"),
+          "free whole parameters between forward and backward; auto: the strategy's choice"),
       sharding<&S::persistence_threshold>("persistence_threshold", at_least(0),
-                                          "parameters of at most so many elements stay whole between steps"),
-      sharding<&S::reduce_bucket_size>("reduce_bucket_size", at_least(1),
-                                       "elements that are reduced together (ddp, zero1, zero2); as ddp_bucket_cap_mb"),
-      sharding<&S::overlap_comm>("overlap_comm", anything(), "communicate while computing"),
+                                          "parameters with at most this many elements stay whole between steps"),
+      sharding<&S::reduce_bucket_size>(
+          "reduce_bucket_size", at_least(1),
+          "elements that are reduced together (ddp, zero1, zero2); like ddp_bucket_cap_mb"),
+      sharding<&S::overlap_comm>("overlap_comm", anything(), "overlap communication with computation"),
       sharding<&S::sync_module_states>("sync_module_states", anything(),
-                                       "rank 0's parameters and buffers reach all ranks at the start"),
+                                       "broadcast rank 0's parameters and buffers at the start"),
       sharding<&S::cpu_ram_efficient_loading>("cpu_ram_efficient_loading", anything(),
                                               "each process reads only its own part of the weights"),
       sharding<&S::param_dtype>("param_dtype", words<FloatType>(),
-                                "of gathered parameters and the computation; the shards that are trained stay fp32"),
+                                "type of gathered parameters and the computation; the trained shards stay fp32"),
       sharding<&S::reduce_dtype>("reduce_dtype", words<FloatType>(),
-                                 "of gradients while they are summed over processes"),
-      sharding<&S::buffer_dtype>("buffer_dtype", words<FloatType>(), "of floating-point buffers"),
+                                 "type of gradients while they are summed over processes"),
+      sharding<&S::buffer_dtype>("buffer_dtype", words<FloatType>(), "type of floating-point buffers"),
       sharding<&S::data_dependent>("data_dependent", anything(),
-                                   "processes may skip modules, or call them in another order; slower"),
+                                   "processes may skip modules, or call them in different orders; slower"),
       sharding<&S::grad_compression>("grad_compression", anything("METHOD"),
-                                     "gradients on the wire: fp16, bf16, powersgd:rank=2 (whole before step "
-                                     "start=1000), topk:ratio=0.01 or onebit:warmup=100"),
+                                     "representation of gradients during reduction: fp16, bf16, powersgd:rank=2 "
+                                     "(uncompressed before step start=1000), topk:ratio=0.01 or onebit:warmup=100"),
 
       output<&W::output_dir>("output_dir", anything("DIR"),
-                             "receives the model, checkpoints, metrics.jsonl and report.html"),
+                             "folder for the model, checkpoints, metrics.jsonl and report.html"),
       output<&W::overwrite_output_dir>("overwrite_output_dir", anything(),
-                                       "replace the run in output_dir; what no run has written stays"),
+                                       "replace the run in output_dir; files that no run wrote stay"),
       output<&W::resume_from_checkpoint>(
           "resume_from_checkpoint", anything("DIR|s3://...|last|auto"),
-          "checkpoint to continue from; last (or true) = the newest in output_dir; auto = the same, and from the start "
-          "where there is none yet; of s3://BUCKET/PREFIX the newest there, which is fetched into output_dir"),
+          "checkpoint to resume from; last (or true) = the newest in output_dir; auto = the same, or from scratch if "
+          "none exists; s3://BUCKET/PREFIX = the newest there, fetched into output_dir"),
       output<&W::logging_steps>("logging_steps", steps_or_share(),
                                 "steps between two lines of metrics; below 1: a share of all steps"),
-      output<&W::logging_first_step>("logging_first_step", anything(), "metrics of the first step, too"),
+      output<&W::logging_first_step>("logging_first_step", anything(), "also log metrics of the first step"),
       output<&W::logging_strategy>("logging_strategy", words<Interval>(), "when metrics are logged"),
       output<&W::logging_nan_inf_filter>("logging_nan_inf_filter", anything(),
-                                         "in log lines, a loss that is not finite counts as the mean of the others"),
-      output<&W::run_name>("run_name", anything("NAME"), "of the report and TensorBoard; unset: output_dir's"),
+                                         "in log lines, replace a non-finite loss by the mean of the others"),
+      output<&W::run_name>("run_name", anything("NAME"),
+                           "name of the run in the report and TensorBoard; unset: output_dir's name"),
       output<&W::include_num_input_tokens_seen>("include_num_input_tokens_seen", words<CountedTokens>(),
-                                                "tokens seen so far in the log lines"),
-      output<&W::log_format>(
-          "log_format", words<LogFormat>(),
-          "form of the log lines: {'loss': 10.5949, ...} as transformers 4 prints them, {'loss': '10.59', ...} as "
-          "5 does (hf5), or plain words"),
+                                                "add the tokens seen so far to log lines"),
+      output<&W::log_format>("log_format", words<LogFormat>(),
+                             "format of log lines: {'loss': 10.5949, ...} as in transformers 4, {'loss': '10.59', ...} "
+                             "as in 5 (hf5), or plain words"),
       output<&W::report_to>("report_to", several_of({"tensorboard", "csv", "none"}, "tensorboard,csv"),
-                            "where metrics go besides metrics.jsonl and report.html: TensorBoard's events, "
-                            "metrics.csv; both with a comma, or all"),
-      output<&W::metrics_file>("metrics_file", anything("FILE"),
-                               "the newest numbers in Prometheus' text form, for node_exporter's textfile collector"),
+                            "additional destinations of metrics besides metrics.jsonl and report.html: TensorBoard "
+                            "events, metrics.csv, both (comma-separated), or all"),
+      output<&W::metrics_file>(
+          "metrics_file", anything("FILE"),
+          "file with the latest metrics in Prometheus' text format, for node_exporter's textfile collector"),
       output<&W::metrics_port>("metrics_port", at_least(0, 65535),
-                               "serve them at http://127.0.0.1:PORT/metrics; 0 = no"),
-      output<&W::logging_dir>("logging_dir", anything("DIR"), "of TensorBoard events; unset: OUT/runs"),
+                               "serve these metrics at http://127.0.0.1:PORT/metrics; 0 = off"),
+      output<&W::logging_dir>("logging_dir", anything("DIR"), "folder for TensorBoard events; unset: OUT/runs"),
       output<&W::profile>("profile", anything(), "write trace.json: a timeline of all ranks for Perfetto"),
       output<&W::hf_loss_scale>("hf_loss_scale", anything(),
                                 "report the loss divided by all labels, as transformers' Trainer does"),
@@ -661,43 +645,42 @@ const std::vector<Field>& table() {
       output<&W::save_only_model>("save_only_model", anything(),
                                   "checkpoints without optimizer state, which cannot be resumed"),
       output<&W::model_card>("model_card", anything(),
-                             "write README.md, a card of the finished model from the run's records; one that a person "
-                             "has written stays"),
+                             "write README.md, a card of the finished model generated from the run's records; one "
+                             "written by a person is kept"),
       output<&W::sigterm_is_success>("sigterm_is_success", anything(),
-                                     "SIGTERM, after the checkpoint, ends with exit code 0 instead of 3",
+                                     "after SIGTERM and its checkpoint, exit with code 0 instead of 3",
                                      "TESSERA_SIGTERM_IS_SUCCESS"),
       output<&W::save_state_dict_type>(
           "save_state_dict_type", words<StateDictType>(),
-          "each process writes its part of a checkpoint (sharded), or the first one whole "
-          "tensors, gathered one by one (full); local is written as sharded. Every number of "
-          "processes reads both"),
-      output<&W::async_save>("async_save", anything(), "training goes on while a sharded checkpoint is written"),
+          "each process writes its part of a checkpoint (sharded), or the first one writes whole tensors, gathered one "
+          "by one (full); local is the same as sharded. Both can be read with any number of processes"),
+      output<&W::async_save>("async_save", anything(), "continue training while a sharded checkpoint is written"),
       output<&W::async_save_when_busy>(
           "async_save_when_busy", words<WhenBusy>(),
-          "when a checkpoint is due and the one before is still being written: wait for it, or "
-          "leave this one out"),
+          "when a checkpoint is due while the previous one is still being written: wait for it, or skip this one"),
       output<&W::checkpoint_in_memory>("checkpoint_in_memory", at_least(0),
-                                       "steps between copies of the training in memory, from which a job is restarted "
-                                       "(max_restarts) when a process died; 0 = none"),
-      output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run starts its epoch's data again"),
+                                       "steps between in-memory copies of the training state, from which a job is "
+                                       "restarted (max_restarts) after a process died; 0 = none"),
+      output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run restarts its epoch's data"),
       output<&W::eval_strategy>("eval_strategy", words<Interval>(), "when the model is evaluated"),
       output<&W::eval_steps>("eval_steps", steps_or_share(),
                              "steps between two evaluations; below 1: a share of all steps; unset: logging_steps"),
-      output<&W::eval_on_start>("eval_on_start", anything(), "evaluate before the first step, too"),
+      output<&W::eval_on_start>("eval_on_start", anything(), "evaluate before the first step"),
       output<&W::eval_delay>("eval_delay", at_least(0), "steps (or epochs) before the first evaluation"),
-      output<&W::do_eval>("do_eval", anything(), "evaluate after the training"),
+      output<&W::do_eval>("do_eval", anything(), "evaluate after training"),
       output<&W::load_best_model_at_end>("load_best_model_at_end", anything(),
-                                         "the final model is the best checkpoint's"),
+                                         "export the best checkpoint as the final model"),
       output<&W::metric_for_best_model>(
           "metric_for_best_model", anything("NAME"),
-          "which metric is best: loss, perplexity, of a classifier accuracy or f1; unset: loss"),
-      output<&W::greater_is_better>("greater_is_better", words<Choice>(), "of that metric; auto: not for losses"),
+          "metric that selects the best model: loss, perplexity, for classifiers accuracy or f1; unset: loss"),
+      output<&W::greater_is_better>("greater_is_better", words<Choice>(),
+                                    "whether a greater metric is better; auto: false for losses"),
       output<&W::nan_policy>("nan_policy", words<NanPolicy>(),
-                             "a step whose loss or gradients are not finite ends the run, or is left out"),
+                             "a step with a non-finite loss or gradient ends the run, or is skipped"),
       output<&W::nan_skip_limit>("nan_skip_limit", at_least(1),
-                                 "steps in a row that nan_policy skip leaves out; one more ends the run"),
+                                 "consecutive steps that nan_policy skip may skip; one more ends the run"),
       output<&W::check_replicas_steps>("check_replicas_steps", at_least(0),
-                                       "steps between comparisons of what several processes hold copies of; 0 = never"),
+                                       "steps between comparisons of replicated state across processes; 0 = never"),
       output<&W::disable_tqdm>("disable_tqdm", anything(), "no progress line"),
   };
   return rows;
@@ -735,16 +718,16 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"expert_model_parallel_size", "ep_size"},  // Megatron-LM
       {"expert_tensor_parallel_size", "etp_size"},
       {"moe_expert_capacity_factor", "moe_capacity_factor"},  // Megatron-LM
-      {"fsdp_sharding_strategy", "strategy"},                 // accelerate launch, and from here on
+      {"fsdp_sharding_strategy", "strategy"},                 // accelerate launch; the following as well
       {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
-      {"fsdp_wrap_policy", "auto_wrap_policy"},  // this and the next of Hugging Face's guide
+      {"fsdp_wrap_policy", "auto_wrap_policy"},  // this and the next: Hugging Face's guide
       {"fsdp_min_num_param", "min_num_params"},
       {"min_num_param", "min_num_params"},
       {"fsdp_backward_prefetch_policy", "backward_prefetch"},
       {"fsdp_offload_params", "cpu_offload"},
       {"fsdp_state_dict_type", "save_state_dict_type"},
-      {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // transformers v4, too
-      {"fsdp_min_num_params", "min_num_params"},                                // transformers v4, too
+      {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // also transformers v4
+      {"fsdp_min_num_params", "min_num_params"},                                // also transformers v4
       {"fsdp_backward_prefetch", "backward_prefetch"},
       {"fsdp_forward_prefetch", "forward_prefetch"},
       {"fsdp_reshard_after_forward", "reshard_after_forward"},

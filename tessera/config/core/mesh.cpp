@@ -9,13 +9,13 @@
 namespace tessera::config {
 namespace {
 
-/// Numbers of processes beside `world_size` that divide by `part`: the next below and the next above.
+/// The numbers of processes next to `world_size` that are multiples of `part`: next below and next above.
 std::string nearest_multiples(std::int64_t world_size, std::int64_t part) {
   const std::int64_t below = world_size / part * part;
   return below == 0 ? concat(part) : concat(below, " or ", below + part);
 }
 
-/// Numbers from 1 on that divide `number`, with `factor` times each.
+/// The divisors of `number`, each multiplied by `factor`.
 std::string multiples_that_divide(std::int64_t number, std::int64_t factor) {
   std::vector<std::string> parts;
   for (std::int64_t d = 1; d * factor <= number && parts.size() < 16; ++d)
@@ -28,13 +28,13 @@ std::int64_t ranks_of_shards(const RunConfig& config, std::int64_t world_size, s
   const ParallelConfig& p = config.parallel;
   const ShardGroup group = row_of(config.sharding.strategy).shard_group;
   if (group == ShardGroup::none) return p.cp_size;
-  if (p.ep_size > 1) return world_size / p.pp_size / p.tp_size;  // the engine divides edp, of the other view
+  if (p.ep_size > 1) return world_size / p.pp_size / p.tp_size;  // the engine shards over edp, in the other view
   if (config.sharding.shard_group_size > 0) return config.sharding.shard_group_size;
   const std::int64_t stage = world_size / p.pp_size;
   return (group == ShardGroup::host ? std::min(stage, ranks_per_host) : stage) / p.tp_size;
 }
 
-/// "tp_size 2 x cp_size 1 = 2", with pp_size when there are several stages.
+/// "tp_size 2 x cp_size 1 = 2", with pp_size if there are several stages.
 std::string product_text(const ParallelConfig& p, const SaySetting& said) {
   std::vector<std::string> factors;
   const bool stages = p.pp_size > 1;
@@ -44,23 +44,23 @@ std::string product_text(const ParallelConfig& p, const SaySetting& said) {
   return concat(join(factors, " x "), factors.size() > 1 ? concat(" = ", ranks_per_sample(p)) : "");
 }
 
-/// The grid of experts over the ranks of a stage.
+/// Checks the grid of experts over the ranks of a stage.
 std::string expert_problem(const ParallelConfig& p, int world_size, const SaySetting& said) {
   const std::int64_t stage = world_size / p.pp_size, etp = p.etp_size == 0 ? p.tp_size : p.etp_size;
   if (p.tp_size % etp != 0)
     return concat(said("etp_size"), " ", etp, " does not divide ", said("tp_size"), " ", p.tp_size,
                   ": experts are cut at most as far as the layers around them; make it one of ",
                   multiples_that_divide(p.tp_size, 1));
-  const std::int64_t places = stage / etp;  // each has whole experts
+  const std::int64_t places = stage / etp;  // groups with whole experts
   if (p.ep_size > 1 && places % p.ep_size != 0)
     return concat(said("ep_size"), " ", p.ep_size, " does not divide the ", places,
-                  etp > 1 ? " groups of processes that have an expert together" : " processes that have other tokens",
-                  " (of ", world_size, " / pp_size ", p.pp_size, p.tp_size > 1 ? " / etp_size " : " / tp_size ", etp,
+                  etp > 1 ? " groups of processes that share an expert" : " processes with different tokens", " (of ",
+                  world_size, " / pp_size ", p.pp_size, p.tp_size > 1 ? " / etp_size " : " / tp_size ", etp,
                   "); make it one of ", multiples_that_divide(places, 1));
   if (p.ep_size * etp % p.tp_size != 0)
-    return concat(said("ep_size"), " ", p.ep_size, " x ", said("etp_size"), " ", etp, " is no multiple of ",
+    return concat(said("ep_size"), " ", p.ep_size, " x ", said("etp_size"), " ", etp, " is not a multiple of ",
                   said("tp_size"), " ", p.tp_size,
-                  ", so that processes with the same part of the other layers would hold different experts; make ",
+                  ", so processes with the same part of the other layers would hold different experts; use ",
                   "etp_size ", p.tp_size, ", or ep_size a multiple of ", p.tp_size / etp);
   return "";
 }
@@ -83,11 +83,11 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
                   multiples_that_divide(world_size, 1));
   const std::int64_t given = config.sharding.shard_group_size, stage = world_size / p.pp_size, all = stage / p.tp_size;
   if (const std::string wrong = expert_problem(p, world_size, said); !wrong.empty()) return wrong;
-  if (p.ep_size > 1) {  // shards are divided among the processes that hold the same experts
+  if (p.ep_size > 1) {  // shards are divided among the processes with the same experts
     const std::int64_t alike = stage / (p.ep_size * (p.etp_size == 0 ? p.tp_size : p.etp_size));
     if (given > 0 && alike % given != 0)
       return concat(said("shard_group_size"), " ", given, " does not divide the ", alike,
-                    " processes that hold the same experts (of ", stage, " with ", said("ep_size"), " ", p.ep_size,
+                    " processes with the same experts (of ", stage, " with ", said("ep_size"), " ", p.ep_size,
                     "); make it one of ", multiples_that_divide(alike, 1));
     return "";
   }
@@ -96,10 +96,10 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
     if (all % given == 0 && given % p.cp_size == 0) return "";
     return concat(
         said("shard_group_size"), " ", given,
-        all % given != 0 ? concat(" does not divide the ", run) : std::string(" holds parts of sequences"),
+        all % given != 0 ? concat(" does not divide the ", run) : std::string(" would split sequences"),
         p.pp_size > 1 ? concat(" / pp_size ", p.pp_size) : "", p.tp_size > 1 ? concat(" / tp_size ", p.tp_size) : "",
         p.pp_size * p.tp_size > 1 ? concat(" = ", all) : "",
-        p.cp_size > 1 ? concat(", in groups of cp_size ", p.cp_size, " that have one sequence") : "", "; ", fitting);
+        p.cp_size > 1 ? concat(", in groups of cp_size ", p.cp_size, " that share a sequence") : "", "; ", fitting);
   }
   if (row_of(config.sharding.strategy).shard_group != ShardGroup::host || ranks_per_host <= 0) return "";
   const std::int64_t host = std::min<std::int64_t>(world_size, ranks_per_host), inside = std::min(stage, host);
@@ -108,11 +108,11 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
   if (!cuts && !straddles && world_size % host == 0) return "";
   return concat("the strategy ", config.sharding.strategy, " keeps shards inside a host, but the ", host,
                 " processes of a host ",
-                cuts ? concat("are no multiple of tp_size ", p.tp_size, " x cp_size ", p.cp_size)
+                cuts ? concat("are not a multiple of tp_size ", p.tp_size, " x cp_size ", p.cp_size)
                 : world_size % host != 0
                     ? concat("do not divide the ", run)
                     : concat("and the ", stage, " of a stage (pp_size ", p.pp_size, ") do not divide one another"),
-                "; give shard_group_size and ", fitting);
+                "; set shard_group_size and ", fitting);
 }
 
 layout::Mesh run_mesh(const RunConfig& config, int world_size, int ranks_per_host) {

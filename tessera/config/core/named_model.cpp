@@ -11,7 +11,7 @@
 namespace tessera::config {
 namespace {
 
-/// The members that use_mup and its options are in config.json.
+/// Adds use_mup and its options to a config.json.
 Value with_mup(Value model, const ModelConfig& config) {
   if (!config.use_mup) return model;
   model.set("use_mup", Value::of(true));
@@ -35,7 +35,7 @@ Value with_settings(const Value& model, const ModelConfig& config) {
 Value model_from_scratch(const ModelConfig& config) {
   const std::string& name = config.config_name;
   if (name.empty())
-    throw InputError("no model: give model_name_or_path (a folder) or config_name (config.json or a preset)");
+    throw InputError("no model: set model_name_or_path (a folder) or config_name (config.json or a preset)");
   const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
   return with_settings(path_exists(path) ? read_json(path) : architectures::known_preset(name), config);
 }

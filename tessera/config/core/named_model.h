@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The config.json that the settings of a model name: a file, or a preset (architectures/presets.h), changed by
-/// options.
+/// The config.json that the model settings name (a file or a preset of architectures/presets.h), with overrides
+/// applied.
 
 #include <tessera/base/value.h>
 
@@ -11,11 +11,11 @@ struct ModelConfig;
 
 namespace tessera::config {
 
-/// A config.json changed by config_overrides and the settings of maximal update parameterization. Throws InputError for
-/// wrong overrides.
+/// Applies config_overrides and the settings of maximal update parameterization to a config.json. Throws InputError for
+/// invalid overrides.
 Value with_settings(const Value& model, const ModelConfig& config);
-/// config.json of a model that starts from scratch: config_name (a file, a folder with one, a preset) changed by
-/// config_overrides. Throws InputError for a name that is none of them, a file that cannot be read, wrong overrides.
+/// config.json of a model trained from scratch: config_name (a file, a folder with one, or a preset) with
+/// config_overrides applied. Throws InputError for an unknown name, an unreadable file or invalid overrides.
 Value model_from_scratch(const ModelConfig& config);
 
 }  // namespace tessera::config

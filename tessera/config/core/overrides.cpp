@@ -27,7 +27,7 @@ bool is_key(const std::string& key) {
   });
 }
 
-/// What a member of this kind takes, or null when `fresh` is of it.
+/// The type that a member like `old` takes; nullptr if `fresh` has it.
 const char* expected_kind(const Value& old, const Value& fresh) {
   using Kind = Value::Kind;
   switch (old.kind()) {
@@ -42,7 +42,7 @@ const char* expected_kind(const Value& old, const Value& fresh) {
     case Kind::null:
       return nullptr;
     default:
-      return "no override: it is a list or an object";
+      return "no override, since it is a list or an object";
   }
 }
 
@@ -63,7 +63,7 @@ std::vector<std::pair<std::string, Value>> parse_overrides(std::string_view text
     if (!is_key(key)) throw fail("does not begin with a key");
     if (written.empty()) throw fail("has no value");
     if (std::any_of(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.first == key; }))
-      throw fail(concat("gives ", key, " a second time"));
+      throw fail(concat("sets ", key, " a second time"));
     Value value = typed(written);
     value.set_where({file, 0, 0});
     pairs.emplace_back(key, std::move(value));
@@ -74,7 +74,7 @@ std::vector<std::pair<std::string, Value>> parse_overrides(std::string_view text
 Value with_overrides(Value config, const std::string& overrides) {
   for (const auto& [key, fresh] : parse_overrides(overrides)) {
     const Value* old = config.find(key);
-    if (!old && key == "mtp_num_layers") {  // no family's config.json has it, and several may
+    if (!old && key == "mtp_num_layers") {  // no family's config.json contains it by default, and several support it
       config.set(key, fresh);
       architectures::prediction_depths(config);
       continue;

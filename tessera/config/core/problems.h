@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The problems of a configuration, collected before any of them is thrown.
+/// The problems of a configuration, collected before one error is thrown.
 
 #include <tessera/config/sections/words.h>
 
@@ -11,23 +11,23 @@
 
 namespace tessera::config {
 
-/// What is wrong, one line each, and the settings whose values cannot be relied on because of it.
+/// Problems, one line each, and the settings that they make unreliable.
 struct Problems {
-  std::vector<std::string> lines;  ///< in the order in which they were found
+  std::vector<std::string> lines;  ///< in order of discovery
   std::set<std::string> doubtful;  ///< names of the settings
-  /// What becomes of unknown words in files that are read after the flags.
+  /// How to handle unknown words in files that are read after the flags.
   UnknownWords unknown = UnknownWords::automatic;
-  /// What tells that the configuration is another program's: then nothing else that is found wrong means anything.
+  /// Evidence that the configuration belongs to another program; if any, all other problems are meaningless.
   std::vector<std::string> foreign;
 
-  /// What a person is told.
+  /// The lines to show to the user.
   const std::vector<std::string>& told() const { return foreign.empty() ? lines : foreign; }
 };
 
-/// Takes the name of a setting that has no effect, if it was given, and why.
+/// Called with the name of a setting that has no effect and the reason; reports it if the setting was given.
 using Unused = std::function<void(const char* name, const std::string& why)>;
 
-/// Throws InputError with one problem per line; returns when there is none.
+/// Throws InputError with one problem per line, if there are any.
 void throw_if_any(const Problems& problems);
 
 }  // namespace tessera::config

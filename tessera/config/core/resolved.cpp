@@ -8,7 +8,7 @@ namespace tessera::config {
 
 const Origin& Resolved::origin(std::string_view setting) const {
   static const Origin by_default;
-  TESSERA_CHECK(find_field(setting) != nullptr, "there is no setting ", setting);
+  TESSERA_CHECK(find_field(setting) != nullptr, "unknown setting ", setting);
   const auto found = origins.find(setting);
   return found == origins.end() ? by_default : found->second;
 }

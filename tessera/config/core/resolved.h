@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A configuration in which every value knows where it came from: what front ends fill and rules examine.
+/// A configuration with the origin of every value: filled by front ends and checked by rules.
 
 #include <tessera/config/core/origin.h>
 #include <tessera/config/core/problems.h>
@@ -14,19 +14,19 @@
 
 namespace tessera::config {
 
-/// A configuration, and where its values come from.
+/// A configuration and the origins of its values.
 struct Resolved {
   RunConfig values;  ///< each within its own bounds; validate() checks the rules between them
-  /// By setting (fields.h); settings that are not in it have their defaults.
+  /// By setting (fields.h); settings without an entry have their defaults.
   std::map<std::string, Origin, std::less<>> origins;
-  /// What files say that has no effect here, or another one than where they come from: each worth a warning.
+  /// Parts of files without effect here, or with another effect than in their own system: each is a warning.
   std::vector<std::string> notes;
-  std::vector<Implied> implied;  ///< settings that arguments imply
+  std::vector<Implied> implied;  ///< settings implied by arguments
 
-  /// `setting`: a name of the table.
+  /// `setting`: a name in the table of fields.h.
   const Origin& origin(std::string_view setting) const;
   bool is_default(std::string_view setting) const { return origin(setting).is_default(); }
-  /// The flag as typed, or the setting with the file and line, or whatever else it comes from.
+  /// The flag as typed, or the setting with its file and line or other origin.
   std::string said(std::string_view setting) const;
 };
 

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// What the checks of settings against each other share: complaints about named settings, and where a setting came
-/// from.
+/// Base of the checks of settings against each other: reports problems of named settings and looks up origins.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -18,14 +17,14 @@ class RuleChecks {
   RuleChecks(const Resolved& resolved, Problems& problems)
       : resolved_(resolved), c_(resolved.values), problems_(problems) {}
 
-  /// A complaint about the named settings; passed over when one of them is wrong by itself.
+  /// Adds a problem with the named settings, unless one of them is invalid by itself.
   template <class... Parts>
   void problem(std::initializer_list<const char*> about, const Parts&... parts) {
     for (const char* name : about)
       if (problems_.doubtful.contains(name)) return;
     problems_.lines.push_back(concat(parts...));
   }
-  /// What `parse` makes of a setting that holds a little language; empty: it throws InputError, which is a problem.
+  /// Parses a structured setting with `parse`; empty if it throws InputError, which is added to the problems.
   template <class Parse>
   auto read(const char* name, const Parse& parse) -> std::optional<decltype(parse())> {
     try {

@@ -15,13 +15,13 @@ namespace {
 
 namespace schedule = layout::schedule;
 
-/// What `make` makes of the row that the schedule's name finds.
+/// Applies `make` to the row found by the schedule's name.
 auto made_by_row(const std::string& name, const std::string& said, const auto& make) {
   try {
     return make(schedule::schedule_of(name));
   } catch (const InputError& error) {
     const bool unknown = schedule::find_schedule(name) == nullptr;
-    throw InputError(concat(said, ": ", error.what(), unknown ? "; there is no file of that name either" : ""));
+    throw InputError(concat(said, ": ", error.what(), unknown ? "; no file has that name either" : ""));
   }
 }
 
@@ -67,7 +67,7 @@ class AskedSchedule {
             .group_size = static_cast<int>(p_.pipeline_group_size)};
   }
 
-  /// The file's schedule as it stands, which fits the settings and is right.
+  /// The file's schedule as it is, after checking it and that it fits the settings.
   schedule::Schedule of_file() const {
     const std::string& file = p_.pipeline_schedule;
     const auto wrong = [&](const auto&... parts) { throw InputError(concat(said_, " ", file, parts...)); };
@@ -75,25 +75,25 @@ class AskedSchedule {
       try {
         act();
       } catch (const InputError& error) {
-        wrong(": ", error.what(), "; correct it, or give another file");
+        wrong(": ", error.what(), "; correct it, or use another file");
       }
     };
     schedule::Schedule read;
     must_be_right([&] { read = schedule::read_schedule(file); });
     const auto ranks = static_cast<std::int64_t>(read.ranks.size()), given = p_.pipeline_stages_per_rank;
     if (ranks != p_.pp_size)
-      wrong(" is a schedule of ", ranks, " ranks, but pp_size is ", p_.pp_size, ": give --pp_size ", ranks,
+      wrong(" is a schedule of ", ranks, " ranks, but pp_size is ", p_.pp_size, ": use --pp_size ", ranks,
             ", or another file");
     if (read.micro_batches != steps_)
       wrong(" is a schedule of ", read.micro_batches, " micro-batches, but gradient_accumulation_steps is ", steps_,
-            ": give --gradient_accumulation_steps ", read.micro_batches, ", or another file");
+            ": use --gradient_accumulation_steps ", read.micro_batches, ", or another file");
     must_be_right([&] { schedule::check(read); });
-    if (!schedule::has_backward(read)) wrong(" is a schedule without backward: nothing would be learnt");
+    if (!schedule::has_backward(read)) wrong(" is a schedule without backward: nothing would be trained");
     const std::int64_t each = read.stages() / ranks;
     if (read.stages() % ranks != 0)
-      wrong(" has ", read.stages(), " stages, which ", ranks, " ranks do not share evenly");
+      wrong(" has ", read.stages(), " stages, which ", ranks, " ranks cannot share evenly");
     if (given > 0 && given != each)
-      wrong(" has ", each, " stages per rank, but pipeline_stages_per_rank is ", given, ": leave it out");
+      wrong(" has ", each, " stages per rank, but pipeline_stages_per_rank is ", given, ": remove it");
     return read;
   }
 
@@ -127,8 +127,9 @@ void check_shares(const std::vector<layout::StagePart>& stages, const std::vecto
       holds[static_cast<std::size_t>(rank_of[i])] = true;
   const auto idle = std::find(holds.begin(), holds.end(), false);
   if (idle == holds.end()) return;
-  throw InputError(concat("pipeline rank ", idle - holds.begin(), " of ", ranks, " would hold nothing: the model's ",
-                          stages.back().past_block(), " blocks are cut into ", stages.size(),
+  throw InputError(concat("pipeline rank ", idle - holds.begin(), " of ", ranks,
+                          " would get no part of the model: its ", stages.back().past_block(), " blocks are cut into ",
+                          stages.size(),
                           " stages; use fewer (--pp_size, --pipeline_stages_per_rank), or another --pipeline_layout"));
 }
 
@@ -140,8 +141,8 @@ layout::schedule::Schedule run_schedule(const RunConfig& config, std::int64_t mi
   if (is_schedule_file(config.parallel.pipeline_schedule))
     throw InputError(concat(say ? say("pipeline_schedule") : "pipeline_schedule", " ",
                             config.parallel.pipeline_schedule,
-                            " is a file, made for one number of micro-batches, but the steps of a growing batch have "
-                            "several: name a schedule, such as 1f1b"));
+                            " is a file with a fixed number of micro-batches, but a growing batch has steps of several "
+                            "sizes: use a schedule by name, such as 1f1b"));
   return AskedSchedule(config, say, micro_batches).make();
 }
 

@@ -17,7 +17,7 @@ bool is_whole(double value) {
 
 bool takes_integer(const Field& field) { return std::holds_alternative<std::int64_t& (*)(RunConfig&)>(field.access); }
 
-/// "zero_optimization.stage" below the section "zero_optimization" is "stage".
+/// The key relative to its section: "zero_optimization.stage" below "zero_optimization" is "stage".
 std::string_view below(std::string_view section, std::string_view key) {
   if (section.empty()) return key.find('.') == std::string_view::npos ? key : std::string_view{};
   if (key.size() <= section.size() + 1 || !key.starts_with(section) || key[section.size()] != '.') return {};
@@ -95,14 +95,14 @@ void Translator::give(std::string_view setting, const std::string& key, const Va
   if (!text)
     return problem(value.where(),
                    concat(key, " takes ", field->rule.words.empty() ? field->placeholder() : field->rule.describe(),
-                          ", not an object or a list of something else than words"),
+                          ", not an object or a list with anything but words"),
                    {setting});
   give(setting, key, *text, value.where());
 }
 
 void Translator::give(std::string_view setting, const std::string& key, const std::string& text,
                       const SourcePos& where) {
-  RunConfig first, second;  // what two spellings mean, not how they are written
+  RunConfig first, second;  // compare the meaning of the two spellings
   const Field* field = find_field(setting);
   if (const auto wrong = field->set(second, text)) return problem(where, concat(key, " ", *wrong), {setting});
   for (const FileSetting& before : out_.settings) {
@@ -181,7 +181,7 @@ void apply(Translation translation, Resolved& resolved) {
       return taken.taken && taken.setting == setting.name;
     });
     if (implied != resolved.implied.end())
-      implied->taken = false;  // what is implied gives way
+      implied->taken = false;  // explicit settings replace implied ones
     else if (!resolved.is_default(setting.name) && !setting.wins)
       continue;
     find_field(setting.name)->set(resolved.values, setting.text);

@@ -20,16 +20,16 @@ namespace {
 constexpr std::uint64_t max_bytes = 1u << 20;
 constexpr std::size_t max_text = 4096;
 constexpr std::size_t max_listed = 16;
-constexpr int max_unknown = 20;  // more of them are counted only: the file is something else
+constexpr int max_unknown = 20;  // further ones are only counted: the file belongs to another system
 
 std::string below(const std::string& section, const std::string& name) {
   return section.empty() ? name : concat(section, ".", name);
 }
 
-/// What is wrong with a value of that kind; "auto" is right everywhere.
+/// Checks a value's type; returns what is wrong. "auto" is always allowed.
 std::optional<std::string> wrong_kind(Kind kind, const Value& value) {
   if (value.is_string() && value.as_string().size() > max_text)
-    return concat("is text of ", value.as_string().size(), " bytes; no key takes more than ", max_text);
+    return concat("is text of ", value.as_string().size(), " bytes; the limit is ", max_text);
   const auto text = as_text(value, false);
   const std::string is = text ? concat("is ", Reading::shown(value), "; it")
                               : std::string(value.is_array()    ? "is a list; it"
@@ -73,7 +73,7 @@ bool switched_on(const Value& section, const std::string& name, bool anywhere) {
   return false;
 }
 
-/// Whether a value of an ignored or refused key asks for something.
+/// Whether a value of an ignored or refused key has any effect.
 bool asks(const Row& row, const Value& value) {
   if (says_auto(value)) return false;
   if (row.kind == Kind::section && value.is_object()) {
@@ -96,7 +96,7 @@ class Walk {
   void section(const Value& object, const std::string& path, bool quiet) {
     for (const auto& [name, value] : object.members()) key(path, name, value, quiet);
   }
-  /// A file none of whose keys is DeepSpeed's is another's, not one with keys too many.
+  /// A file without any of DeepSpeed's keys belongs to another system; its keys are not merely unknown.
   void look_ahead(const Value& root) {
     const auto known = [&](const Value::Member& member) {
       return member.first.starts_with('_') || find_row(present("", member.first)) != nullptr;
@@ -109,7 +109,7 @@ class Walk {
   }
 
  private:
-  /// The present spelling of older ones; every stage3_x of ZeRO also stands without the prefix.
+  /// The current spelling of older keys; every stage3_x of ZeRO may also omit the prefix.
   static std::string present(const std::string& section, const std::string& name) {
     const std::string path = below(section, name);
     if (path == "bfloat16") return "bf16";
@@ -131,7 +131,7 @@ class Walk {
       return r_.to.problem(
           value.where(),
           concat("Cannot provide ", written, " and ", first->second.first, " (", file_and_line(first->second.second),
-                 ") together: they are one parameter; keep one of them"),
+                 ") together: they are the same parameter; keep one of them"),
           {row->setting});
     const bool as_flag = path == "zero_optimization" && value.kind() == Value::Kind::boolean;  // the oldest form
     if (const auto wrong = wrong_kind(row->kind, value);
@@ -157,7 +157,7 @@ class Walk {
     if (row->direct && !says_auto(value)) r_.say(row->setting, written, value, row->hf);
   }
 
-  /// Offloading to nowhere: what else its section says asks for nothing.
+  /// No offload device is set, so the rest of the section has no effect.
   static bool is_off(const std::string& path, const Value& section) {
     if (path != "zero_optimization.offload_optimizer" && path != "zero_optimization.offload_param") return false;
     const Value* device = section.find("device");
@@ -167,21 +167,19 @@ class Walk {
   void unknown(const std::string& section_path, const std::string& name, const Value& value) {
     if (++unknown_ > max_unknown) return;
     const std::string shown = name.size() > 80 ? concat(name.substr(0, 80), "...") : name;
-    // DeepSpeed looks into what it asks for there (into fp16 and bf16 in older versions); its other sections have a
-    // schema, and refuse.
+    // DeepSpeed ignores unknown keys in these sections (in older versions also in fp16 and bf16); its other sections
+    // have a schema and refuse them.
     static constexpr std::string_view free_sections[] = {"", "optimizer", "pipeline", "checkpoint", "fp16", "bf16"};
     const bool free =
         std::find(std::begin(free_sections), std::end(free_sections), section_path) != std::end(free_sections);
     doubts_ = !passes_over_ || !free;
     if (!doubts_)
       return r_.to.note(value.where(), concat("unknown key ", below(section_path, shown),
-                                              ", which DeepSpeed passes over, "
-                                              "has no effect",
-                                              hint(section_path, name)));
+                                              ", which DeepSpeed ignores, has no effect", hint(section_path, name)));
     r_.to.problem(value.where(), concat("unknown key ", below(section_path, shown), hint(section_path, name)));
   }
 
-  /// What other programs call one of the names.
+  /// A synonym in other programs for one of the names.
   static std::optional<std::string> in_other_words(const std::string& name, const std::vector<std::string>& names) {
     static constexpr std::pair<std::string_view, std::string_view> others[] = {{"learning_rate", "lr"},
                                                                                {"warmup_steps", "warmup_num_steps"},
@@ -195,7 +193,7 @@ class Walk {
     return std::nullopt;
   }
 
-  /// A name with few typing errors, or the only one that begins so.
+  /// A name with few typos, or the only one with this prefix.
   static std::optional<std::string> likely(const std::string& name, const std::vector<std::string>& names) {
     if (const auto near = nearest(name, names)) return near;
     const auto begins = [&](const std::string& other) { return name.size() > 3 && other.starts_with(name); };
@@ -208,7 +206,7 @@ class Walk {
     if (name.size() > 80) return {};
     if (const std::size_t dot = name.rfind('.');
         dot != std::string::npos && find_row(below(section_path, name)) != nullptr) {
-      doubt(below(section_path, name));  // a path is no key: {"fp16.enabled": true}
+      doubt(below(section_path, name));  // a path is not a key: {"fp16.enabled": true}
       return concat("; write it as ", name.substr(dot + 1), " in the section ",
                     below(section_path, name.substr(0, dot)));
     }
@@ -218,13 +216,14 @@ class Walk {
       doubt(elsewhere.front());
       const std::size_t dot = elsewhere.front().rfind('.');
       return dot == std::string::npos ? std::string("; it belongs to the top level")
-                                      : concat("; it belongs into ", elsewhere.front().substr(0, dot));
+                                      : concat("; it belongs in ", elsewhere.front().substr(0, dot));
     }
     if (const auto near = meant ? meant : likely(name, here)) {
       doubt(below(section_path, *near));
       return concat("; did you mean ", *near, "?");
     }
-    if (find_field(name) != nullptr) return concat("; it is no key of DeepSpeed's, but a setting of the run: --", name);
+    if (find_field(name) != nullptr)
+      return concat("; it is not a key of DeepSpeed's but a setting of the run: --", name);
     if (!doubts_) return {};
     if (section_path.empty() || here.size() > max_listed) return "; docs/configuration.md lists the keys";
     return concat("; the keys there are ", join(here));
@@ -241,7 +240,7 @@ class Walk {
   bool passes_over_ = false, doubts_ = true;
 };
 
-/// Both alphabets of base64, with or without padding; nullopt for anything else.
+/// Decodes both base64 alphabets, with or without padding; nullopt for anything else.
 std::optional<std::string> from_base64(std::string_view text) {
   while (text.ends_with('=')) text.remove_suffix(1);
   std::string out;
@@ -264,18 +263,17 @@ std::optional<std::string> from_base64(std::string_view text) {
   return out;
 }
 
-/// `named_by`: what gave the source.
+/// `named_by`: origin of the source.
 Value read_source(const std::string& given, const std::string& named_by) {
   const auto parse = [](const std::string& text, const std::string& name) {
     if (text.size() > max_bytes)
-      throw InputError(
-          concat(name, ": ", text.size(), " bytes are more than a configuration may have (", max_bytes, ")"));
+      throw InputError(concat(name, ": ", text.size(), " bytes exceed the limit of a configuration (", max_bytes, ")"));
     Value root = parse_hjson(text, name);
     if (!root.is_object())
       throw InputError(concat(root.where().str(), ": expected an object with keys such as train_batch_size"));
     return root;
   };
-  if (trim(given).starts_with("{"))  // an object in a file: its line there, and the place in the object
+  if (trim(given).starts_with("{"))  // an object in a file: its line in the file, and the position in the object
     return parse(given, named_by.starts_with("--") ? "deepspeed" : named_by);
   if (is_directory(given)) throw InputError(concat(named_by, " ", given, " is a folder; expected a JSON file"));
   if (path_exists(given)) return parse(read_file(given, max_bytes), given);
@@ -283,8 +281,8 @@ Value read_source(const std::string& given, const std::string& named_by) {
     return parse(*decoded, "deepspeed (base64)");
   throw InputError(
       concat(named_by, " ", given.size() > 200 ? concat(given.substr(0, 200), "...") : given, ": no such file",
-             named_by.starts_with("--") ? " (a JSON object begins with '{'; base64 of one is accepted, too)"
-                                        : ", neither here nor beside the file that names it: correct the path"));
+             named_by.starts_with("--") ? " (a JSON object starts with '{'; base64 of one is accepted, too)"
+                                        : ", neither here nor next to the file that names it: correct the path"));
 }
 
 void tell_without_effect(Reading& r, const Value& root) {
@@ -294,21 +292,19 @@ void tell_without_effect(Reading& r, const Value& root) {
   r.to.note(root.where(), concat("without effect here: ", join(parts, "; ")));
 }
 
-/// Without the key DeepSpeed clips nothing, and from 0.19.3 on (June 2026) at 1; transformers' default of 1 does not
-/// reach it.
+/// Without the key, DeepSpeed does not clip; since 0.19.3 (June 2026) it clips at 1. transformers' default of 1 does
+/// not apply to it.
 void without_clipping(Reading& r, const Value& root) {
   if (!r.given_elsewhere("max_grad_norm")) {
     r.to.give("max_grad_norm", "gradient_clipping", "0", root.where());
     return r.to.note(root.where(),
-                     "there is no gradient_clipping: nothing is clipped, as in DeepSpeed before 0.19.3, "
-                     "which clips at 1.0 since; give gradient_clipping 0.0 or 1.0");
+                     "gradient_clipping is not set: gradients are not clipped, as in DeepSpeed before 0.19.3; later "
+                     "versions clip at 1.0; set gradient_clipping to 0.0 or 1.0");
   }
   if (r.so_far.values.optimization.max_grad_norm > 0)
-    r.to.note(root.where(),
-              concat("there is no gradient_clipping, without which DeepSpeed before 0.19.3 clips nothing; "
-                     "here ",
-                     r.so_far.origin("max_grad_norm"), " ", format_real(r.so_far.values.optimization.max_grad_norm),
-                     " clips"));
+    r.to.note(root.where(), concat("gradient_clipping is not set, so DeepSpeed before 0.19.3 would not clip; here ",
+                                   r.so_far.origin("max_grad_norm"), " ",
+                                   format_real(r.so_far.values.optimization.max_grad_norm), " clips"));
 }
 
 Translation read(const std::string& given, const Resolved& so_far, Problems& problems, bool alone) {
@@ -398,14 +394,14 @@ bool Reading::agrees(std::string_view setting, const std::string& path, const st
   if (!given_elsewhere(setting)) return true;
   const Field* field = find_field(setting);
   RunConfig theirs, ours = so_far.values;
-  if (field->set(theirs, text)) return true;  // its own problem
+  if (field->set(theirs, text)) return true;  // reported elsewhere
   const Value a = field->get(theirs), b = field->get(ours);
   if (dump_json(a) == dump_json(b)) return true;
   const std::string said_here = a.is_number() || a.kind() == Value::Kind::boolean ? shown(a) : text;
   const std::string said_there = b.is_string() ? b.as_string() : shown(b);
   to.problem(where,
              concat(mismatch(path, said_here, hf.empty() ? setting : hf, said_there), " (", so_far.origin(setting),
-                    "): make them equal, or leave one of them out"),
+                    "): make them equal, or remove one of them"),
              {setting});
   return false;
 }

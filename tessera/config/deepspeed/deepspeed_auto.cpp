@@ -1,4 +1,4 @@
-// What "auto" takes from the model (transformers/integrations/deepspeed.py, trainer_config_finalize).
+// Values that "auto" takes from the model (transformers/integrations/deepspeed.py, trainer_config_finalize).
 
 #include <tessera/architectures/presets.h>
 #include <tessera/base/error.h>
@@ -32,7 +32,7 @@ std::optional<std::int64_t> largest(const Value& config, std::string_view key) {
   return most;
 }
 
-/// config.json of the run's model; nullopt when it cannot be read.
+/// config.json of the run's model; nullopt if it cannot be read.
 std::optional<Value> model_config(const ModelConfig& model) {
   const bool from_weights = !model.model_name_or_path.empty();
   const std::string& name = from_weights ? model.model_name_or_path : model.config_name;
@@ -45,7 +45,7 @@ std::optional<Value> model_config(const ModelConfig& model) {
     Value config = read_json(path, 16u << 20);
     return config.is_object() ? std::optional(std::move(config)) : std::nullopt;
   } catch (const InputError&) {
-    return std::nullopt;  // who loads the model says what is wrong with it
+    return std::nullopt;  // reported when the model is loaded
   }
 }
 
@@ -75,7 +75,7 @@ std::optional<std::int64_t> hidden_size_of(const ModelConfig& model, const std::
     if (model.model_name_or_path.empty())
       for (auto& [key, value] : parse_overrides(model.config_overrides)) config->set(key, value);
   } catch (const InputError&) {
-    return std::nullopt;  // validate() says what is wrong with them
+    return std::nullopt;  // reported by validate()
   }
   if (const auto h = hidden_size_of(*config)) return h;
   throw InputError(

@@ -1,4 +1,4 @@
-// autotuning: what DeepSpeed finds by many short runs, the planner computes (--strategy auto).
+// autotuning: the planner computes what DeepSpeed finds with many short runs (--strategy auto).
 
 #include <tessera/base/text.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
@@ -13,18 +13,18 @@ constexpr const char* enabled_key = "autotuning.enabled";
 
 std::string autotuning_key(const char* name) { return concat("autotuning.", name); }
 
-/// What the tuner looks for. DeepSpeed's default is the throughput.
+/// The metric to optimize. DeepSpeed's default is the throughput.
 void metric(Reading& r) {
   const std::string key = autotuning_key("metric");
   const auto word = r.text(key);
   if (!word || *word == "throughput") return;
-  r.to.problem(r.value(key)->where(),
-               concat(key, " is \"", *word,
-                      "\"; the planner looks for the highest throughput only: write \"throughput\", or leave it out"),
-               {"auto_strategy"});
+  r.to.problem(
+      r.value(key)->where(),
+      concat(key, " is \"", *word, "\"; the planner optimizes only throughput: write \"throughput\", or remove it"),
+      {"auto_strategy"});
 }
 
-/// Rows of a micro-batch are searched where the file leaves them open; then DeepSpeed has bounds, too.
+/// The rows of a micro-batch are searched if the file leaves them open; only then do DeepSpeed's bounds apply.
 void bounds(Reading& r) {
   const bool open = r.value("train_micro_batch_size_per_gpu") == nullptr;
   for (const auto& [name, setting, otherwise] :
@@ -34,12 +34,12 @@ void bounds(Reading& r) {
     const Value* const value = r.value(key);
     if (!open) {
       if (value != nullptr)
-        r.without_effect(key, "train_micro_batch_size_per_gpu is given, so that it is not searched", value->where());
+        r.without_effect(key, "train_micro_batch_size_per_gpu is given, so it is not searched", value->where());
       continue;
     }
     const auto rows = r.whole(key);
     if (rows && *rows < 1)
-      r.to.problem(value->where(), concat(key, " is ", *rows, "; a micro-batch has a row at least"), {setting});
+      r.to.problem(value->where(), concat(key, " is ", *rows, "; a micro-batch has at least one row"), {setting});
     else if (rows)
       r.say(setting, key, concat(*rows), value->where());
     else
@@ -54,14 +54,14 @@ void read_autotuning(Reading& r) {
   const SourcePos where = r.value(enabled_key)->where();
   if (r.alone)
     return r.to.problem(where,
-                        "autotuning: the engine takes a module as it is, which nothing is planned for: leave it out, "
-                        "and ask tessera plan about the module (tessera::record_step writes down one step of it)",
+                        "autotuning: the engine runs a module as it is, without planning: remove it, and use tessera "
+                        "plan for the module (tessera::record_step records one step of it)",
                         {"auto_strategy"});
   r.say("auto_strategy", enabled_key, "true", where);
-  r.to.note(
-      where,
-      "autotuning.enabled: no runs are made; the planner computes the fastest ZeRO stage, mesh and micro-batch at "
-      "the start, as --strategy auto, and keeps the global batch (tessera plan calibrate measures the machine)");
+  r.to.note(where,
+            "autotuning.enabled: instead of tuning runs, the planner computes the fastest ZeRO stage, mesh and "
+            "micro-batch at the start, as --strategy auto does, with the same global batch (tessera plan calibrate "
+            "measures the machine)");
   metric(r);
   bounds(r);
 }

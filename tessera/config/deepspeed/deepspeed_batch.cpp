@@ -1,5 +1,5 @@
 // The mesh, and train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data-parallel
-// processes: what is missing follows from the rest (deepspeed/runtime/config.py, _set_batch_related_parameters).
+// processes: missing factors are inferred (deepspeed/runtime/config.py, _set_batch_related_parameters).
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/mesh.h>
@@ -24,7 +24,7 @@ constexpr const char* tensor_keys[] = {"tensor_parallel.autotp_size", "tensor_pa
                                        "tensor_parallel.tp.tp_size"};
 constexpr const char* steps_setting = "gradient_accumulation_steps";
 
-/// A product as text, also beyond 64 bits.
+/// A product as text, even beyond 64 bits.
 std::string product(std::int64_t a, std::int64_t b, std::int64_t c = 1) {
   const double real = static_cast<double>(a) * static_cast<double>(b) * static_cast<double>(c);
   return real < 9e15 ? concat(a * b * c) : format_real(real);
@@ -50,20 +50,21 @@ class Batch {
                     {micro_setting});
       return;
     }
-    const bool micro_agreed = said(micro_key, micro_setting);  // both are asked: each names its own contradiction
+    // evaluate both, so that each reports its own contradiction
+    const bool micro_agreed = said(micro_key, micro_setting);
     const bool steps_agreed = said(steps_key, steps_setting);
     if (train && micro_agreed && steps_agreed) infer(*train, micro, steps);
   }
 
  private:
-  /// From the file, or what "auto" or nothing in it leaves to the rest; nothing when nobody says.
+  /// The file's value, or the other sources' for "auto" or an absent key; nullopt if nothing sets it.
   std::optional<std::int64_t> known(const char* key, const char* setting, std::int64_t elsewhere) const {
     if (const auto size = r_.whole(key)) return size;
     if (r_.given_elsewhere(setting)) return elsewhere;
     return r_.is_auto(key) && !r_.alone ? std::optional(elsewhere) : std::nullopt;
   }
 
-  /// What the file gives; false after a complaint.
+  /// The file's value; false after reporting a problem.
   bool said(const char* key, const char* setting) {
     const Value* value = r_.value(key);
     if (value == nullptr) return true;
@@ -73,7 +74,7 @@ class Batch {
     r_.to.give(setting, key, text, value->where());
     return true;
   }
-  /// A batch size that is being searched is nobody's mistake.
+  /// A batch size that is being searched is not an error.
   bool searched(const char* setting) const {
     return setting == micro_setting && o_.auto_find_batch_size && r_.given_elsewhere(setting);
   }
@@ -100,7 +101,7 @@ class Batch {
   }
 
   std::string remedy(bool micro_open, bool steps_open, std::int64_t micro, std::int64_t steps) const {
-    if (!micro_open && !steps_open) return ": leave one of the three out";
+    if (!micro_open && !steps_open) return ": remove one of the three";
     const std::int64_t ranks = r_.processes();
     const std::string with = !micro_open  ? concat(" and micro batches of ", micro)
                              : steps_open ? std::string()
@@ -111,7 +112,7 @@ class Batch {
                                               : steps));
   }
 
-  /// One of the factors is not the file's.
+  /// One of the factors does not come from the file.
   void differs(std::int64_t train, std::int64_t micro, std::int64_t steps, const SourcePos& where) {
     const std::int64_t ranks = r_.processes();
     const auto from = [&](const char* key, const char* setting) {
@@ -126,7 +127,7 @@ class Batch {
                   {micro_setting, steps_setting});
   }
 
-  /// Where a complaint about what is missing points.
+  /// The position for messages about missing keys.
   SourcePos nearest_place() const {
     for (const auto& [path, value] : r_.said)
       if (value->where().file) return {value->where().file, 1, 1};
@@ -147,7 +148,7 @@ std::int64_t Reading::processes() const {
   if (const auto size = whole(stages_key); size && *size > 1) parallel.pp_size = *size;
   for (const std::int64_t size : {parallel.pp_size, parallel.tp_size, parallel.cp_size})
     if (size > 1 << 20) return 1;
-  if (ranks_per_sample(parallel) > 1 << 20) return 1;  // which the settings' own rules complain of
+  if (ranks_per_sample(parallel) > 1 << 20) return 1;  // reported by the settings' own rules
   return data_parallel_ranks(parallel, std::max<std::int64_t>(1, parallel.num_processes));
 }
 

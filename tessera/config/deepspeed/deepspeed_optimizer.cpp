@@ -13,10 +13,10 @@ namespace {
 using Words = std::vector<std::string_view>;
 
 struct Type {
-  std::string_view name;     ///< DeepSpeed takes it in any case
-  std::string_view setting;  ///< ours; empty: refused
-  std::string_view lr;       ///< its default there
-  Words parameters;          ///< besides those of all; refused: why
+  std::string_view name;     ///< DeepSpeed accepts it in any case
+  std::string_view setting;  ///< our setting; empty: refused
+  std::string_view lr;       ///< DeepSpeed's default
+  Words parameters;          ///< in addition to the common ones; refused: the reason
 };
 
 const std::vector<Type>& types() {
@@ -48,15 +48,15 @@ const std::vector<Type>& types() {
        {"betas", "eps", "bias_correction", "max_coeff", "min_coeff", "freeze_step", "cuda_aware", "comm_backend_name",
         "coeff_beta", "factor_max", "factor_min", "factor_threshold"}},
       {"Muon", "", "", {"use AdamW or Lion"}},
-      {"MuAdam", "", "", {"maximal update parametrization is not built; use Adam"}},
-      {"MuAdamW", "", "", {"maximal update parametrization is not built; use AdamW"}},
-      {"MuSGD", "", "", {"maximal update parametrization is not built; use SGD"}},
-      {"Adafactor", "", "", {"its parameters in torch are others than those of --optim adafactor, which is there"}},
+      {"MuAdam", "", "", {"maximal update parametrization is not implemented; use Adam"}},
+      {"MuAdamW", "", "", {"maximal update parametrization is not implemented; use AdamW"}},
+      {"MuSGD", "", "", {"maximal update parametrization is not implemented; use SGD"}},
+      {"Adafactor", "", "", {"its parameters in torch differ from those of --optim adafactor; use that"}},
   };
   return all;
 }
 
-// Keys whose rows say all there is to say, for every type.
+// Keys whose rows are complete, for every type.
 constexpr std::array<std::string_view, 12> common = {
     "lr",       "weight_decay",  "max_grad_norm", "amsgrad", "eps_inside_sqrt", "dampening",
     "maximize", "set_grad_none", "fused",         "foreach", "capturable",      "differentiable"};
@@ -70,17 +70,17 @@ class Optimizer {
   void read() {
     const auto name = r_.text("optimizer.type");
     if (!name) {
-      // DeepSpeed would ignore the parameters, too
+      // DeepSpeed would ignore the parameters as well
       if (const auto params = r_.said.find("optimizer.params");
           params != r_.said.end() && !params->second->members().empty())
-        r_.to.problem(params->second->where(), "optimizer.params need optimizer.type, which is not given", {"optim"});
+        r_.to.problem(params->second->where(), "optimizer.params requires optimizer.type", {"optim"});
       return;
     }
     const SourcePos where = r_.value("optimizer.type")->where();
     const Type* type = find(*name);
     if (type == nullptr) return unknown(*name, where);
     if (type->setting.empty())
-      return r_.to.problem(where, concat("optimizer.type ", *name, " is not built: ", type->parameters.front()),
+      return r_.to.problem(where, concat("optimizer.type ", *name, " is not implemented: ", type->parameters.front()),
                            {"optim"});
     parameters(*type);
     choose(*type, *name, where);
@@ -110,7 +110,7 @@ class Optimizer {
                   {"optim"});
   }
 
-  /// A parameter of another type would be a mistake there, too.
+  /// A parameter of another type would be an error in DeepSpeed as well.
   void parameters(const Type& type) {
     const auto section = r_.said.find("optimizer.params");
     if (section == r_.said.end()) return;
@@ -121,7 +121,7 @@ class Optimizer {
       if (find_row(key(name)) == nullptr || is(common) || is(type.parameters)) continue;
       std::vector<std::string> known(type.parameters.begin(), type.parameters.end());
       const Row* row = find_row(key(name));
-      r_.to.problem(value.where(), concat(key(name), " is no parameter of ", type.name,
+      r_.to.problem(value.where(), concat(key(name), " is not a parameter of ", type.name,
                                           "; besides lr and weight_decay it has ", join(known)));
       if (!row->setting.empty()) r_.problems.doubtful.emplace(row->setting);
     }
@@ -155,7 +155,7 @@ class Optimizer {
           value->where(),
           concat(Reading::mismatch(key("betas"), Reading::shown(*value), "adam_beta1+adam_beta2",
                                    concat("[", format_real(o.adam_beta1), ", ", format_real(o.adam_beta2), "]")),
-                 " (", from, "): make them equal, or leave one of them out"),
+                 " (", from, "): make them equal, or remove one of them"),
           {"adam_beta1", "adam_beta2"});
     }
     r_.to.give("adam_beta1", key("betas"), format_real(beta1), value->items()[0].where());
@@ -168,7 +168,7 @@ class Optimizer {
     if (value != nullptr) r_.say("adam_epsilon", key("eps"), *value, "adam_epsilon");
   }
 
-  /// Parameters that have no setting of their own.
+  /// Parameters without a setting of their own.
   void extra(const Type& type, const SourcePos& where) {
     std::vector<Value::Member> arguments;
     const auto pass = [&](const char* theirs, const char* ours, std::optional<double> otherwise) {
@@ -200,7 +200,7 @@ class Optimizer {
     return type.name == "OneBitAdam" || type.name == "ZeroOneAdam" || type.name == "OneBitLamb";
   }
 
-  /// deepspeed/runtime/fp16/onebit: none of them corrects a bias, whatever its parameter says.
+  /// deepspeed/runtime/fp16/onebit: none of them corrects bias, whatever the parameter is set to.
   void one_bit(const Type& type, const SourcePos& where) {
     if (!is_one_bit(type)) return;
     if (r_.whole("zero_optimization.stage").value_or(0) > 0)
@@ -214,9 +214,10 @@ class Optimizer {
       r_.to.note(correct->where(), concat(key("bias_correction"), " true has no effect: ", type.name, " has none"));
     const bool zero_one = type.name == "ZeroOneAdam";
     const char* const begins = zero_one ? "var_freeze_step" : "freeze_step";
-    r_.to.note(where, concat("optimizer.type ", type.name, ": ", type.setting == "lamb" ? "Lamb" : "AdamW",
-                             ", whose gradients (not momenta) travel in one bit after ", begins,
-                             " steps; the second moment goes on", zero_one ? ", and every step is exchanged" : ""));
+    r_.to.note(where,
+               concat("optimizer.type ", type.name, ": ", type.setting == "lamb" ? "Lamb" : "AdamW",
+                      ", whose gradients (not momenta) are sent in one bit after ", begins,
+                      " steps; the second moment is still updated", zero_one ? ", and every step is exchanged" : ""));
     const std::int64_t warmup = r_.whole(key(begins)).value_or(100000);
     r_.say("grad_compression", "optimizer.type", concat("onebit:warmup=", warmup), where);
   }

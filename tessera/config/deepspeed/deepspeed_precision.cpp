@@ -1,4 +1,4 @@
-// fp16, bf16, torch_autocast; how gradients travel; TensorBoard.
+// fp16, bf16, torch_autocast; types of communicated gradients; TensorBoard.
 
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
@@ -9,7 +9,7 @@
 namespace tessera::config::deepspeed {
 namespace {
 
-/// A mode's switch: what the file says, or for "auto" what the run says (training or evaluation in it, as transformers
+/// A mode's switch: the file's value, or for "auto" the run's (training or evaluation in this mode, as transformers
 /// fills it in).
 bool mode(Reading& r, const std::string& path, const char* setting, bool trains, bool evaluates, std::string_view hf) {
   if (const auto on = r.flag(path)) {
@@ -21,7 +21,7 @@ bool mode(Reading& r, const std::string& path, const char* setting, bool trains,
   return true;
 }
 
-/// What fp16 without loss scaling of its own means there.
+/// The meaning of fp16 without its own loss scaling.
 void loss_scale(Reading& r) {
   const SourcePos section = r.said.at("fp16")->where();
   const auto scale = [&](const char* name, const char* setting, const char* otherwise) {
@@ -31,7 +31,7 @@ void loss_scale(Reading& r) {
   };
   scale("loss_scale", "loss_scale", nullptr);
   if (const auto fixed = r.number("fp16.loss_scale"); fixed && *fixed > 0)
-    return;  // the rest is about the dynamic scale
+    return;  // the rest concerns the dynamic scale
   scale("initial_scale_power", "initial_scale_power", nullptr);
   scale("loss_scale_window", "loss_scale_window", "1000");
   scale("hysteresis", "hysteresis", "2");
@@ -59,7 +59,7 @@ void autocast(Reading& r) {
 
 void read_precision(Reading& r) {
   const OptimizationConfig& o = r.so_far.values.optimization;
-  // A mode that is off says nothing beside torch_autocast in its dtype, which computes the same here.
+  // A disabled mode has no effect next to torch_autocast in its dtype, which computes the same here.
   const auto is_autocast = [&](const char* path, const std::string& dtype) {
     return r.flag("torch_autocast.enabled") == true && r.flag(path) == false && autocast_dtype(r) == dtype;
   };
@@ -93,9 +93,9 @@ void read_communication(Reading& r) {
                         concat(key, ": ",
                                prescale ? "pre-scale gradients is not yet supported with ZeRO-"
                                         : "gradient_predivide_factor != 1.0 is not yet supported with ZeRO-",
-                               stage, " with reduce scatter enabled, which is how gradients are divided; leave it out"),
+                               stage, " with reduce scatter enabled, which is how gradients are sharded; remove it"),
                         {"gradient_predivide_factor"});
-  // before the sum: all of the division, or by the factor
+  // before the sum: the whole division, or by the factor
   r.say("gradient_predivide_factor", key, prescale ? concat(r.processes()) : format_real(factor), where);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// One DeepSpeed file while it is being read: what deepspeed.cpp gathers, and what the parts (batch sizes, precision,
-/// optimizer and schedule, ZeRO, communication and monitors) make of it.
+/// One DeepSpeed file while it is being read: filled by deepspeed.cpp and used by the parts (batch sizes, precision,
+/// optimizer and schedule, ZeRO, communication and monitors).
 
 #include <tessera/config/deepspeed/deepspeed_rows.h>
 
@@ -15,52 +15,50 @@ namespace tessera::config::deepspeed {
 
 class Reading {
  public:
-  /// `alone`: the file is all there is (resolve_deepspeed).
+  /// `alone`: there are no other sources (resolve_deepspeed).
   Reading(const Resolved& so_far, Problems& problems, bool alone)
       : to(problems), so_far(so_far), problems(problems), alone(alone) {}
 
-  /// The value at a path of acting keys (older spellings are found by the present one); nullptr: absent, null, or
-  /// "auto".
+  /// The value of an acting key (older spellings are stored under the current one); nullptr: absent, null, or "auto".
   const Value* value(std::string_view path) const;
   bool is_auto(std::string_view path) const;
-  /// As above, read as its kind, which has been checked.
+  /// The same, converted to the key's type, which has been checked.
   std::optional<std::int64_t> whole(std::string_view path) const;
   std::optional<double> number(std::string_view path) const;
   std::optional<bool> flag(std::string_view path) const;
   std::optional<std::string> text(std::string_view path) const;
 
-  /// Whether something else says explicitly what a setting is.
+  /// Whether another source gives the setting explicitly.
   bool given_elsewhere(std::string_view setting) const;
-  /// False, after a complaint in Hugging Face's words, when something else says explicitly otherwise. `hf`: their name;
-  /// empty: ours.
+  /// Returns false, after reporting a problem in Hugging Face's words, if another source explicitly gives a different
+  /// value. `hf`: their name of the setting; empty: ours.
   bool agrees(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where,
               std::string_view hf = {});
-  /// Gives the setting, if it agrees with what else is said.
+  /// Sets the setting, if it agrees with the other sources.
   void say(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where,
            std::string_view hf = {});
   void say(std::string_view setting, const std::string& path, const Value& value, std::string_view hf = {});
-  /// DeepSpeed's default of something that the file leaves open, unless something else says what it is.
+  /// Sets DeepSpeed's default for a setting that the file leaves open, unless another source gives it explicitly.
   void otherwise(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where);
-  /// To the one note about what has no effect.
+  /// Adds the key to the one note about keys without effect.
   void without_effect(const std::string& path, std::string_view why, const SourcePos& where);
 
-  /// "- ds KEY=V vs hf NAME=V": the words of transformers.
+  /// "- ds KEY=V vs hf NAME=V": transformers' wording.
   static std::string mismatch(const std::string& path, const std::string& theirs, std::string_view hf,
                               const std::string& ours);
-  /// "[0.9, 0.999]", "8", "AdamW": a value as their messages show it.
+  /// "[0.9, 0.999]", "8", "AdamW": a value as formatted in transformers' messages.
   static std::string shown(const Value& value);
 
-  /// How many data-parallel ones the run has: num_processes / (pp_size x tp_size x cp_size), by the file or what else
-  /// is said. num_processes' variable WORLD_SIZE is any launcher's (launch/cli/job_variables.h); 1 when nothing says
-  /// it.
+  /// Number of data-parallel ranks: num_processes / (pp_size x tp_size x cp_size), from the file or other sources.
+  /// num_processes may come from any launcher's WORLD_SIZE (launch/cli/job_variables.h); 1 if it is not given.
   std::int64_t processes() const;
 
   Translator to;
   const Resolved& so_far;
   Problems& problems;
   const bool alone;
-  std::map<std::string, const Value*, std::less<>> said;              ///< acting keys by path, also sections
-  std::map<std::string, std::vector<std::string>, std::less<>> idle;  ///< why -> "key (line 3)"
+  std::map<std::string, const Value*, std::less<>> said;              ///< acting keys by path, sections included
+  std::map<std::string, std::vector<std::string>, std::less<>> idle;  ///< reason -> "key (line 3)"
 };
 
 void read_mesh(Reading& r);                  // deepspeed_batch.cpp
@@ -75,19 +73,19 @@ void read_tensorboard(Reading& r);           // deepspeed_precision.cpp
 void read_compression_training(Reading& r);  // deepspeed_compression.cpp
 void read_block_routing(Reading& r);         // deepspeed_compression.cpp
 
-/// What transformers fills "auto" with from the model's hidden size h.
+/// Values that transformers substitutes for "auto", from the model's hidden size h.
 struct HiddenSizeValues {
   std::int64_t reduce_bucket_size;           ///< h h
   std::int64_t prefetch_bucket_size;         ///< int(0.9 h h)
   std::int64_t param_persistence_threshold;  ///< 10 h
 };
 HiddenSizeValues values_of(std::int64_t hidden_size);
-/// hidden_size, the largest of hidden_sizes, the same in text_config, or what GPT-2 (n_embd), T5 (d_model) and
-/// DistilBERT (dim) call it.
+/// hidden_size, the largest of hidden_sizes, the same in text_config, or its name in GPT-2 (n_embd), T5 (d_model) and
+/// DistilBERT (dim).
 std::optional<std::int64_t> hidden_size_of(const Value& model_config);
-/// The same for the run's model: config.json of model_name_or_path, config_name (a file, a folder, a preset) with
-/// config_overrides. nullopt: there is none yet, or none that can be read (which is a problem of the model, not of this
-/// file). Throws InputError: it has no hidden size.
+/// The same for the run's model: config.json of model_name_or_path, or config_name (a file, a folder, a preset) with
+/// config_overrides. nullopt: not named yet, or unreadable (which is reported as a problem of the model, not of this
+/// file). Throws InputError if it has no hidden size.
 std::optional<std::int64_t> hidden_size_of(const ModelConfig& model, const std::vector<std::string>& keys);
 
 }  // namespace tessera::config::deepspeed

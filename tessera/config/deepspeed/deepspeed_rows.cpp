@@ -1,4 +1,4 @@
-// DeepSpeed's keys: what acts, what has no effect here and why, what is refused and what to do instead.
+// DeepSpeed's keys: acting keys, keys without effect (and why), and refused keys with a remedy.
 
 #include <tessera/config/deepspeed/deepspeed_rows.h>
 
@@ -18,21 +18,21 @@ constexpr std::string_view kReport = "report.html and metrics.jsonl show it for 
 constexpr std::string_view kCheckpoint =
     "checkpoints are safetensors with a manifest that is verified, and are read by any number of processes";
 constexpr std::string_view kOneAdam = "one implementation serves every device";
-constexpr std::string_view kCuts = "the model's plan says what tensor parallelism cuts, and how it communicates";
-constexpr std::string_view kStages = "what stages hand to each other is chosen here";
-constexpr std::string_view kTrustGoesOn = "OneBitLamb's second moment and trust ratios go on as Lamb's here";
+constexpr std::string_view kCuts = "the model's plan determines what tensor parallelism cuts and how it communicates";
+constexpr std::string_view kStages = "messages between stages are chosen automatically";
+constexpr std::string_view kTrustGoesOn = "OneBitLamb's second moment and trust ratios continue as in Lamb";
 constexpr std::string_view kSection = "see the section";
-constexpr std::string_view kNoRuns = "the planner computes what DeepSpeed's tuner tries in many runs";
-constexpr std::string_view kKeepsBatch = "the planner keeps the global batch that the settings say";
+constexpr std::string_view kNoRuns = "the planner computes what DeepSpeed's tuner measures in many runs";
+constexpr std::string_view kKeepsBatch = "the planner keeps the global batch of the settings";
 
 constexpr Row table[] = {
     // ---- batch sizes ------------------------------------------------------------------------------------------------
     acts("train_batch_size", whole, "per_device_train_batch_size",
-         "= micro batch x accumulation steps x data-parallel processes; what is missing is inferred"),
+         "= micro batch x accumulation steps x data-parallel processes; missing values are inferred"),
     acts("train_micro_batch_size_per_gpu", whole, "per_device_train_batch_size"),
     acts("gradient_accumulation_steps", whole, "gradient_accumulation_steps"),
     refused("managed_gradient_accumulation", flag,
-            "steps end after gradient_accumulation_steps micro-batches; leave it out", "true"),
+            "steps end after gradient_accumulation_steps micro-batches; remove it", "true"),
 
     // ---- optimizer and schedule -------------------------------------------------------------------------------------
     group("optimizer"),
@@ -43,9 +43,9 @@ constexpr Row table[] = {
     ignored("optimizer.legacy_fusion", flag, "every optimizer is fused over the flat shard", "false"),
     group("optimizer.params"),
     direct("optimizer.params.lr", number, "learning_rate", "learning_rate",
-           "left out: DeepSpeed's 1e-3 (Adagrad: 1e-2), unless learning_rate is given"),
+           "absent: DeepSpeed's 1e-3 (Adagrad: 1e-2), unless learning_rate is given"),
     acts("optimizer.params.betas", list, "adam_beta1", "and adam_beta2"),
-    acts("optimizer.params.eps", number, "adam_epsilon", "of Adagrad and Lamb: eps in optim_args"),
+    acts("optimizer.params.eps", number, "adam_epsilon", "for Adagrad and Lamb: eps in optim_args"),
     direct("optimizer.params.weight_decay", number, "weight_decay", "weight_decay"),
     direct("optimizer.params.momentum", number, "momentum", {}, "SGD"),
     direct("optimizer.params.nesterov", flag, "nesterov", {}, "SGD"),
@@ -69,9 +69,9 @@ constexpr Row table[] = {
             "'max_grad_norm' is not supported as an optimizer parameter, please switch to using the deepspeed "
             "parameter 'gradient_clipping'",
             "0"),
-    refused("optimizer.params.amsgrad", flag, "AMSGrad is not built; leave it out", "false"),
-    refused("optimizer.params.eps_inside_sqrt", flag, "eps is added to the square root; leave it out", "false"),
-    refused("optimizer.params.dampening", number, "SGD has no dampening here; leave it out", "0"),
+    refused("optimizer.params.amsgrad", flag, "AMSGrad is not implemented; remove it", "false"),
+    refused("optimizer.params.eps_inside_sqrt", flag, "eps is added to the square root; remove it", "false"),
+    refused("optimizer.params.dampening", number, "SGD has no dampening here; remove it", "0"),
     refused("optimizer.params.maximize", flag, "losses are minimised; negate the loss instead", "false"),
     ignored("optimizer.params.torch_adam", anything, kOneAdam),
     ignored("optimizer.params.fp32_optimizer_states", flag,
@@ -81,7 +81,7 @@ constexpr Row table[] = {
     ignored("optimizer.params.foreach", flag, kOneAdam),
     ignored("optimizer.params.capturable", flag, kOneAdam, "false"),
     ignored("optimizer.params.differentiable", flag, kOneAdam, "false"),
-    ignored("optimizer.params.cuda_aware", flag, "the backend decides how tensors travel", "false"),
+    ignored("optimizer.params.cuda_aware", flag, "the backend determines how tensors are sent", "false"),
     ignored("optimizer.params.comm_backend_name", text, "the setting backend decides how tensors travel"),
     group("scheduler"),
     acts("scheduler.type", text, "lr_scheduler_type", "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest"),
@@ -112,28 +112,27 @@ constexpr Row table[] = {
     refused("scheduler.params.last_batch_iteration", integer,
             "a run continues from a checkpoint with --resume_from_checkpoint", "-1"),
     direct("gradient_clipping", number, "max_grad_norm", "max_grad_norm",
-           "left out: 0, with a warning, for DeepSpeed's default has been 1.0 since 0.19.3"),
+           "absent: 0, with a warning, since DeepSpeed's default has been 1.0 since 0.19.3"),
 
     // ---- precision --------------------------------------------------------------------------------------------------
     group("fp16"),
     acts("fp16.enabled", flag, "fp16"),
     acts("fp16.loss_scale", number, "loss_scale", "0: dynamic"),
     acts("fp16.initial_scale_power", whole, "initial_scale_power"),
-    acts("fp16.loss_scale_window", whole, "loss_scale_window", "left out: DeepSpeed's 1000"),
-    acts("fp16.hysteresis", whole, "hysteresis", "left out: DeepSpeed's 2"),
+    acts("fp16.loss_scale_window", whole, "loss_scale_window", "absent: DeepSpeed's 1000"),
+    acts("fp16.hysteresis", whole, "hysteresis", "absent: DeepSpeed's 2"),
     acts("fp16.consecutive_hysteresis", flag, "consecutive_hysteresis"),
     acts("fp16.min_loss_scale", number, "min_loss_scale"),
-    ignored("fp16.auto_cast", flag, "inputs of a model of text are token ids", "false"),
-    refused("fp16.fp16_master_weights_and_grads", flag, "the weights that are trained stay fp32; leave it out",
-            "false"),
+    ignored("fp16.auto_cast", flag, "inputs of language models are token ids", "false"),
+    refused("fp16.fp16_master_weights_and_grads", flag, "the trained weights stay fp32; remove it", "false"),
     group("bf16"),
     acts("bf16.enabled", flag, "bf16"),
     acts("bf16.bf16_optimizer_states", flag, "bf16_optimizer_states"),
     refused("bf16.bf16_master_weights_and_grads", flag,
-            "training of bf16 weights without fp32 ones is not built (bf16_optimizer_states halves the moments); leave "
-            "it out",
+            "training bf16 weights without fp32 copies is not implemented (bf16_optimizer_states halves the moments); "
+            "remove it",
             "false"),
-    ignored("bf16.immediate_grad_update", flag, "gradients reach the shard as soon as they are there", "false"),
+    ignored("bf16.immediate_grad_update", flag, "gradients reach the shard as soon as they are computed", "false"),
     ignored("bf16.loss_scale", number, kNeverRead),
     ignored("bf16.loss_scale_window", whole, kNeverRead),
     ignored("bf16.hysteresis", whole, kNeverRead),
@@ -144,23 +143,22 @@ constexpr Row table[] = {
     group("torch_autocast"),
     acts("torch_autocast.enabled", flag, "bf16", "or fp16, by dtype"),
     acts("torch_autocast.dtype", text, "bf16", "bfloat16 or float16"),
-    ignored("torch_autocast.lower_precision_safe_modules", list,
-            "matrix products are what is computed in the lower precision"),
-    refused("amp", section, "NVIDIA's apex is not part of this; use bf16 or fp16", "enabled"),
+    ignored("torch_autocast.lower_precision_safe_modules", list, "only matrix products use the lower precision"),
+    refused("amp", section, "NVIDIA's apex is not supported; use bf16 or fp16", "enabled"),
     group("data_types"),
     ignored("data_types.grad_accum_dtype", text, "gradients are summed in fp32", "fp32|float32|torch.float32"),
     direct("data_types.param_dtype", text, "param_dtype"),
     direct("data_types.buffer_dtype", text, "buffer_dtype"),
 
     // ---- communication ----------------------------------------------------------------------------------------------
-    direct("communication_data_type", text, "reduce_dtype", {}, "left out: gradients are reduced in fp32"),
-    ignored("seq_parallel_communication_data_type", text, "activations travel as they are", "fp32"),
+    direct("communication_data_type", text, "reduce_dtype", {}, "absent: gradients are reduced in fp32"),
+    ignored("seq_parallel_communication_data_type", text, "activations are sent in their own type", "fp32"),
     acts("prescale_gradients", flag, "gradient_predivide_factor", "true: the number of processes"),
     acts("gradient_predivide_factor", number, "gradient_predivide_factor"),
     refused("gradient_allreduce_op", text,
             "gradients are those of the mean loss; for a sum multiply the learning rate by the number of processes",
             "mean"),
-    ignored("sparse_gradients", flag, "gradients of embeddings travel whole", "false"),
+    ignored("sparse_gradients", flag, "gradients of embeddings are sent dense", "false"),
     ignored("disable_allgather", flag, kUnits, "false"),
 
     // ---- everything else at the top
@@ -181,15 +179,15 @@ constexpr Row table[] = {
     ignored("vocabulary_size", whole, "it only made DeepSpeed warn"),
     group("activation_checkpointing"),
     ignored("activation_checkpointing.partition_activations", flag,
-            "ranks of tensor parallelism keep what a block begins with whole: --sequence_parallel divides it", "false"),
+            "tensor-parallel ranks keep whole block inputs: --sequence_parallel shards them", "false"),
     ignored("activation_checkpointing.cpu_checkpointing", flag,
             "--gradient_checkpointing_kwargs offload_inputs_to=DIR moves the kept inputs out of memory", "false"),
     ignored("activation_checkpointing.contiguous_memory_optimization", flag,
-            "the section checkpoints nothing by itself, there as here: give gradient_checkpointing", "false"),
+            "as in DeepSpeed, the section alone does not enable checkpointing: set gradient_checkpointing", "false"),
     ignored("activation_checkpointing.number_checkpoints", anything,
-            "the section checkpoints nothing by itself, there as here: give gradient_checkpointing", "false"),
+            "as in DeepSpeed, the section alone does not enable checkpointing: set gradient_checkpointing", "false"),
     ignored("activation_checkpointing.synchronize_checkpoint_boundary", flag,
-            "the section checkpoints nothing by itself, there as here: give gradient_checkpointing", "false"),
+            "as in DeepSpeed, the section alone does not enable checkpointing: set gradient_checkpointing", "false"),
     ignored("activation_checkpointing.profile", flag, "--profile writes a timeline", "false"),
     group("aio"),
     ignored("aio.block_size", whole, kPaged),
@@ -204,7 +202,7 @@ constexpr Row table[] = {
     ignored("checkpoint.load_universal", flag, kCheckpoint),
     ignored("checkpoint.use_node_local_storage", flag, "output_dir is one folder that all hosts see", "false"),
     group("checkpoint.parallel_write"),
-    ignored("checkpoint.parallel_write.pipeline_stage", flag, "every process writes what it holds", "false"),
+    ignored("checkpoint.parallel_write.pipeline_stage", flag, "every process writes its own part", "false"),
     ignored("checkpoint.checkpoint_serialization", flag, kCheckpoint),
     group("checkpoint.writer"),
     ignored("checkpoint.writer.type", text, kCheckpoint),
@@ -227,12 +225,12 @@ constexpr Row table[] = {
     ignored("csv_monitor.enabled", flag, kSection),
     ignored("csv_monitor.output_path", text, kSection),
     ignored("csv_monitor.job_name", text, kSection),
-    ignored("wandb", section, "metrics.jsonl and TensorBoard events are what is written", "enabled"),
+    ignored("wandb", section, "metrics are written to metrics.jsonl and TensorBoard events", "enabled"),
     ignored("wandb.enabled", flag, kSection),
     ignored("wandb.group", text, kSection),
     ignored("wandb.team", text, kSection),
     ignored("wandb.project", text, kSection),
-    ignored("comet", section, "metrics.jsonl and TensorBoard events are what is written", "enabled"),
+    ignored("comet", section, "metrics are written to metrics.jsonl and TensorBoard events", "enabled"),
     ignored("comet.enabled", flag, kSection),
     ignored("comet.samples_log_interval", whole, kSection),
     ignored("comet.project", text, kSection),
@@ -257,16 +255,16 @@ constexpr Row table[] = {
     ignored("flops_profiler.top_modules", whole, kSection),
     ignored("flops_profiler.detailed", flag, kSection),
     ignored("flops_profiler.output_file", text, kSection),
-    ignored("eigenvalue", section, "only DeepSpeed's quantization looks at eigenvalues", "enabled"),
+    ignored("eigenvalue", section, "only DeepSpeed's quantization uses eigenvalues", "enabled"),
 
     // ---- other kinds of parallelism, and methods that change the training
     // ------------------------------------------------
     group("pipeline"),
     acts("pipeline.stages", whole, "pp_size", "0: 1"),
-    ignored("pipeline.partition", text, "stages have blocks in equal numbers; pipeline_layout says others",
+    ignored("pipeline.partition", text, "stages have equal numbers of blocks; pipeline_layout changes that",
             "best|uniform|auto"),
-    ignored("pipeline.seed_layers", flag, "random numbers follow from the seed and the step", "false"),
-    ignored("pipeline.activation_checkpoint_interval", whole, "gradient_checkpointing chooses what is kept", "0"),
+    ignored("pipeline.seed_layers", flag, "random numbers depend only on the seed and the step", "false"),
+    ignored("pipeline.activation_checkpoint_interval", whole, "gradient_checkpointing determines what is kept", "0"),
     ignored("pipeline.pipe_partitioned", flag, kStages),
     ignored("pipeline.grad_partitioned", flag, kStages),
     group("tensor_parallel"),
@@ -278,20 +276,20 @@ constexpr Row table[] = {
     ignored("tensor_parallel.preset_model", text, kCuts),
     ignored("tensor_parallel.tp_overlap_comm", flag, kCuts, "false"),
     ignored("tensor_parallel.partition_config", anything, kCuts),
-    ignored("tensor_parallel.dtype", text, "param_dtype says it"),
+    ignored("tensor_parallel.dtype", text, "param_dtype determines it"),
     ignored("tensor_parallel.keep_module_on_host", flag, kCuts, "false"),
-    refused("expert_parallel", section, "the experts of AutoEP are not built; give --ep_size", "enabled"),
+    refused("expert_parallel", section, "the experts of AutoEP are not implemented; use --ep_size", "enabled"),
     acts("sequence_parallel_size", whole, "cp_size", "with cp_comm_type a2a"),
-    ignored("use_data_before_expert_parallelism", flag, "groups of experts follow from --ep_size", "false"),
+    ignored("use_data_before_expert_parallelism", flag, "groups of experts are derived from --ep_size", "false"),
     ignored("compile", section, "operations are compiled ahead of time", "deepcompile"),
     group("autotuning"),
     acts("autotuning.enabled", flag, "auto_strategy",
-         "no runs are made: the planner computes stage, mesh and micro-batch (docs/planning.md)"),
+         "instead of tuning runs, the planner computes stage, mesh and micro-batch (docs/planning.md)"),
     acts("autotuning.metric", text, "auto_strategy", "throughput; others are refused"),
     acts("autotuning.min_train_micro_batch_size_per_gpu", whole, "auto_min_batch_size",
-         "where train_micro_batch_size_per_gpu is \"auto\" or left out; 1"),
+         "if train_micro_batch_size_per_gpu is \"auto\" or absent; 1"),
     acts("autotuning.max_train_micro_batch_size_per_gpu", whole, "auto_max_batch_size", "the same; 1024"),
-    refused("autotuning.mp_size", whole, "write tensor_parallel.autotp_size, or leave it to the planner", "1"),
+    refused("autotuning.mp_size", whole, "use tensor_parallel.autotp_size, or leave it to the planner", "1"),
     ignored("autotuning.max_train_batch_size", whole, kKeepsBatch),
     ignored("autotuning.min_train_batch_size", whole, kKeepsBatch, "1"),
     ignored("autotuning.fast", flag, kNoRuns),
@@ -308,39 +306,37 @@ constexpr Row table[] = {
     ignored("autotuning.tuner_num_trials", whole, kNoRuns),
     ignored("autotuning.num_tuning_micro_batch_sizes", whole, kNoRuns),
     ignored("autotuning.arg_mappings", anything, kNoRuns),
-    ignored("autotuning.model_info", anything, "the model's config.json says it"),
-    ignored("autotuning.model_info_path", text, "the model's config.json says it"),
+    ignored("autotuning.model_info", anything, "the model's config.json determines it"),
+    ignored("autotuning.model_info_path", text, "the model's config.json determines it"),
     refused("elasticity", section,
-            "batch sizes that follow the number of processes are not built; give them, and continue with any number of "
-            "processes by "
+            "batch sizes that depend on the number of processes are not implemented; set them, and resume with any "
+            "number of processes by "
             "--resume_from_checkpoint",
             "enabled"),
-    refused("curriculum_learning", section, "sampling by difficulty and dropping of tokens are not built; leave it out",
-            "enabled"),
+    refused("curriculum_learning", section,
+            "sampling by difficulty and dropping of tokens are not implemented; remove it", "enabled"),
     acts("data_efficiency", anything, "data_efficiency",
          "data_routing.random_ltd and seed; data_sampling must be disabled"),
     acts("progressive_layer_drop", anything, "progressive_layer_drop"),
-    // The engine keeps it for code of models that asks for it, as bing_bert's does beside a flag of its own.
-    ignored(
-        "sparse_attention", section,
-        "no sparse attention is built; under DeepSpeed, too, only models whose own code asks for the section have it, "
-        "and all others attend to everything"),
+    // The engine stores it for model code that asks for it, such as bing_bert's with its own flag.
+    ignored("sparse_attention", section,
+            "sparse attention is not implemented; in DeepSpeed it also applies only to models whose own code reads the "
+            "section"),
     acts("compression_training", anything, "compression_training",
          "weight_quantization, activation_quantization and layer_reduction; pruning must be disabled"),
-    // DeepSpeed reads compression_training alone to decide whether weights are rounded.
+    // DeepSpeed decides by compression_training alone whether weights are quantized.
     ignored("quantize_training", section,
-            "no weight is rounded by it: DeepSpeed, too, has not read this older section since 0.7; give its bits, "
-            "period, offset and groups in compression_training.weight_quantization, which acts",
+            "it quantizes nothing: DeepSpeed has not read this older section since 0.7 either; use bits, period, "
+            "offset and groups of compression_training.weight_quantization",
             "enabled*"),
-    refused(
-        "weight_quantization", section,
-        "weights that are quantized when a model is made (quantized_initialization, post_init_quant) are not built; "
-        "--load_in_4bit or --load_in_8bit keeps frozen ones in few bits beside LoRA, or leave it out",
-        "enabled*"),
+    refused("weight_quantization", section,
+            "quantizing weights when a model is created (quantized_initialization, post_init_quant) is not "
+            "implemented; use --load_in_4bit or --load_in_8bit for frozen weights with LoRA, or remove it",
+            "enabled*"),
     ignored("cuda_visible_devices", anything, kNeverRead),
     ignored("comms_config", anything, kNeverRead),
     ignored("monitor_config", anything, kNeverRead),
-    refused("hybrid_engine", section, "training and generation do not share an engine; leave it out", "enabled"),
+    refused("hybrid_engine", section, "training and generation do not share an engine; remove it", "enabled"),
 };
 
 }  // namespace

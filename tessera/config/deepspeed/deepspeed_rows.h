@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The table of DeepSpeed's keys, as the reader needs it: what deepspeed_rows() says, and the kinds of the values.
+/// The table of DeepSpeed's keys for the reader: deepspeed_rows() plus the types of the values.
 
 #include <tessera/config/core/translation.h>
 
@@ -12,7 +12,7 @@ namespace tessera::config::deepspeed {
 enum class Kind {
   flag,     ///< true or false
   whole,    ///< 0, 1, ..., also 5e8
-  integer,  ///< also negative
+  integer,  ///< may be negative
   number,   ///< integer or real
   text,
   list,     ///< or one word
@@ -25,23 +25,22 @@ struct Row {
   Effect effect = Effect::acts;
   Kind kind = Kind::anything;
   std::string_view why = {};
-  /// Ignored, refused: the values, separated by '|', that ask for what happens anyway, of which nothing is said. Of a
-  /// section: the name of its switch ("enabled": it is off unless it says "enabled": true; "enabled*": unless something
-  /// in it does).
+  /// Ignored, refused: the values, separated by '|', that request what happens anyway and are silently accepted.
+  /// Section: the name of its switch ("enabled": off unless it contains "enabled": true; "enabled*": unless any of its
+  /// keys enables it).
   std::string_view harmless = {};
-  bool direct = false;       ///< acts: the setting gets the value as it stands
-  std::string_view hf = {};  ///< what Hugging Face's complaints call the setting
+  bool direct = false;       ///< acts: the setting gets the value unchanged
+  std::string_view hf = {};  ///< the setting's name in Hugging Face's messages
 };
 
-/// How a row is written down.
-/// A section that is what its keys are.
+/// A section defined by its keys.
 constexpr Row group(std::string_view key) { return {key, "", Effect::acts, Kind::section}; }
-/// The setting gets the value as it stands.
+/// The setting gets the value unchanged.
 constexpr Row direct(std::string_view key, Kind kind, std::string_view setting, std::string_view hf = {},
                      std::string_view why = {}) {
   return {key, setting, Effect::acts, kind, why, {}, true, hf};
 }
-/// The setting follows from the value, and perhaps from others.
+/// The setting is derived from the value, possibly with others.
 constexpr Row acts(std::string_view key, Kind kind, std::string_view setting, std::string_view why = {}) {
   return {key, setting, Effect::acts, kind, why};
 }
@@ -58,11 +57,11 @@ inline constexpr std::string_view kPaged =
 
 /// All keys, sections first.
 std::span<const Row> rows();
-/// By its whole path; nullptr when there is none.
+/// By its full path; nullptr if absent.
 const Row* find_row(std::string_view path);
-/// Names of the keys right below a section (empty: top level).
+/// Names of the keys directly below a section (empty: top level).
 std::vector<std::string> names_below(std::string_view section);
-/// The paths at which a name stands, with sections: "offload_optimizer" -> {"zero_optimization.offload_optimizer"}.
+/// The paths that end in this name, sections included: "offload_optimizer" -> {"zero_optimization.offload_optimizer"}.
 std::vector<std::string> paths_of(std::string_view name);
 
 }  // namespace tessera::config::deepspeed

@@ -1,4 +1,4 @@
-// scheduler: {type, params}, for optim/schedule.h, which knows DeepSpeed's formulas and its "auto".
+// scheduler: {type, params}, for optim/schedule.h, which implements DeepSpeed's formulas and its "auto".
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
@@ -45,7 +45,7 @@ const std::vector<SchedulerType>& scheduler_types() {
 
 std::string scheduler_key(std::string_view name) { return concat("scheduler.params.", name); }
 
-/// What transformers compares with settings of the run.
+/// Parameters that transformers compares with settings of the run.
 struct Compared {
   std::string_view name, setting, hf;
 };
@@ -62,8 +62,7 @@ class Scheduler {
     const auto name = r_.text("scheduler.type");
     if (!name) {
       if (params != r_.said.end() && !params->second->members().empty())
-        r_.to.problem(params->second->where(), "scheduler.params need scheduler.type, which is not given",
-                      {"lr_scheduler_type"});
+        r_.to.problem(params->second->where(), "scheduler.params requires scheduler.type", {"lr_scheduler_type"});
       return;
     }
     const SourcePos where = r_.value("scheduler.type")->where();
@@ -92,19 +91,19 @@ class Scheduler {
     const auto near = nearest(name, names);
     r_.to.problem(where,
                   concat("scheduler.type '", name, "' is unknown", near ? concat("; did you mean ", *near, "?") : "",
-                         " (the types are ", join(names), "); leave the section out for --lr_scheduler_type"),
+                         " (the types are ", join(names), "); remove the section to use --lr_scheduler_type"),
                   {"lr_scheduler_type"});
   }
 
-  /// transformers hands the file's schedule to DeepSpeed and never looks at its own arguments about one.
+  /// transformers passes the file's schedule to DeepSpeed and ignores its own arguments for one.
   void beats(std::string_view setting, const std::string& path, const std::string& value, const SourcePos& where) {
     const Field* field = find_field(setting);
     RunConfig theirs;
     const bool same = !value.empty() && !field->set(theirs, value) &&
                       dump_json(field->get(theirs)) == dump_json(field->get(r_.so_far.values));
     if (r_.given_elsewhere(setting) && !same)
-      r_.to.note(where, concat(path, value.empty() ? "" : " ", value, " is followed, not ", setting, " (",
-                               r_.so_far.origin(setting), "): DeepSpeed runs the schedule of its file"));
+      r_.to.note(where, concat(path, value.empty() ? "" : " ", value, " is used, not ", setting, " (",
+                               r_.so_far.origin(setting), "): DeepSpeed uses its file's schedule"));
   }
 
   Value parameters(const SchedulerType& type, const Value& section) {
@@ -115,13 +114,13 @@ class Scheduler {
         if (name != "last_batch_iteration")
           r_.to.problem(
               value.where(),
-              concat(scheduler_key(name), " is no parameter of ", type.name, "; it has ", join(type.parameters)),
+              concat(scheduler_key(name), " is not a parameter of ", type.name, "; it has ", join(type.parameters)),
               {"lr_scheduler_kwargs"});
         continue;
       }
-      if (!r_.said.contains(scheduler_key(name))) continue;  // without effect, or wrong
+      if (!r_.said.contains(scheduler_key(name))) continue;  // without effect, or invalid
       if (r_.is_auto(scheduler_key(name))) {
-        // transformers fills these; warmup_min_lr with 0, which is the default
+        // filled in by transformers; warmup_min_lr with 0, the default
         if (name == "warmup_max_lr" || name == "warmup_num_steps" || name == "total_num_steps")
           arguments.emplace_back(name, Value::of("auto"));
         continue;
@@ -131,7 +130,7 @@ class Scheduler {
     return Value::make_object(std::move(arguments));
   }
 
-  /// The value by the kind of its row; nothing after a complaint.
+  /// The value converted to its row's type; nullopt after reporting a problem.
   std::optional<Value> converted(const std::string& name, const Value& value) {
     const std::string path = scheduler_key(name);
     if (name == "warmup_type") {
@@ -149,7 +148,7 @@ class Scheduler {
       default:
         break;
     }
-    // learning rates: one number, or a list with one for each group of parameters
+    // learning rates: one number, or a list with one per parameter group
     const Value& one = value.is_array() && value.items().size() == 1 ? value.items().front() : value;
     const auto text = as_text(one, false);
     const auto number = text && !one.is_array() ? parse_real(*text) : std::nullopt;
@@ -163,12 +162,12 @@ class Scheduler {
     return std::nullopt;
   }
 
-  /// transformers clamps the warm-up to at least one step, and counts max_steps only when it is given.
+  /// transformers clamps the warm-up to at least one step, and compares max_steps only if it is given.
   bool matches(const Compared& c, const Value& value) {
     const OptimizationConfig& o = r_.so_far.values.optimization;
     if (c.setting == "max_steps" && o.max_steps <= 0) return true;
     const auto text = as_text(value, c.setting != "learning_rate");
-    if (!text) return true;  // its kind is complained about below
+    if (!text) return true;  // its type is checked below
     if (c.setting == "warmup_steps" && o.warmup_steps == 0 && *text == "1") return true;
     return c.setting == "warmup_steps" && o.warmup_ratio > 0 && o.max_steps > 0
                ? share_matches(*text, value.where())
@@ -183,7 +182,7 @@ class Scheduler {
     r_.to.problem(where,
                   concat(Reading::mismatch(scheduler_key("warmup_num_steps"), text, "warmup_steps", format_real(steps)),
                          " (", r_.so_far.origin("warmup_ratio"), " ", format_real(o.warmup_ratio),
-                         "): make them equal, or leave one of them out"),
+                         "): make them equal, or remove one of them"),
                   {"lr_scheduler_kwargs"});
     return false;
   }

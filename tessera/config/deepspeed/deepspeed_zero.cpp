@@ -1,4 +1,4 @@
-// zero_optimization: the stage, its groups, offloading, and what is tuned.
+// zero_optimization: stage, groups, offload, and tuning.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -24,7 +24,7 @@ class Zero {
   }
 
  private:
-  /// False: the section is not there, or says nothing that can be relied on.
+  /// False if the section is absent or unusable.
   bool stage() {
     const auto found = r_.said.find("zero_optimization");
     if (found == r_.said.end()) return false;
@@ -47,7 +47,7 @@ class Zero {
     return true;
   }
 
-  /// hpZ and MiCS keep whole copies in groups: hybrid sharding.
+  /// hpZ and MiCS keep replicas in groups: hybrid sharding.
   void groups() {
     const auto hpz = r_.whole(zero_key("zero_hpz_partition_size")), mics = r_.whole(zero_key("mics_shard_size"));
     const bool by_hpz = hpz && *hpz > 1, by_mics = mics && *mics > 0;
@@ -59,22 +59,22 @@ class Zero {
     const std::string path = zero_key(by_mics ? "mics_shard_size" : "zero_hpz_partition_size");
     const SourcePos where = r_.value(path)->where();
     if (by_hpz && by_mics)
-      return r_.to.problem(
-          where,
-          concat(path,
-                 " and zero_optimization.zero_hpz_partition_size both say which groups hold a copy; keep one of them"),
-          {"strategy", "shard_group_size"});
+      return r_.to.problem(where,
+                           concat(path,
+                                  " and zero_optimization.zero_hpz_partition_size both define the groups that hold a "
+                                  "replica; keep one of them"),
+                           {"strategy", "shard_group_size"});
     if (stage_ != 3)
       return r_.to.problem(
           where,
-          concat(path, " is for stage 3; zero_optimization.stage is ", stage_, ": leave it out, or set the stage to 3"),
+          concat(path, " is for stage 3; zero_optimization.stage is ", stage_, ": remove it, or set the stage to 3"),
           {"strategy", "shard_group_size"});
     if (by_mics && (offloads("offload_optimizer") || offloads("offload_param")))
-      return r_.to.problem(where, concat(path, ": MiCS does not go with offloading; leave one of them out"),
+      return r_.to.problem(where, concat(path, ": MiCS cannot be combined with offloading; remove one of them"),
                            {"strategy", "shard_group_size", "cpu_offload"});
     if (by_hpz)
       r_.to.note(where, concat(path, " ", *hpz, ": each group of ", *hpz,
-                               " processes holds a whole copy, of the optimizer states, too (hybrid_shard)"));
+                               " processes holds a full replica, optimizer states included (hybrid_shard)"));
     r_.say("strategy", path, "hybrid_shard", where);
     r_.say("shard_group_size", path, concat(by_mics ? *mics : *hpz), where);
   }
@@ -96,7 +96,7 @@ class Zero {
     if (old != nullptr && r_.said.contains(path)) {
       r_.to.problem(old->where(),
                     concat("Cannot provide deprecated parameter '", deprecated, "' and replacing parameter '", section,
-                           "' (", file_and_line(r_.said.at(path)->where()), ") together; leave ", deprecated, " out"),
+                           "' (", file_and_line(r_.said.at(path)->where()), ") together; remove ", deprecated, " out"),
                     {"cpu_offload"});
       return {};
     }
@@ -130,10 +130,10 @@ class Zero {
     const Place optimizer = place("offload_optimizer", "cpu_offload");
     const Place param = place("offload_param", "cpu_offload_param");
     if (param.used && stage_ != 3)
-      r_.to.note(param.where, concat(param.path,
-                                     " has no effect: it is for stage 3, which divides parameters, and "
-                                     "zero_optimization.stage is ",
-                                     stage_));
+      r_.to.note(param.where,
+                 concat(param.path,
+                        " has no effect: it is for stage 3, which shards parameters, but zero_optimization.stage is ",
+                        stage_));
     const bool params = param.used && stage_ == 3;
     if (optimizer.used || params)
       r_.say("cpu_offload", params ? param.path : optimizer.path,
@@ -143,7 +143,7 @@ class Zero {
              params ? param.where : optimizer.where);
   }
 
-  /// The stage decides when nobody does.
+  /// Without an explicit value, the stage determines it.
   void overlap() {
     if (r_.value(zero_key("overlap_comm")) != nullptr || r_.value(zero_key("stage")) == nullptr || stage_ == 0) return;
     r_.otherwise("overlap_comm", zero_key("stage"), stage_ == 3 ? "true" : "false",
@@ -153,7 +153,7 @@ class Zero {
   void bucket() {
     const std::string path = zero_key("reduce_bucket_size");
     if (const Value* value = r_.value(path)) {
-      if (r_.whole(path) == 0)  // every gradient is reduced by itself, as with buckets of one element
+      if (r_.whole(path) == 0)  // every gradient is reduced on its own, as with buckets of one element
         r_.say("reduce_bucket_size", path, "1", value->where());
       else
         r_.say("reduce_bucket_size", path, *value);

@@ -15,7 +15,7 @@ namespace tessera::config {
 namespace {
 
 constexpr std::string_view kWhole = "parameters keep their identity here, so every optimizer and every grouping works";
-constexpr std::string_view kXla = "it belongs to xla, which is off";
+constexpr std::string_view kXla = "it is for xla, which is off";
 
 constexpr std::array keys{
     KeyRow{"sharding_strategy", "strategy"},
@@ -43,11 +43,11 @@ constexpr std::array keys{
     KeyRow{"reduce_dtype", "reduce_dtype"},
     KeyRow{"buffer_dtype", "buffer_dtype"},
     KeyRow{"shard_group_size", "shard_group_size"},
-    KeyRow{"version", "", Effect::ignored, "one engine does what both versions do"},
+    KeyRow{"version", "", Effect::ignored, "one engine implements both versions"},
     KeyRow{"state_dict_type", "save_state_dict_type", Effect::acts,
            "SHARDED_STATE_DICT, FULL_STATE_DICT; LOCAL_STATE_DICT is written as sharded"},
-    KeyRow{"state_dict_config", "", Effect::ignored, "state_dict_type says who writes what"},
-    KeyRow{"optim_state_dict_config", "", Effect::ignored, "state_dict_type says who writes what"},
+    KeyRow{"state_dict_config", "", Effect::ignored, "state_dict_type determines the files and their writers"},
+    KeyRow{"optim_state_dict_config", "", Effect::ignored, "state_dict_type determines the files and their writers"},
     KeyRow{"use_orig_params", "", Effect::ignored, kWhole},
     KeyRow{"xla", "device", Effect::acts, "true: --device xla"},
     KeyRow{"xla_fsdp_v2", "", Effect::ignored,
@@ -61,13 +61,13 @@ constexpr std::array precision_keys{
     KeyRow{"buffer_dtype", "buffer_dtype"},
     KeyRow{"output_dtype", "", Effect::ignored,
            "outputs keep the precision in which the model computes them; the loss is fp32"},
-    KeyRow{"cast_forward_inputs", "", Effect::ignored, "inputs of a model of text are token ids"},
-    KeyRow{"cast_root_forward_inputs", "", Effect::ignored, "inputs of a model of text are token ids"},
+    KeyRow{"cast_forward_inputs", "", Effect::ignored, "inputs of language models are token ids"},
+    KeyRow{"cast_root_forward_inputs", "", Effect::ignored, "inputs of language models are token ids"},
     KeyRow{"keep_low_precision_grads", "", Effect::ignored, "gradients of the shards are fp32"},
 };
 
 constexpr std::string_view prefix = "fsdp_";
-constexpr std::size_t kMostUnknown = 20;  // keys of one file that are looked up among the known ones
+constexpr std::size_t kMostUnknown = 20;  // unknown keys per file that are compared with the known ones
 
 std::string_view without_prefix(std::string_view name) {
   return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
@@ -88,7 +88,7 @@ class FsdpReader {
                return row.key == without_prefix(member.first);
              });
     };
-    // A file none of whose keys is known is another's, not one with keys too many.
+    // A file without any known key belongs to another system; its keys are not merely unknown.
     passes_over_ = problems_.unknown != UnknownWords::refuse &&
                    std::any_of(section.members().begin(), section.members().end(), known);
     for (const auto& [name, value] : section.members()) read_key(name, value, keys);
@@ -116,7 +116,7 @@ class FsdpReader {
     if (value.is_null()) return;
     if (bare == "version") return version(name, value);
     if (bare == "xla") return means_no(value) ? void() : to_.give("device", name, std::string("xla"), value.where());
-    if (bare == "use_orig_params" && !means_no(value)) return;  // which it is here
+    if (bare == "use_orig_params" && !means_no(value)) return;  // always the case here
     if (bare.starts_with("xla_")) return of_xla(bare, *found, name, value);
     if (found->effect != Effect::acts) return to_.follow(*found, name, value);
     if (value.is_array() && value.items().empty()) return;
@@ -139,11 +139,11 @@ class FsdpReader {
     for (const KeyRow& row : known) names.emplace_back(row.key);
     const std::string_view bare = without_prefix(name);
     const auto near = bare.size() > 64 ? std::nullopt : nearest(bare, names);
-    // accelerate and transformers look up what they know
+    // accelerate and transformers read only the keys they know
     const bool passes = passes_over_ && known.data() == keys.data();
     const std::string said =
         concat("unknown key ", name.substr(0, 64), name.size() > 64 ? "..." : "",
-               passes ? ", which accelerate and transformers pass over, has no effect" : "",
+               passes ? ", which accelerate and transformers ignore, has no effect" : "",
                near     ? concat("; did you mean ", bare.size() < name.size() ? prefix : "", *near, "?")
                : passes ? ""
                         : concat("; the keys are ", join(names)));
@@ -156,8 +156,7 @@ class FsdpReader {
 
   void version(const std::string& name, const Value& value) {
     const auto text = as_text(value, true);
-    if (text != "1" && text != "2")
-      return problem(value.where(), name, " must be 1 or 2 (one engine here does what both do)");
+    if (text != "1" && text != "2") return problem(value.where(), name, " must be 1 or 2 (one engine implements both)");
     version_ = text == "2" ? 2 : 1;
     version_where_ = value.where();
   }
@@ -169,11 +168,11 @@ class FsdpReader {
     row.effect == Effect::acts ? to_.give(row.setting, name, value) : to_.ignored(value, name, row.why);
   }
 
-  /// version 2: a boolean, or the size of the group; version 1: documented as the strategy's new name.
+  /// version 2: a boolean, or the group size; version 1: documented as the new name of the strategy.
   void reshard(const std::string& name, const Value& value) {
     const std::string text = as_text(value, true).value_or("");
     if (value.kind() != Value::Kind::boolean && parse_int(text) && text != "0" && text != "1") {
-      to_.note(value.where(), concat(name, " ", text, " is taken as the size of the groups that share shards"));
+      to_.note(value.where(), concat(name, " ", text, " is interpreted as the size of the groups that share shards"));
       return to_.give("shard_group_size", name, value);
     }
     RunConfig scratch;
@@ -183,7 +182,7 @@ class FsdpReader {
     to_.give("reshard_after_forward", name, value);
   }
 
-  /// FSDP's CPUOffload keeps parameters, gradients and the optimizer step on the host; our own words say more.
+  /// FSDP's CPUOffload keeps parameters, gradients and the optimizer step on the host; our own words are finer.
   void offload(const std::string& name, const Value& value) {
     if (value.is_object()) {
       for (const auto& [inner, flag] : value.members()) {
@@ -226,11 +225,11 @@ std::string fsdp_config_path(const std::string& given) {
           lower.ends_with(".json") || lower.ends_with(".yaml") || lower.ends_with(".yml"))
         files.push_back(name);
     if (files.size() == 1) return path_join(given, files[0]);
-    throw InputError(
-        concat("--fsdp_config ", given, " is a folder with ", files.size(), " .json and .yaml files; name the file"));
+    throw InputError(concat("--fsdp_config ", given, " is a folder with ", files.size(),
+                            " .json and .yaml files; specify the file"));
   }
   if (!path_exists(given))
-    throw InputError(concat("--fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
+    throw InputError(concat("--fsdp_config ", given, ": no such file (a JSON object starts with '{')"));
   return given;
 }
 

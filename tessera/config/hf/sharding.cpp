@@ -16,7 +16,7 @@
 namespace tessera::config {
 namespace {
 
-/// Someone says what a setting is.
+/// A source's value for a setting.
 template <class T>
 struct Claim {
   T value;
@@ -44,8 +44,8 @@ class Sharding {
       std::vector<std::string> sources = {automatic};
       for (const Claim<Strategy>& claim : strategies_) sources.push_back(claim.source);
       problems_.lines.push_back(concat(join(sources, ", "),
-                                       ": the planner chooses the strategy, or you do; keep one "
-                                       "of them (--auto_strategy beside a strategy: only the rest is chosen)"));
+                                       ": the planner chooses the strategy, or you do; keep one of them (with "
+                                       "--auto_strategy and a strategy, only the rest is chosen)"));
     }
     settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
     settle("cpu_offload", sharding_.cpu_offload, offloads_, "places", std::equal_to{});
@@ -55,14 +55,13 @@ class Sharding {
       derive("strategy", sharding_.strategy, Strategy::full_shard, "fsdp_config is given");
     wrap();
     bucket_size();
-    if (sharding_.grad_compression == "no") sharding_.grad_compression = "none";  // accelerate's names of DDP's hooks
+    if (sharding_.grad_compression == "no") sharding_.grad_compression = "none";  // accelerate's name for DDP's hooks
     if (sharding_.grad_compression.starts_with("power_sgd")) sharding_.grad_compression.erase(5, 1);
   }
 
  private:
   const Origin& origin(const char* name) const { return resolved_.origin(name); }
-  /// Where the setting came from, with its name where that does not stand there: "--zero_stage", "ds.json:4
-  /// zero_stage".
+  /// The setting's origin, with its name unless it is obvious: "--zero_stage", "ds.json:4 zero_stage".
   std::string source(const char* name) const {
     const Origin& from = origin(name);
     return from.is_flag() || from.kind == Origin::Kind::environment ? from.str() : concat(from, " ", name);
@@ -78,7 +77,7 @@ class Sharding {
     resolved_.origins[name] = Origin::derived(why);
   }
 
-  /// The word `auto` becomes the setting auto_strategy. Returns where it stands, or "".
+  /// Replaces the word `auto` by the setting auto_strategy. Returns its origin, or "".
   std::string take_automatic() {
     if (is_default("strategy") || static_cast<std::size_t>(sharding_.strategy) < words_of(Strategy{}).words.size())
       return "";
@@ -90,8 +89,7 @@ class Sharding {
     return from;
   }
 
-  /// fsdp: false leaves fsdp_config without effect; and so does no fsdp at all where --compat asks for transformers'
-  /// rules.
+  /// Whether fsdp_config has no effect: fsdp is false, or it is absent and --compat selects transformers' rules.
   bool config_is_off() {
     if (sharding_.fsdp_config.empty()) return false;
     const auto flag = parse_bool(trim(sharding_.fsdp));
@@ -107,7 +105,7 @@ class Sharding {
     return config_is_off_ = true;
   }
 
-  /// A flag or variable of the same name beats the file; the strategy has many names, which must agree.
+  /// A flag or variable of the same name overrides the file; the strategy has many names, which must agree.
   void read_file() {
     if (sharding_.fsdp_config.empty()) return;
     const std::size_t before = problems_.lines.size();
@@ -132,7 +130,7 @@ class Sharding {
     }
   }
 
-  /// Two files about one setting: neither is stronger.
+  /// Of two files that set the same setting, neither takes precedence.
   void must_agree(const Field& field, const FileSetting& setting, const std::string& source) {
     RunConfig theirs;
     field.set(theirs, setting.text);
@@ -181,16 +179,15 @@ class Sharding {
     }
     if (!words.empty() && !strategies_.empty() && auto_wrap_.empty() && wraps_.empty() && compat() == Compat::v4 &&
         is_default("auto_wrap_policy"))
-      resolved_.notes.push_back(
-          concat(origin("fsdp"),
-                 ": blocks are wrapped although auto_wrap is not among the words, without which transformers 4 "
-                 "wraps none; --auto_wrap_policy no_wrap does that"));
+      resolved_.notes.push_back(concat(origin("fsdp"),
+                                       ": blocks are wrapped even without the word auto_wrap, unlike in transformers "
+                                       "4; --auto_wrap_policy no_wrap turns that off"));
     if (offload && strategies_.empty() && !doubtful("fsdp") && problems_.doubtful.insert("cpu_offload").second)
       problems_.lines.push_back(
-          concat(source("fsdp"), " offload names no strategy: write --fsdp \"full_shard offload\""));
+          concat(source("fsdp"), " offload is not a strategy: write --fsdp \"full_shard offload\""));
   }
 
-  /// The strategy that a word of --fsdp names; stages and numbers are not said there.
+  /// The strategy that a word of --fsdp names; not for stages and numbers.
   static std::optional<Strategy> strategy_of_fsdp(const std::string& word) {
     return known(word) || word == "ddp" ? parse_word<Strategy>(word) : std::nullopt;
   }
@@ -206,7 +203,7 @@ class Sharding {
     return std::find(words_of_fsdp().begin(), words_of_fsdp().end(), word) != words_of_fsdp().end();
   }
 
-  /// All claims must be the same; the setting is derived from the first when no flag of its own gave it.
+  /// All claims must agree; if no flag sets the setting itself, it is derived from the first claim.
   template <class T, class Same>
   void settle(const char* name, T& place, const std::vector<Claim<T>>& claims, const char* what, Same same) {
     if (claims.empty()) return;
@@ -216,13 +213,14 @@ class Sharding {
       std::vector<std::string> sources;
       for (const Claim<T>& claim : claims) sources.push_back(claim.source);
       problems_.doubtful.insert(name);
-      problems_.lines.push_back(concat(join(sources, ", "), ": these name different ", what, "; keep one of them"));
+      problems_.lines.push_back(concat(join(sources, ", "), ": these specify different ", what, "; keep one of them"));
       return;
     }
     if (is_default(name)) derive(name, place, claims.front().value, claims.front().source);
   }
 
-  /// FSDP offloads the parameters of NO_SHARD, too. Here whole parameters stay, and what is theirs beside them goes.
+  /// FSDP also offloads the parameters of NO_SHARD. Here whole parameters stay in memory, and only their optimizer
+  /// states are offloaded.
   void offload_whole_parameters() {
     if (offloads_.empty() || strategies_.empty()) return;
     const Origin from = origin("cpu_offload");
@@ -231,15 +229,14 @@ class Sharding {
     if (sharding_.cpu_offload != Offload::all || sharding_.strategy != Strategy::ddp || !of_fsdp ||
         !resolved_.values.files.deepspeed.empty())
       return;
-    resolved_.notes.push_back(concat(
-        offloads_.front().source, ": NO_SHARD (", strategies_.front().source,
-        ") keeps parameters whole, and in memory: only the optimizer's states and its step are offloaded; FULL_SHARD "
-        "divides parameters and offloads them"));
+    resolved_.notes.push_back(concat(offloads_.front().source, ": NO_SHARD (", strategies_.front().source,
+                                     ") keeps whole parameters in memory: only the optimizer's states and its step are "
+                                     "offloaded; FULL_SHARD shards and offloads parameters"));
     derive("cpu_offload", sharding_.cpu_offload, Offload::optimizer,
            concat(offloads_.front().source, " with NO_SHARD"));
   }
 
-  /// What was given decides the kind of policy; two kinds at once are a contradiction unless the kind itself is given.
+  /// The given settings determine the kind of policy; two kinds contradict unless the kind itself is given.
   void wrap() {
     const bool kind_given = !is_default("auto_wrap_policy");
     std::vector<Claim<AutoWrap>> claims = wraps_;
@@ -264,16 +261,16 @@ class Sharding {
     settle("auto_wrap_policy", sharding_.auto_wrap_policy, claims, "wrap policies", std::equal_to{});
   }
 
-  /// The distributed-training guide of Hugging Face gives both. transformers 4 refuses that; 5 wraps the classes, and
-  /// so do we.
+  /// Hugging Face's distributed-training guide sets both. transformers 4 refuses that; 5 wraps the classes, and so do
+  /// we.
   void classes_beat_size() {
-    if (!origin("min_num_params").is_flag())  // else unused_settings names it
+    if (!origin("min_num_params").is_flag())  // otherwise unused_settings reports it
       resolved_.notes.push_back(concat(origin("min_num_params"), ": min_num_params ", sharding_.min_num_params,
                                        " has no effect: transformer_layer_cls_to_wrap (",
-                                       origin("transformer_layer_cls_to_wrap"), ") names the blocks"));
+                                       origin("transformer_layer_cls_to_wrap"), ") selects the blocks"));
   }
 
-  /// DeepSpeed counts elements, DDP MiB.
+  /// Compares bucket sizes: DeepSpeed counts elements, DDP MiB.
   void bucket_size() {
     if (is_default("reduce_bucket_size") || doubtful("reduce_bucket_size")) return;
     const double mib = static_cast<double>(sharding_.reduce_bucket_size) * 4 / (1 << 20);
@@ -286,7 +283,7 @@ class Sharding {
       problems_.lines.push_back(concat(source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, " (",
                                        format_real(mib, 4), " MiB of fp32), ", origin("ddp_bucket_cap_mb"), " ",
                                        format_real(parallel.ddp_bucket_cap_mb),
-                                       ": these name different sizes of the buckets; keep one of them"));
+                                       ": these specify different bucket sizes; keep one of them"));
     }
   }
 
@@ -329,7 +326,7 @@ layout::WrapPolicy wrap_policy(const ShardingConfig& config, const std::vector<s
       if (pattern.fits(name)) policy.ignored_modules.push_back(name);
     if (policy.ignored_modules.empty())
       throw InputError(concat("--ignored_modules '", config.ignored_modules,
-                              "' matches the name of no module (a whole name, as ",
+                              "' does not match any module name (a whole name such as ",
                               modules.empty() ? std::string("h.0.mlp") : modules.back(), ")"));
   }
   return policy;

@@ -16,12 +16,12 @@ namespace {
 using Shape = ArgumentShape;
 using Strings = std::vector<std::string>;
 
-/// Reads FILE for an object; text of an object and "key=value,..." stay as they are.
+/// Reads a file name as an object; text of an object and "key=value,..." are returned unchanged.
 std::string object_text(const std::string& text, ArgumentMeaning& meaning) {
   const std::string trimmed = trim(text);
   if (trimmed.starts_with("{") || trimmed.find('=') != std::string::npos) return trimmed;
   if (!path_exists(trimmed)) {
-    meaning.problem = concat(" ", text, ": no such file (an object begins with '{')");
+    meaning.problem = concat(" ", text, ": no such file (an object starts with '{')");
     return {};
   }
   try {
@@ -41,7 +41,7 @@ Strings words_of(std::string text) {
   return words;
 }
 
-/// Whether the argument, given so, asks for nothing.
+/// Whether this value of the argument has no effect.
 bool asks_for_nothing(const TrainingArgument& argument, const std::string& text) {
   const std::string word = to_lower(trim(text));
   if (word.empty() || word == "none" || word == "null" || word == "[]") return true;
@@ -56,41 +56,42 @@ bool asks_for_nothing(const TrainingArgument& argument, const std::string& text)
   return false;
 }
 
-/// Why an optimizer or a schedule that transformers has, or a way of LLaVA's, is not one of ours; empty for all other
-/// words.
+/// Why one of transformers' optimizers or schedules, or a LLaVA option, is not available; empty for other words.
 std::string_view not_built(std::string_view key, std::string_view word) {
   struct Refusal {
-    std::string_view part;  ///< what the word contains; the first that fits holds
+    std::string_view part;  ///< substring of the word; the first match applies
     bool whole;
     std::string_view why;
   };
   static constexpr Refusal optimizers[] = {
       {"galore_", false,
-       "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
+       "projected gradients are not implemented: --lora_r 8 trains low-rank adapters, --optim adafactor has small "
+       "states"},
       {"apollo_", false,
-       "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
+       "projected gradients are not implemented: --lora_r 8 trains low-rank adapters, --optim adafactor has small "
+       "states"},
       {"rmsprop_bnb_8bit", true,
-       "states of 8 bits are built for adamw and lion: --optim rmsprop keeps those of 32 bits, --optim adamw_8bit two "
-       "of 8"},
-      {"adamw_torch_8bit", true, "states of 8 bits are built as bitsandbytes has them: write --optim adamw_8bit"},
+       "8-bit states are implemented for adamw and lion: --optim rmsprop keeps 32-bit states, --optim adamw_8bit two "
+       "8-bit ones"},
+      {"adamw_torch_8bit", true, "8-bit states are implemented as in bitsandbytes: use --optim adamw_8bit"},
       {"4bit", false,
-       "states of 4 bits are not built: --optim adamw_8bit keeps them in 8, --zero_stage 1 divides them over "
+       "4-bit states are not implemented: --optim adamw_8bit keeps 8-bit ones, --zero_stage 1 shards them over "
        "processes"},
-      {"adamw_torch_npu_fused", true, "NPUs are not supported: write --optim adamw"},
-      {"adamw_anyprecision", true, "it is called --optim adamw --bf16_optimizer_states here"},
+      {"adamw_torch_npu_fused", true, "NPUs are not supported: use --optim adamw"},
+      {"adamw_anyprecision", true, "the equivalent is --optim adamw --bf16_optimizer_states"},
       {"schedule_free_", false,
-       "it is not built: --optim adamw --lr_scheduler_type constant_with_warmup is the nearest"},
-      {"lomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
-      {"adalomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
-      {"ademamix", false, "it is not built: --optim adamw is the nearest"},
-      {"grokadamw", true, "it is not built: --optim adamw is the nearest"},
-      {"stable_adamw", true, "it is not built: --optim adamw with --max_grad_norm is the nearest"},
+       "it is not implemented: --optim adamw --lr_scheduler_type constant_with_warmup is the closest alternative"},
+      {"lomo", true, "it is not implemented: --optim sgd has no states, --optim adafactor small ones"},
+      {"adalomo", true, "it is not implemented: --optim sgd has no states, --optim adafactor small ones"},
+      {"ademamix", false, "it is not implemented: --optim adamw is the closest alternative"},
+      {"grokadamw", true, "it is not implemented: --optim adamw is the closest alternative"},
+      {"stable_adamw", true, "it is not implemented: --optim adamw with --max_grad_norm is the closest alternative"},
   };
   if (key == "image_aspect_ratio")
-    return word.starts_with("anyres") ? "images in several parts are not built: give square or pad"
+    return word.starts_with("anyres") ? "images in several parts are not implemented: use square or pad"
                                       : std::string_view();
   if (key == "lr_scheduler_type")
-    return word == "greedy" ? "it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"
+    return word == "greedy" ? "it is not implemented: reduce_lr_on_plateau also follows the evaluation loss"
                             : std::string_view();
   for (const auto& [part, whole, why] : optimizers)
     if (whole ? word == part : word.find(part) != std::string_view::npos) return why;
@@ -124,7 +125,7 @@ ArgumentMeaning report_to(const std::string& text) {
   return meaning;
 }
 
-/// accelerator_config, parallelism_config: an object whose keys have rows of their own.
+/// Reads an object whose keys have their own rows: accelerator_config, parallelism_config.
 class ObjectReader {
  public:
   explicit ObjectReader(ArgumentMeaning& meaning) : meaning_(meaning) {}
@@ -146,7 +147,7 @@ class ObjectReader {
     }
   }
 
-  /// dp_replicate_size copies of dp_shard_size x cp_size parts.
+  /// Combines dp_replicate_size replicas of dp_shard_size x cp_size shards.
   void divide() {
     const std::int64_t context = std::max<std::int64_t>(1, sizes_["cp_size"]), sp = sizes_["sp_size"];
     const std::int64_t parts = std::max<std::int64_t>(1, sizes_["dp_shard_size"]) * context;
@@ -191,7 +192,7 @@ class ObjectReader {
     if (key == "cp_handler") return handler(value);
     const auto size = parse_int(text);
     if (!size || *size < -1 || *size > most_processes)
-      return problem(concat(": ", key, " is '", text, "'; it takes a number of processes"));
+      return problem(concat(": ", key, " is '", text, "'; it must be a number of processes"));
     sizes_[key] = *size;
   }
 
@@ -206,14 +207,14 @@ class ObjectReader {
   }
 
   void accumulation(const Value& value) {
-    if (!value.is_object()) return problem(": gradient_accumulation_kwargs takes an object");
+    if (!value.is_object()) return problem(": gradient_accumulation_kwargs must be an object");
     for (const auto& [key, inner] : value.members()) {
       const auto text = as_text(inner, true);
       if (key == "num_steps" && text)
         meaning_.settings.emplace_back("gradient_accumulation_steps", *text);
       else if (key == "adjust_scheduler" || key == "sync_with_dataloader" || key == "sync_each_batch")
         meaning_.without_effect.push_back(
-            {key, "the schedule moves once per optimizer step, and gradients meet once per step"});
+            {key, "the schedule advances, and gradients are reduced, once per optimizer step"});
       else
         problem(concat(": unknown key ", key,
                        "; the keys are num_steps, adjust_scheduler, sync_with_dataloader, sync_each_batch"));
@@ -257,7 +258,7 @@ ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& 
   if (key == "use_cpu" || key == "no_cuda" || key == "adafactor" || key == "strict") {
     const char* const word = key == "adafactor" ? "adafactor" : key == "strict" ? "refuse" : "cpu";
     if (!flag)
-      meaning.problem = concat(" is '", text, "'; it takes true or false");
+      meaning.problem = concat(" is '", text, "'; it must be true or false");
     else if (*flag)
       meaning.settings.emplace_back(argument.row.setting, word);
     return meaning;
@@ -297,16 +298,17 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
       return meaning;
     }
   }
-  if (row.key == "optim" && to_lower(trim(text)).starts_with("paged_"))  // the same numbers as without
+  if (row.key == "optim" && to_lower(trim(text)).starts_with("paged_"))  // same results as without paging
     meaning.without_effect.push_back(
         {concat(trim(text), "'s paging"),
-         "states stay where they are made; --cpu_offload optimizer keeps those of any optimizer on the host"});
+         "states stay where they are created; --cpu_offload optimizer keeps any optimizer's states on the host"});
   if (argument.shape == Shape::object) return object_of(argument, text);
   if (argument.shape == Shape::boolean) return of_boolean(argument, text);
   if (row.setting == "lora_target_modules" || row.setting == "lora_modules_to_save") {  // a list, or words
     std::string names = trim(text);
     const bool listed = names.starts_with('[');
-    if (row.key == "lora_target_modules" && !listed && is_module_pattern(names)) {  // as PEFT takes a lone string
+    // PEFT treats a lone string as a pattern
+    if (row.key == "lora_target_modules" && !listed && is_module_pattern(names)) {
       meaning.settings.emplace_back(row.setting, names);
       return meaning;
     }
@@ -316,8 +318,8 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
     const std::string lower = to_lower(names);
     if (is_module_pattern(names))
       meaning.problem =
-          concat(" ", trim(text), ": a pattern ", listed ? "in a list" : "", " names no module: give ",
-                 row.key == "lora_target_modules" ? "one pattern alone, or " : "", "ends of module names");
+          concat(" ", trim(text), ": a pattern ", listed ? "in a list" : "", " does not name modules: use ",
+                 row.key == "lora_target_modules" ? "a single pattern, or " : "", "module name suffixes");
     else
       meaning.settings.emplace_back(
           row.setting, lower == "all-linear" || lower == "all_linear" || (row.key == "lora_target" && lower == "all")
@@ -330,18 +332,18 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
     if (bits == "4" || bits == "8")
       meaning.settings.emplace_back(bits == "4" ? "load_in_4bit" : "load_in_8bit", "true");
     else if (bits != "16" && bits != "32")
-      meaning.problem = concat(" is '", text, "'; it must be 4 or 8, or 16 for whole weights");
+      meaning.problem = concat(" is '", text, "'; it must be 4 or 8, or 16 for unquantized weights");
     return meaning;
   }
-  if (row.key == "loss_type") {  // TRL's trainers have several more
+  if (row.key == "loss_type") {  // TRL's trainers have further losses
     const std::string word = to_lower(trim(text));
     const bool built = parse_word<PreferenceLoss>(word).has_value();
-    if (word == "nll" || word == "cross_entropy") return meaning;  // there is no other of tokens and of classes
+    if (word == "nll" || word == "cross_entropy") return meaning;  // the only losses for tokens and for classes
     if (built)
       meaning.settings.emplace_back(row.setting, word);
     else
-      meaning.problem = concat(" ", word, ": this loss of preferences is not built: give one of sigmoid (DPO), hinge, ",
-                               "ipo, simpo, orpo, apo_zero, apo_down");
+      meaning.problem = concat(" ", word, ": this preference loss is not implemented: use sigmoid (DPO), hinge, ",
+                               "ipo, simpo, orpo, apo_zero or apo_down");
     return meaning;
   }
   if (row.key == "model_type") {
@@ -392,7 +394,7 @@ std::string without_effect_note(const std::vector<WithoutEffect>& list) {
     const Strings& names = by_reason.front().second;
     return concat(join(names), names.size() == 1 ? " has" : " have", " no effect: ", by_reason.front().first);
   }
-  return concat("what has no effect: ", join(parts, "; "));
+  return concat("arguments without effect: ", join(parts, "; "));
 }
 
 }  // namespace tessera::config

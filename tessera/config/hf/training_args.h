@@ -4,9 +4,9 @@
 /// its scripts (run_clm.py, run_mlm.py), as flags and in files.
 ///
 /// Names and meanings: transformers/training_args.py and hf_argparser.py of 4.57 and 5.23. Most arguments are settings
-/// of ours by the same name (fields.h); training_args_rows() says what becomes of every one. An ignored or refused
-/// argument that is given as what it is by default (push_to_hub: false) is passed over: files that transformers wrote
-/// hold all of them.
+/// of ours with the same name (fields.h); training_args_rows() specifies how each one is handled. An ignored or refused
+/// argument that has its default value (push_to_hub: false) is skipped, since files written by transformers contain all
+/// arguments.
 
 #include <tessera/config/core/translation.h>
 
@@ -17,63 +17,65 @@
 
 namespace tessera::config {
 
-/// Every argument, and "accelerator_config.split_batches": the keys of those that are objects.
+/// Every argument, and the keys of object arguments: "accelerator_config.split_batches".
 std::span<const KeyRow> training_args_rows();
 
-/// Whether a command line gives a boolean, one word, several words, or an object (JSON, or the path of a file with it).
+/// The form of an argument on a command line: one word, a boolean, several words, or an object (JSON, or a file's
+/// path).
 enum class ArgumentShape { word, boolean, words, object };
 
-/// The program of a name that TRL and others (ms-swift) have: no default is taken over, TRL's are only named.
+/// The program of names that TRL and others (ms-swift) share: its defaults are named, not applied.
 inline constexpr std::string_view trl_or_another = "TRL or another";
 
 struct TrainingArgument {
   KeyRow row;
   ArgumentShape shape = ArgumentShape::word;
-  std::string_view unset = {};    ///< ignored, refused: the values that ask for nothing, between bars: "-1|0"
-  std::string_view program = {};  ///< that alone has it: its defaults hold where nothing else is said
+  std::string_view unset = {};    ///< ignored, refused: values without effect, separated by '|': "-1|0"
+  std::string_view program = {};  ///< the only program that has it; its defaults apply to settings not given otherwise
 };
-/// The argument of that name (underscores); nullptr when transformers has none.
+/// The argument with that name (underscores); nullptr if transformers has none.
 const TrainingArgument* find_training_argument(std::string_view name);
 
-/// The argument or setting that an unknown name (underscores) may stand for: what other programs call it, or the
-/// nearest; of Megatron's arguments, too, when it is among them.
+/// The argument or setting that an unknown name (underscores) may mean: another program's synonym, or the nearest name;
+/// with `among_megatron`, Megatron's arguments are candidates, too.
 std::optional<std::string> meant_by(const std::string& name, bool among_megatron = false);
 
-/// The argument of transformers, TRL or a script that begins with `name`, as argparse completes it; nullopt: there is
-/// none, or several arguments or settings begin so.
+/// The argument of transformers, TRL or a script that begins with `name`, as completed by argparse; nullopt if none
+/// does, or several arguments or settings do.
 std::optional<std::string> completed(std::string_view name);
 
-/// What has no effect, and why.
+/// An argument without effect, and the reason.
 struct WithoutEffect {
   std::string what;  ///< "--dataloader_num_workers", "dataloader_num_workers (line 4)"
   std::string why;
 };
 
-/// What an argument with a value asks for.
+/// The settings that an argument and its value stand for.
 struct ArgumentMeaning {
-  std::vector<std::pair<std::string, std::string>> settings;  ///< ours, with the text that a flag would give
-  std::vector<std::pair<std::string, std::string>> implied;   ///< the same, where nothing else says otherwise
-  std::string_view program = {};              ///< whose defaults `implied` are; empty: the argument's own
-  std::string_view off = {};                  ///< the setting that stays 0, whatever else gives it
-  std::vector<WithoutEffect> without_effect;  ///< parts of it; `what` is empty when it is all of it
-  std::string problem;                        ///< follows its name: ": nothing is uploaded: ...", " is 'x'; ..."
+  std::vector<std::pair<std::string, std::string>> settings;  ///< our settings, with a flag's text
+  std::vector<std::pair<std::string, std::string>> implied;   ///< the same, used unless given otherwise
+  std::string_view program = {};              ///< program whose defaults `implied` contains; empty: the argument's own
+  std::string_view off = {};                  ///< setting that stays 0, regardless of other sources
+  std::vector<WithoutEffect> without_effect;  ///< parts of the value without effect; an empty `what` means all of it
+  /// appended to the argument's name: ": nothing is uploaded: ...", " is 'x'; ..."
+  std::string problem;
 };
-/// `text`: the words joined by blanks or commas, or JSON of an object (or a file's name). Does not check values of
-/// settings against their rules.
+/// `text`: the words joined by blanks or commas, or JSON of an object (or a file's name). Does not check the settings'
+/// rules.
 ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text);
 
-/// One warning for all of them, those with one reason together: "--a, --b: why; --c: why". Empty for none.
+/// One warning for the whole list, grouped by reason: "--a, --b: why; --c: why". Empty for an empty list.
 std::string without_effect_note(const std::vector<WithoutEffect>& list);
 
-/// What such an argument, given as `name`, adds to Resolved::implied.
+/// The entries that this argument, given as `name`, adds to Resolved::implied.
 std::vector<Implied> implied_by(const TrainingArgument& argument, const ArgumentMeaning& meaning,
                                 const std::string& name, const Origin& origin);
-/// Gives the settings of `resolved.implied` that nobody has given; apply() may still overwrite them.
+/// Sets those settings of `resolved.implied` that are not given; apply() may overwrite them later.
 void apply_implied(Resolved& resolved);
-/// Says in a note which of them hold; bf16 does not beside an fp16 that was given since.
+/// Adds a note about the implied settings in effect; an implied bf16 is dropped if fp16 has been given since.
 void settle_implied(Resolved& resolved);
 
-/// One member of such a file.
+/// A member of such a file.
 struct FileArgument {
   std::string key;
   Value value;
@@ -82,27 +84,27 @@ struct FileArgument {
 Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments,
                                 const Resolved& so_far, Problems& problems);
 
-/// The words of a .args file (HfArgumentParser's): between blanks and line ends, with quotes and backslashes as in a
-/// shell, and comments from a word that begins with '#' to the end of the line. They stand before the typed ones, which
-/// beat them. An unreadable file, an open quote or more than 256 KiB is a problem.
+/// The words of a .args file (HfArgumentParser's): separated by blanks and line ends, with a shell's quotes and
+/// backslashes; a word that begins with '#' starts a comment up to the end of the line. They are placed before the
+/// typed words, which take precedence. An unreadable file, an unterminated quote or more than 256 KiB is a problem.
 std::vector<FileWord> read_file_words(const std::string& path, Problems& problems);
-/// The same for its text. Throws InputError.
+/// The same for a file's text. Throws InputError.
 std::vector<FileWord> split_file_words(std::string_view text, const std::string& path);
 
-/// A file of settings of at most 256 KiB, JSON or (.yaml, .yml) YAML. Throws InputError; `flag` names who asked for it.
-/// `repeated`: see parse_yaml (base/yaml.h).
+/// Reads a settings file of at most 256 KiB, JSON or (.yaml, .yml) YAML. Throws InputError; `flag` is the flag that
+/// named the file. `repeated`: see parse_yaml (base/yaml.h).
 Value read_settings_file(const std::string& path, const std::string& flag,
                          std::vector<std::string>* repeated = nullptr);
 
-/// --compat, when it is given: settings that nothing has given get that version's defaults. Where v4 and v5 differ in
-/// what words mean, see sharding.h.
+/// If --compat is given, sets that version's defaults for settings not given. For words whose meaning differs between
+/// v4 and v5, see sharding.h.
 void apply_compat(Resolved& resolved);
 
-/// The defaults of a program (TRL, Qwen, LLaVA) that an argument of it (text: its value) brings.
+/// The defaults of a program (TRL, Qwen, LLaVA) that come with one of its arguments; `text`: its value.
 std::vector<std::pair<std::string, std::string>> defaults_beside(std::string_view program, std::string_view argument,
                                                                  const std::string& text);
 
-/// Where the defaults of transformers 4 and 5, and ours, differ.
+/// A default that differs between transformers 4, transformers 5 and ours.
 struct CompatDefault {
   std::string_view setting, v4, v5;
 };

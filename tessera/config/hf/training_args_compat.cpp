@@ -1,4 +1,4 @@
-// --compat v4|v5: whose defaults hold.
+// --compat v4|v5: which version's defaults apply.
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
@@ -8,12 +8,13 @@
 namespace tessera::config {
 namespace {
 
-// What versions 4 and 5 agree about but we do not stands here, too. Where words mean different things (fsdp_config's
-// version), see sharding.cpp. Names that only one version has (warmup_ratio, group_by_length, save_safetensors, ...)
-// are always understood; optim is adamw_torch in 4 and adamw_torch_fused in 5, which are one optimizer here.
+// Also contains defaults on which versions 4 and 5 agree but we differ. For words with different meanings
+// (fsdp_config's version), see sharding.cpp. Names that only one version has (warmup_ratio, group_by_length,
+// save_safetensors, ...) are always accepted; optim is adamw_torch in 4 and adamw_torch_fused in 5, which are the same
+// optimizer here.
 constexpr CompatDefault defaults[] = {
     {"output_dir", "trainer_output", "trainer_output"},
-    {"report_to", "tensorboard", "none"},  // v4: to all that is installed
+    {"report_to", "tensorboard", "none"},  // v4: all installed trackers
     {"log_format", "hf", "hf5"},
 };
 

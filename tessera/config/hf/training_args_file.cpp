@@ -17,10 +17,10 @@ namespace tessera::config {
 namespace {
 
 constexpr std::uint64_t kMostBytes =
-    256 << 10;  // no file of settings is longer; a hostile one is refused before it is parsed
-constexpr std::size_t kMostProblems = 20;    // one file has no more told
-constexpr std::size_t kMostLookedUp = 200;   // unknown arguments, to be passed over
-constexpr std::size_t kMostText = 64 << 10;  // bytes of a value that is no object; chat templates have thousands
+    256 << 10;  // settings files are smaller; larger (hostile) ones are refused before parsing
+constexpr std::size_t kMostProblems = 20;    // reported per file
+constexpr std::size_t kMostLookedUp = 200;   // unknown arguments that are compared with the known ones
+constexpr std::size_t kMostText = 64 << 10;  // bytes of a value that is not an object; chat templates have thousands
 
 using Strings = std::vector<std::string>;
 
@@ -41,7 +41,7 @@ class FileReader {
     for (const auto& [key, value] : arguments) {
       if (problems_.lines.size() - before_ >= kMostProblems) {
         problems_.lines.push_back(
-            concat(path_, ": ", left, left == 1 ? " more argument was" : " more arguments were", " not looked at"));
+            concat(path_, ": ", left, left == 1 ? " more argument was" : " more arguments were", " not checked"));
         break;
       }
       --left;
@@ -81,7 +81,7 @@ class FileReader {
     return {argument, argument == nullptr ? find_field(name) : nullptr, name};
   }
 
-  /// What must be known before the first argument is read: `unknown`, and whose the unknown ones are.
+  /// Determines, before the first argument is read, `unknown` and the program that unknown arguments belong to.
   void look_ahead(const std::vector<FileArgument>& arguments) {
     passes_over_ = so_far_.values.files.unknown == UnknownWords::warn;
     std::vector<std::string> names;
@@ -94,7 +94,7 @@ class FileReader {
         passes_over_ = value.is_string() && to_lower(trim(value.as_string())) == "warn";
       components = components || (value.is_object() && value.find("_component_") != nullptr);
     }
-    if (components) names.emplace_back("_component_");  // torchtune's, a class in each section
+    if (components) names.emplace_back("_component_");  // of torchtune: a class in each section
     const auto foreign = foreign_words(names);
     foreign_ = foreign.has_value();
     if (foreign) problems_.foreign.push_back(concat(path_, ": ", join(foreign->names), ": ", foreign->why));
@@ -112,14 +112,13 @@ class FileReader {
     if (argument == nullptr && field == nullptr) return unknown(key, value);
     if (value.is_null()) return;
     if (field != nullptr && (name == "args_file" || name == "config"))
-      return problem(value, key, ": a file cannot name the file that is read before it: give it on the command line",
-                     name);
+      return problem(value, key, ": a file cannot name a file that is read before it: use the command line", name);
     if (argument != nullptr && argument->row.key == "fsdp_config" && value.is_object()) return fsdp_section(value);
     const std::string_view setting = argument != nullptr ? argument->row.setting : field->name;
     const auto text = text_of(value, setting);
     if (argument != nullptr && argument->row.effect != Effect::acts)
       return follow(*argument, key, value, text.value_or(dump_json(value, -1)));
-    if (!text) return problem(value, key, " is a list of something else than words; give one value, or words", setting);
+    if (!text) return problem(value, key, " is a list with anything but words; use one value, or words", setting);
     if (text->size() > kMostText && !value.is_object())
       return problem(value, key, concat(" is a text of ", text->size(), " bytes; at most ", kMostText, " are read"),
                      setting);
@@ -131,7 +130,7 @@ class FileReader {
   }
 
   void follow(const TrainingArgument& argument, const std::string& key, const Value& value, const std::string& text) {
-    const bool words = argument.shape == ArgumentShape::words;  // [] says something there
+    const bool words = argument.shape == ArgumentShape::words;  // for these, [] is a value
     if (argument.row.effect == Effect::acts && text.empty() && !words) return;
     const ArgumentMeaning meaning = meaning_of(argument, text);
     for (const auto& [what, why] : meaning.without_effect) {
@@ -146,7 +145,7 @@ class FileReader {
       implied_.push_back(std::move(implied));
   }
 
-  /// A list of words, JSON of an object, or a scalar. Integral settings take 1e8.
+  /// A list of words, JSON of an object, or a scalar. Integral settings accept 1e8.
   static std::optional<std::string> text_of(const Value& value, std::string_view setting) {
     if (value.is_object()) return dump_json(value, -1);
     const Field* field = find_field(setting);
@@ -168,10 +167,10 @@ class FileReader {
         concat("unknown argument ", key.substr(0, 64), key.size() > 64 ? "..." : "",
                near ? concat("; did you mean ", *near, "?")
                     : concat("; tessera train --help lists all settings",
-                             concerns_training(name) ? "" : ", and --unknown warn passes over a program's own")));
+                             concerns_training(name) ? "" : ", and --unknown warn ignores other programs' flags")));
   }
 
-  /// An object in the file is read where it stands, so that its problems and origins have their lines.
+  /// An object in the file is read in place, so that its problems and origins have line numbers.
   void fsdp_section(const Value& value) {
     const std::size_t before = problems_.lines.size();
     fsdp_ = read_fsdp_section(value, problems_);
@@ -182,7 +181,7 @@ class FileReader {
 
   bool given(const char* name) const { return to_.given(name) || !so_far_.is_default(name); }
 
-  /// fsdp_config alone means full_shard, as on the command line; beside fsdp: false it means nothing.
+  /// fsdp_config alone means full_shard, as on the command line; with fsdp: false it has no effect.
   void settle_fsdp() {
     if (!has_fsdp_) return;
     const auto words = to_.given("fsdp");
@@ -208,10 +207,10 @@ class FileReader {
   std::vector<Implied> implied_;
   std::vector<WithoutEffect> without_effect_;
   bool passes_over_ = false;  ///< --unknown warn
-  bool foreign_ = false;      ///< the arguments are another program's, which has been said
+  bool foreign_ = false;      ///< the arguments belong to another program, which has been reported
   std::size_t looked_up_ = 0;
   std::vector<std::string> passed_over_;
-  std::string key_;  ///< the key of the last of them
+  std::string key_;  ///< key of the last one
   int line_ = 0;
 };
 

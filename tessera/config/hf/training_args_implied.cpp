@@ -1,4 +1,4 @@
-// What an argument implies where nobody says otherwise: defaults of the program whose name it is.
+// Values that an argument implies unless set otherwise: defaults of the program that it belongs to.
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
@@ -11,7 +11,7 @@ namespace tessera::config {
 namespace {
 
 struct ProgramDefault {
-  std::string_view program, beside, setting, text;  ///< beside: the argument, which asks(); empty: any of the program
+  std::string_view program, beside, setting, text;  ///< beside: the argument, which asks(); empty: any of the program's
 };
 constexpr ProgramDefault program_defaults[] = {
     {"SimPO", "", "preference_loss", "simpo"},
@@ -44,7 +44,7 @@ constexpr ProgramDefault program_defaults[] = {
     {"LLaVA", "lora_enable", "lora_target_modules", "all-linear"},
 };
 
-/// A boolean that is true, or weights of four bits.
+/// Whether the argument is a true boolean, or requests 4-bit weights.
 bool asks(std::string_view argument, const std::string& text) {
   return argument == "bits" ? trim(text) == "4" : parse_bool(trim(text)) == true;
 }
@@ -82,10 +82,10 @@ void apply_implied(Resolved& resolved) {
   const auto of = [](std::string_view program) {
     return [program](const Implied& implied) { return implied.program == program; };
   };
-  // SimPO's trainer has names of TRL's DPOTrainer, and not its defaults.
+  // SimPO's trainer shares names with TRL's DPOTrainer, but not its defaults.
   if (std::any_of(resolved.implied.begin(), resolved.implied.end(), of("SimPO")))
     std::erase_if(resolved.implied, of("DPOTrainer"));
-  // Where a recipe has names of TRL and of its DPOTrainer, the latter is the program it is for.
+  // If a recipe has names of both TRL and its DPOTrainer, it is for the latter.
   std::stable_partition(resolved.implied.begin(), resolved.implied.end(), of("DPOTrainer"));
   const auto said = [](const Implied& implied) {
     return implied.origin.is_flag() ? implied.name : concat(implied.name, " (", implied.origin, ")");
@@ -102,35 +102,34 @@ void apply_implied(Resolved& resolved) {
   }
   for (Implied& implied : resolved.implied) {
     if (implied.off || implied.program == trl_or_another) continue;
-    const bool itself = implied.program.empty();  // model_type, where no model is given
+    const bool itself = implied.program.empty();  // model_type, which applies only without a model
     const bool given = !resolved.is_default(implied.setting) || (itself && !resolved.is_default("model_name_or_path"));
-    if (given && itself) resolved.notes.push_back(concat(said(implied), " has no effect: the model is given"));
+    if (given && itself) resolved.notes.push_back(concat(said(implied), " has no effect: a model is given"));
     if (given || (implied.setting == "bf16" && resolved.values.optimization.fp16)) continue;
     if (const auto wrong = find_field(implied.setting)->set(resolved.values, implied.text)) continue;
     resolved.origins[implied.setting] =
-        itself ? implied.origin : Origin::derived(concat(implied.program, "'s default beside ", implied.name));
+        itself ? implied.origin : Origin::derived(concat(implied.program, "'s default with ", implied.name));
     implied.taken = !itself;
   }
 }
 
 namespace {
 
-/// A name that TRL and others have changes nothing, but TRL's users know other defaults.
+/// A name that TRL and others share changes nothing, but TRL's users expect other defaults.
 void tell_of_trl(Resolved& resolved, bool is_trl) {
   const auto maybe = std::find_if(resolved.implied.begin(), resolved.implied.end(),
                                   [](const Implied& implied) { return implied.program == trl_or_another; });
   if (is_trl || maybe == resolved.implied.end() || !resolved.is_default("assistant_only_loss")) return;
-  resolved.notes.push_back(
-      concat(maybe->name,
-             " may be TRL's, which scores all messages of a conversation and has the learning rate "
-             "2e-05: assistant_only_loss is true and learning_rate ",
-             resolved.values.optimization.learning_rate, " here; give both to say otherwise"));
+  resolved.notes.push_back(concat(maybe->name,
+                                  " may be TRL's, which scores all messages of a conversation with learning rate "
+                                  "2e-05: here assistant_only_loss is true and learning_rate is ",
+                                  resolved.values.optimization.learning_rate, "; set both to override this"));
 }
 
 }  // namespace
 
 void settle_implied(Resolved& resolved) {
-  /// What has been taken over from a program, and the name that says so.
+  /// Values taken over from a program, and the name that caused it.
   struct Taken {
     std::string_view program;
     std::vector<std::string> defaults = {};
@@ -144,7 +143,7 @@ void settle_implied(Resolved& resolved) {
       resolved.origins.erase("bf16");
       continue;
     }
-    // The DPOTrainer is TRL's, so one line is about both.
+    // The DPOTrainer is part of TRL, so one line covers both.
     const std::string_view program = implied.program == "DPOTrainer" ? "TRL" : std::string_view(implied.program);
     auto of = std::find_if(programs.begin(), programs.end(), [&](const Taken& t) { return t.program == program; });
     if (of == programs.end()) of = programs.insert(programs.end(), {.program = program});
@@ -153,10 +152,10 @@ void settle_implied(Resolved& resolved) {
   }
   for (const Taken& taken : programs)
     resolved.notes.push_back(concat(taken.last->name, " is ", taken.last->program,
-                                    "'s, whose defaults hold where nothing else is said: ", join(taken.defaults),
+                                    "'s, whose defaults apply unless set otherwise: ", join(taken.defaults),
                                     taken.program == "Qwen"
-                                        ? "; other programs mean other adapters by it: give --lora_r, --lora_alpha and "
-                                          "--lora_target_modules where yours are others"
+                                        ? "; other programs use other adapters for it: set --lora_r, --lora_alpha and "
+                                          "--lora_target_modules if yours differ"
                                         : ""));
   tell_of_trl(resolved,
               std::any_of(programs.begin(), programs.end(), [](const Taken& t) { return t.program == "TRL"; }));

@@ -1,4 +1,4 @@
-// What becomes of every argument of transformers' TrainingArguments (4.57, 5.23, and older names) and of its scripts.
+// How each argument of transformers' TrainingArguments (4.57, 5.23, and older names) and of its scripts is handled.
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
@@ -38,7 +38,7 @@ constexpr TrainingArgument maybe_trl(TrainingArgument argument) {
   return argument;
 }
 
-/// An argument that only TRL's trainers on pairs of answers have (dpo_config.py, cpo_config.py).
+/// An argument that only TRL's trainers for pairs of answers have (dpo_config.py, cpo_config.py).
 constexpr TrainingArgument of_dpo(TrainingArgument argument) {
   argument.program = "DPOTrainer";
   return argument;
@@ -46,40 +46,42 @@ constexpr TrainingArgument of_dpo(TrainingArgument argument) {
 
 constexpr std::string_view kNoUpload = "nothing is uploaded";
 constexpr std::string_view kLoader = "rows are read from memory-mapped files, without worker processes";
-constexpr std::string_view kRows = "a row is what the file holds; there are no columns to choose from";
-constexpr std::string_view kOnlyLoss = "evaluation computes the loss and gathers no predictions";
+constexpr std::string_view kRows = "rows are read as stored; columns cannot be selected";
+constexpr std::string_view kOnlyLoss = "evaluation computes the loss without gathering predictions";
 constexpr std::string_view kCompiled = "kernels are compiled ahead of time";
 constexpr std::string_view kFused = "fused operations are always used";
-constexpr std::string_view kAmp = "mixed precision is built in: --bf16 and --fp16 choose it";
-constexpr std::string_view kLogLevel = "TESSERA_LOG (debug, info, warning, error) chooses what the program says";
+constexpr std::string_view kAmp = "mixed precision is built in: --bf16 and --fp16 select it";
+constexpr std::string_view kLogLevel = "TESSERA_LOG (debug, info, warning, error) sets the verbosity";
 constexpr std::string_view kTracker =
     "metrics go to TensorBoard or CSV (--report_to), and always to metrics.jsonl and report.html";
 constexpr std::string_view kLocal = "nothing is downloaded: models and text are local files";
-constexpr std::string_view kChosen = "the implementation is chosen here";
+constexpr std::string_view kChosen = "the implementation is chosen automatically";
 constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
-constexpr std::string_view kDatasets = "data sets are not downloaded: what is trained on are the files of --train_file";
+constexpr std::string_view kDatasets = "data sets are not downloaded: training uses the files of --train_file";
 constexpr std::string_view kNotOfPairs =
-    "of the losses of pairs only those of --preference_loss are built, with a reference that stays: leave it out";
-constexpr std::string_view kReference = "what the reference says is always computed before the first step, and kept";
+    "only the pair losses of --preference_loss are implemented, with a fixed reference: remove it";
+constexpr std::string_view kReference =
+    "the reference's log-probabilities are always computed before the first step, and cached";
 constexpr std::string_view kEncoderDecoder =
-    "models with an encoder and a decoder (T5) are not built: leave it out, and train a causal model";
-constexpr std::string_view kAdapters = "adapters of this kind are not built: leave it out; --lora_r trains plain LoRA";
-constexpr std::string_view kSynonym = "what other programs call it";
+    "encoder-decoder models (T5) are not implemented: remove it, and train a causal model";
+constexpr std::string_view kAdapters =
+    "adapters of this kind are not implemented: remove it; --lora_r trains plain LoRA";
+constexpr std::string_view kSynonym = "synonym in other programs";
 constexpr std::string_view kTwoLengths =
-    "prompt and answer have one bound together: leave it out, and give --max_seq_length (QLoRA's is the sum of its "
+    "prompt and answer share one limit: remove it, and use --max_seq_length (the sum of QLoRA's "
     "two)";
 constexpr std::string_view kAllThreads = "rows are read and packed one after another";
 constexpr std::string_view kHubFolder =
-    "nothing is uploaded; --output_dir is a complete Hugging Face folder, which `hf upload` takes";
+    "nothing is uploaded; --output_dir is a complete Hugging Face folder, ready for `hf upload`";
 
 constexpr TrainingArgument arguments[] = {
-    // what is run, and where it goes
+    // task and output
     acts("output_dir"),
     acts("overwrite_output_dir", Shape::boolean, "version 4"),
     ignored("do_train", Shape::boolean, "true", "tessera train always trains"),
     acts("do_eval", Shape::boolean),
     ignored("do_predict", Shape::boolean, "false",
-            "there is no set to predict, for run_clm.py neither; tessera generate continues texts with the model"),
+            "as in run_clm.py, there is nothing to predict; tessera generate continues texts with the model"),
     acts("resume_from_checkpoint"),
     acts("run_name"),
     acts("seed"),
@@ -99,13 +101,13 @@ constexpr TrainingArgument arguments[] = {
     acts("optim"),
     acts("optim_args"),
     refused("optim_target_modules", Shape::words, "",
-            "it belongs to the GaLore and APOLLO optimizers, which are not built: --lora_target_modules chooses the "
+            "it is for the GaLore and APOLLO optimizers, which are not implemented: --lora_target_modules selects the "
             "modules of LoRA adapters"),
     acts("adafactor", "optim", Shape::boolean, "version 4: --optim adafactor"),
     acts("learning_rate"),
     acts("lr_scheduler_type"),
     acts("lr_scheduler_kwargs", Shape::object),
-    acts("warmup_steps", Shape::word, "below 1 a share of all steps: warmup_ratio"),
+    acts("warmup_steps", Shape::word, "below 1: a share of all steps, as warmup_ratio"),
     acts("warmup_ratio", Shape::word, "version 4"),
     acts("weight_decay"),
     acts("adam_beta1"),
@@ -119,7 +121,7 @@ constexpr TrainingArgument arguments[] = {
     acts("fp16", Shape::boolean),
     acts("bf16_full_eval", Shape::boolean),
     acts("fp16_full_eval", Shape::boolean),
-    ignored("tf32", Shape::boolean, "", "products of fp32 keep the library's default; --bf16 is the faster choice"),
+    ignored("tf32", Shape::boolean, "", "fp32 products use the library's default; --bf16 is faster"),
     ignored("fp16_opt_level", Shape::word, "o1", kAmp),
     ignored("fp16_backend", Shape::word, "auto", kAmp),
     ignored("half_precision_backend", Shape::word, "auto", kAmp),
@@ -136,21 +138,20 @@ constexpr TrainingArgument arguments[] = {
     ignored("use_ipex", Shape::boolean, "false", kCompiled),
     ignored("use_liger_kernel", Shape::boolean, "false", kFused),
     ignored("liger_kernel_config", Shape::object, "{}", kFused),
-    ignored("use_cache", Shape::boolean, "false", "training keeps no keys and values of earlier tokens"),
-    ignored("torch_empty_cache_steps", Shape::word, "",
-            "buffers come from a pool of their own, which does not fragment"),
-    refused("past_index", Shape::word, "-1", "models with a memory of earlier batches are not built: leave it out"),
+    ignored("use_cache", Shape::boolean, "false", "training does not cache keys and values"),
+    ignored("torch_empty_cache_steps", Shape::word, "", "buffers come from a separate pool, which does not fragment"),
+    refused("past_index", Shape::word, "-1", "models that carry memory across batches are not implemented: remove it"),
     // logging
     acts("logging_strategy"),
-    acts("logging_steps", Shape::word, "below 1 a share of all steps"),
+    acts("logging_steps", Shape::word, "below 1: a share of all steps"),
     acts("logging_first_step", Shape::boolean),
     acts("logging_nan_inf_filter", Shape::boolean),
     acts("logging_dir", Shape::word, "version 4"),
     acts("report_to", Shape::words, "tensorboard, csv, none or all; other trackers are named in a warning"),
     acts("include_num_input_tokens_seen"),
     acts("disable_tqdm", Shape::boolean),
-    ignored("include_tokens_per_second", Shape::boolean, "false", "metrics always hold tokens per second"),
-    ignored("skip_memory_metrics", Shape::boolean, "true", "the report always holds the peak of memory"),
+    ignored("include_tokens_per_second", Shape::boolean, "false", "metrics always include tokens per second"),
+    ignored("skip_memory_metrics", Shape::boolean, "true", "the report always includes peak memory"),
     ignored("log_level", Shape::word, "passive", kLogLevel),
     ignored("log_level_replica", Shape::word, "warning", kLogLevel),
     ignored("log_on_each_node", Shape::boolean, "true", "rank 0 logs for all"),
@@ -161,7 +162,7 @@ constexpr TrainingArgument arguments[] = {
     // evaluation
     acts("eval_strategy"),
     acts("evaluation_strategy", "eval_strategy", Shape::word, "before version 4.46"),
-    acts("eval_steps", Shape::word, "below 1 a share of all steps"),
+    acts("eval_steps", Shape::word, "below 1: a share of all steps"),
     acts("eval_delay"),
     acts("eval_on_start", Shape::boolean),
     acts("load_best_model_at_end", Shape::boolean),
@@ -177,17 +178,17 @@ constexpr TrainingArgument arguments[] = {
     ignored("use_legacy_prediction_loop", Shape::boolean, "false", kOnlyLoss),
     // checkpoints
     acts("save_strategy"),
-    acts("save_steps", Shape::word, "below 1 a share of all steps"),
+    acts("save_steps", Shape::word, "below 1: a share of all steps"),
     acts("save_total_limit"),
     acts("save_only_model", Shape::boolean),
     acts("ignore_data_skip", Shape::boolean),
     ignored("save_safetensors", Shape::boolean, "true",
             "weights are always written as safetensors, which every version of transformers since 4.30 reads"),
     acts("checkpointing_steps", "save_steps", Shape::word, "run_clm_no_trainer.py: a number of steps, or epoch"),
-    ignored("save_on_each_node", Shape::boolean, "false", "output_dir is one folder, which all hosts see"),
+    ignored("save_on_each_node", Shape::boolean, "false", "output_dir is one folder that all hosts share"),
     ignored("enable_jit_checkpoint", Shape::boolean, "false", "SIGTERM always writes a checkpoint"),
     ignored("restore_callback_states_from_checkpoint", Shape::boolean, "false",
-            "a resumed run always continues all of its state"),
+            "a resumed run always restores its full state"),
     // Hugging Face's hub
     ignored("push_to_hub", Shape::boolean, "false", kHubFolder),
     ignored("hub_model_id", Shape::word, "", kNoUpload),
@@ -214,22 +215,22 @@ constexpr TrainingArgument arguments[] = {
     ignored("length_column_name", Shape::word, "length", "lengths are counted"),
     ignored("dispatch_batches", Shape::boolean, "", kShares),
     refused("split_batches", Shape::boolean, "false",
-            "batch sizes are per process here: leave it out and divide --per_device_train_batch_size by the number of "
+            "batch sizes are per process here: remove it and divide --per_device_train_batch_size by the number of "
             "processes"),
     // devices and distribution
     acts("use_cpu", "device", Shape::boolean, "--device cpu"),
     acts("no_cuda", "device", Shape::boolean, "version 4: --device cpu"),
     refused("use_mps_device", Shape::boolean, "false",
-            "Apple's GPUs are not supported: leave it out, or choose --device cpu"),
+            "Apple's GPUs are not supported: remove it, or use --device cpu"),
     acts("tpu_num_cores", "xla_devices"),
-    ignored("tpu_metrics_debug", Shape::boolean, "false", "they are torch_xla's metrics"),
-    ignored("local_rank", Shape::word, "-1|0", "the launcher's environment says which process this is"),
+    ignored("tpu_metrics_debug", Shape::boolean, "false", "these are torch_xla's metrics"),
+    ignored("local_rank", Shape::word, "-1|0", "the rank comes from the launcher's environment"),
     acts("ddp_backend", "backend"),
     acts("ddp_timeout"),
     acts("ddp_bucket_cap_mb"),
     acts("ddp_find_unused_parameters", Shape::boolean),
     acts("ddp_broadcast_buffers", Shape::boolean),
-    ignored("ddp_static_graph", Shape::boolean, "false", "the first step shows which parameters take part"),
+    ignored("ddp_static_graph", Shape::boolean, "false", "the first step determines which parameters are used"),
     acts("fsdp", Shape::words,
          "full_shard, shard_grad_op, no_shard, hybrid_shard, hybrid_shard_zero2, offload, auto_wrap; or a boolean"),
     acts("fsdp_config", Shape::object),
@@ -239,12 +240,12 @@ constexpr TrainingArgument arguments[] = {
             "parameters keep their identity here, so every optimizer and every grouping works"),
     acts("deepspeed", Shape::object),
     refused("sharded_ddp", Shape::words, "",
-            "FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "
+            "transformers has removed FairScale as well: use --zero_stage 2 for simple and zero_dp_2, --fsdp "
             "full_shard for zero_dp_3"),
     acts("tp_size", "tp_size", Shape::word, "0, transformers 4's default: 1"),
     acts("parallelism_config", "strategy", Shape::object, "the sizes of the mesh"),
     acts("parallelism_config.dp_replicate_size", "strategy", Shape::word,
-         "above 1: hybrid_shard, or ddp when nothing is divided"),
+         "above 1: hybrid_shard, or ddp if nothing is sharded"),
     acts("parallelism_config.dp_shard_size", "shard_group_size", Shape::word, "times cp_size"),
     acts("parallelism_config.tp_size", "tp_size"),
     acts("parallelism_config.cp_size", "cp_size"),
@@ -257,22 +258,22 @@ constexpr TrainingArgument arguments[] = {
     ignored("parallelism_config.sp_handler", Shape::object, "", kChosen),
     acts("accelerator_config", "gradient_accumulation_steps", Shape::object, "gradient_accumulation_kwargs.num_steps"),
     refused("accelerator_config.split_batches", Shape::boolean, "false",
-            "batch sizes are per process here: leave it false and divide --per_device_train_batch_size by the number "
-            "of processes"),
+            "batch sizes are per process here: keep it false and divide --per_device_train_batch_size by the number of "
+            "processes"),
     ignored("accelerator_config.dispatch_batches", Shape::boolean, "", kShares),
     ignored("accelerator_config.even_batches", Shape::boolean, "true", kShares),
     ignored("accelerator_config.use_seedable_sampler", Shape::boolean, "true", kShares),
     ignored("accelerator_config.non_blocking", Shape::boolean, "false", kLoader),
     ignored("accelerator_config.use_configured_state", Shape::boolean, "false",
-            "there is one state, made from these arguments"),
+            "there is one state, created from these arguments"),
     acts("accelerator_config.gradient_accumulation_kwargs", "gradient_accumulation_steps", Shape::object, "num_steps"),
-    refused("mp_parameters", Shape::word, "{}", "SageMaker's model parallelism is not supported: leave it out"),
-    refused("xpu_backend", Shape::word, "", "Intel's GPUs are not supported: leave it out"),
-    ignored("ray_scope", Shape::word, "last", "there is no hyper-parameter search"),
+    refused("mp_parameters", Shape::word, "{}", "SageMaker's model parallelism is not supported: remove it"),
+    refused("xpu_backend", Shape::word, "", "Intel's GPUs are not supported: remove it"),
+    ignored("ray_scope", Shape::word, "last", "hyper-parameter search is not supported"),
     ignored("debug", Shape::words, "", "a loss that is not finite is always reported with its step"),
     // run_clm.py, run_mlm.py: the model
     acts("model_name_or_path"),
-    acts("model_type", "config_name", Shape::word, "where no model is given: from scratch"),
+    acts("model_type", "config_name", Shape::word, "without a model: train from scratch"),
     acts("config_name"),
     acts("config_overrides"),
     acts("tokenizer_name"),
@@ -280,11 +281,10 @@ constexpr TrainingArgument arguments[] = {
     ignored("model_revision", Shape::word, "main", kLocal),
     ignored("token", Shape::word, "", kLocal),
     ignored("use_auth_token", Shape::boolean, "false", kLocal),
-    ignored("trust_remote_code", Shape::boolean, "false", "no code of a model's folder is ever run"),
-    ignored("use_fast_tokenizer", Shape::boolean, "true", "there is one tokenizer, the fast one"),
-    ignored("torch_dtype", Shape::word, "auto|float32",
-            "weights that are trained stay fp32; --bf16 computes in bfloat16"),
-    ignored("dtype", Shape::word, "auto|float32", "weights that are trained stay fp32; --bf16 computes in bfloat16"),
+    ignored("trust_remote_code", Shape::boolean, "false", "code in a model's folder is never executed"),
+    ignored("use_fast_tokenizer", Shape::boolean, "true", "the only tokenizer is the fast one"),
+    ignored("torch_dtype", Shape::word, "auto|float32", "trained weights stay fp32; --bf16 computes in bfloat16"),
+    ignored("dtype", Shape::word, "auto|float32", "trained weights stay fp32; --bf16 computes in bfloat16"),
     ignored("attn_implementation", Shape::word, "", kFused),
     ignored("low_cpu_mem_usage", Shape::boolean, "false", "each process reads only its own part of the weights"),
     // the data
@@ -308,7 +308,7 @@ constexpr TrainingArgument arguments[] = {
      {},
      "FastChat"},
     {{"use_lora", "lora_r", Effect::acts,
-      "Qwen; not given: lora_r 64, alpha 16, dropout 0.05, all-linear, as its finetune.py has them"},
+      "Qwen; not given: lora_r 64, alpha 16, dropout 0.05, all-linear, as in its finetune.py"},
      Shape::boolean,
      {},
      "Qwen"},
@@ -320,9 +320,9 @@ constexpr TrainingArgument arguments[] = {
     acts("image_aspect_ratio", Shape::word, "LLaVA; anyres is refused"),
     acts("version", Shape::word, "LLaVA"),
     acts("group_by_modality_length", Shape::boolean, "LLaVA"),
-    ignored("is_multimodal", Shape::boolean, "false", "a model that sees images says so itself (--vision_tower)"),
+    ignored("is_multimodal", Shape::boolean, "false", "--vision_tower determines it"),
     refused("image_grid_pinpoints", Shape::word, "",
-            "it belongs to image_aspect_ratio anyres, images in several parts, which is not built: leave it out"),
+            "it is for image_aspect_ratio anyres (images in several parts), which is not implemented: remove it"),
     acts("vision_tower", Shape::word, "LLaVA"),
     acts("tune_mm_mlp_adapter", Shape::boolean, "LLaVA"),
     acts("freeze_backbone", Shape::boolean, "LLaVA"),
@@ -333,10 +333,10 @@ constexpr TrainingArgument arguments[] = {
     acts("mm_projector_type", Shape::word, "LLaVA"),
     acts("mm_projector_lr", Shape::word, "LLaVA"),
     refused("mm_use_im_start_end", Shape::boolean, "false",
-            "tokens around images are not built: leave it out (LLaVA 1.5 is trained without)"),
+            "special tokens around images are not implemented: remove it (LLaVA 1.5 is trained without)"),
     ignored("mm_use_im_patch_token", Shape::boolean, "true", "the token that it adds to the vocabulary is never used"),
-    refused("unfreeze_mm_vision_tower", Shape::boolean, "false", "the tower is not trained: leave it out"),
-    refused("mm_patch_merge_type", Shape::word, "flat", "it belongs to images in several parts, which are not built"),
+    refused("unfreeze_mm_vision_tower", Shape::boolean, "false", "the tower is not trained: remove it"),
+    refused("mm_patch_merge_type", Shape::word, "flat", "it is for images in several parts, which are not implemented"),
     {{"bits", "load_in_4bit", Effect::acts, "LLaVA: 4, 8 (load_in_8bit) or 16; of 4, not given: double_quant true"},
      Shape::word,
      {},
@@ -353,7 +353,7 @@ constexpr TrainingArgument arguments[] = {
     ignored("padding_free", Shape::boolean, "false", "--packing fills rows instead of padding them"),
     maybe_trl(ignored("dataset_config", Shape::word, "", kDatasets)),
     of_trl(ignored("packing_strategy", Shape::word, "bfd", "rows are packed in one way")),
-    of_trl(ignored("eval_packing", Shape::boolean, "", "what is evaluated is packed as what is trained on")),
+    of_trl(ignored("eval_packing", Shape::boolean, "", "evaluation data is packed like training data")),
     of_trl(ignored("dataset_mixture", Shape::object, "", kDatasets)),
     of_trl(ignored("dataset_mixer", Shape::object, "", kDatasets)),
     of_trl(ignored("dataset_splits", Shape::words, "", kDatasets)),
@@ -361,17 +361,17 @@ constexpr TrainingArgument arguments[] = {
     of_trl(ignored("dataset_train_split", Shape::word, "", kDatasets)),
     of_trl(ignored("dataset_test_split", Shape::word, "", kDatasets)),
     of_trl(acts("dataset_streaming", "streaming", Shape::boolean)),
-    ignored("env", Shape::object, "{}", "variables are set where the program is started"),
-    of_trl(ignored("model_init_kwargs", Shape::object, "{}", "the model is what its folder holds")),
+    ignored("env", Shape::object, "{}", "set variables in the program's environment"),
+    of_trl(ignored("model_init_kwargs", Shape::object, "{}", "the model's folder determines it")),
     of_trl(ignored("dataset_kwargs", Shape::object, "{}", kRows)),
     acts("completion_only_loss", Shape::boolean, "TRL"),
-    acts("eos_token", Shape::word, "TRL; another one than the tokenizer's own is refused"),
-    ignored("pad_token", Shape::word, "", "what is padded is not looked at"),
-    ignored("pad_to_multiple_of", Shape::word, "", "what is padded is not looked at"),
-    ignored("truncation_mode", Shape::word, "keep_start", "what is too long is cut at its end"),
+    acts("eos_token", Shape::word, "TRL; must be the tokenizer's own"),
+    ignored("pad_token", Shape::word, "", "padding is masked"),
+    ignored("pad_to_multiple_of", Shape::word, "", "padding is masked"),
+    ignored("truncation_mode", Shape::word, "keep_start", "long examples are truncated at the end"),
     ignored("activation_offloading", Shape::boolean, "false",
             "--gradient_checkpointing_kwargs offload_inputs_to=DIR keeps activations off the device"),
-    ignored("lora_task_type", Shape::word, "causal_lm", "the model says what its task is"),
+    ignored("lora_task_type", Shape::word, "causal_lm", "the model determines the task"),
     ignored("hub_model_revision", Shape::word, "", kNoUpload),
     acts("load_in_4bit", Shape::boolean),
     acts("load_in_8bit", Shape::boolean),
@@ -380,49 +380,49 @@ constexpr TrainingArgument arguments[] = {
     acts("use_bnb_nested_quant", "bnb_4bit_use_double_quant", Shape::boolean, "TRL"),
     acts("bnb_4bit_compute_dtype"),
     ignored("bnb_4bit_quant_storage", Shape::word, "",
-            "it says as what a file or a sharding engine sees the bytes; each process has them whole"),
+            "it concerns how files or sharding engines store quantized bytes; each process has them whole"),
     refused("use_dora", Shape::boolean, "false", kAdapters),
     of_dpo(acts("beta", "preference_beta", Shape::word, "TRL")),
     of_dpo(acts("loss_type", "preference_loss", Shape::words,
                 "TRL: sigmoid, hinge, ipo, simpo, orpo, apo_zero, apo_down; nll: no preferences")),
-    // No of_dpo: who means label_smoothing_factor is told so, and gets no defaults of a DPOTrainer.
+    // Not of_dpo: for users who mean label_smoothing_factor, a hint is given and no DPOTrainer defaults apply.
     acts("label_smoothing", "preference_label_smoothing", Shape::word, "TRL's DPO"),
     of_dpo(acts("rpo_alpha", "preference_sft_weight", Shape::word, "TRL's DPO")),
     of_dpo(acts("simpo_gamma", "preference_gamma", Shape::word, "TRL's CPO")),
     acts("max_prompt_length"),
     refused("max_completion_length", Shape::word, "",
-            "answers have no bound of their own: leave it out; --max_length bounds prompt and answer together"),
+            "answers have no separate limit: remove it; --max_length limits prompt and answer together"),
     ignored("precompute_ref_log_probs", Shape::boolean, "false", kReference),
     ignored("precompute_ref_batch_size", Shape::word, "", kReference),
-    ignored("padding_value", Shape::word, "", "what is padded is not looked at"),
-    ignored("label_pad_token_id", Shape::word, "-100", "what is padded is not looked at"),
+    ignored("padding_value", Shape::word, "", "padding is masked"),
+    ignored("label_pad_token_id", Shape::word, "-100", "padding is masked"),
     acts("disable_dropout", Shape::boolean, "TRL"),
     refused("reference_free", Shape::boolean, "false",
-            "a reference that says nothing is not built: leave it out, or take --loss_type simpo"),
-    refused("sync_ref_model", Shape::boolean, "false", "the reference stays as it is: leave it out"),
-    refused("cpo_alpha", Shape::word, "0",
-            "CPO's loss is not built: leave it out; with --preference_loss simpo it is called --preference_sft_weight"),
+            "a constant reference is not implemented: remove it, or use --loss_type simpo"),
+    refused("sync_ref_model", Shape::boolean, "false", "the reference is fixed: remove it"),
+    refused(
+        "cpo_alpha", Shape::word, "0",
+        "CPO's loss is not implemented: remove it; with --preference_loss simpo it is called --preference_sft_weight"),
     refused("f_divergence_type", Shape::word, "reverse_kl", kNotOfPairs),
     refused("use_weighting", Shape::boolean, "false", kNotOfPairs),
     refused("ld_alpha", Shape::word, "1", kNotOfPairs),
     refused("loss_weights", Shape::words, "", kNotOfPairs),
-    ignored("ref_model_mixup_alpha", Shape::word, "0.9|0.6", "it belongs to sync_ref_model"),
-    ignored("ref_model_sync_steps", Shape::word, "64|512", "it belongs to sync_ref_model"),
+    ignored("ref_model_mixup_alpha", Shape::word, "0.9|0.6", "it is for sync_ref_model"),
+    ignored("ref_model_sync_steps", Shape::word, "64|512", "it is for sync_ref_model"),
     ignored("generate_during_eval", Shape::boolean, "false", kOnlyLoss),
-    ignored("use_logits_to_keep", Shape::boolean, "false", "logits are formed for the answers alone"),
+    ignored("use_logits_to_keep", Shape::boolean, "false", "logits are computed only for the answers"),
     acts("max_train_samples"),
     acts("max_eval_samples"),
     refused("line_by_line", Shape::boolean, "false",
-            "lines are one text: leave it out, or write a .jsonl with one {\"text\": ...} per line"),
-    refused("keep_linebreaks", Shape::boolean, "true",
-            "line breaks are kept: leave it out, or remove them from the text"),
+            "all lines form one text: remove it, or write a .jsonl with one {\"text\": ...} per line"),
+    refused("keep_linebreaks", Shape::boolean, "true", "line breaks are kept: remove it, or remove them from the text"),
     ignored("pad_to_max_length", Shape::boolean, "false", "rows are padded to the longest of their batch"),
     acts("streaming", Shape::boolean),
     ignored("preprocessing_num_workers", Shape::word, "", "text is encoded by all threads"),
     ignored("overwrite_cache", Shape::boolean, "false",
-            "tokens are kept by content and settings, so that they are never out of date; tessera cache rm removes "
+            "cached tokens are keyed by content and settings, so they are never stale; tessera cache rm removes "
             "them"),
-    // what other programs call them
+    // synonyms in other programs
     acts("model", "model_name_or_path", Shape::word, kSynonym),
     acts("base_model", "model_name_or_path", Shape::word, kSynonym),
     acts("model_id", "model_name_or_path", Shape::word, kSynonym),
@@ -458,7 +458,7 @@ constexpr TrainingArgument arguments[] = {
      {},
      "SimPO"},
     acts("strict", "unknown", Shape::boolean, "--unknown refuse"),
-    // what says nothing about the training
+    // unrelated to training
     ignored("with_tracking", Shape::boolean, "false", kTracker),
     ignored("use_wandb", Shape::boolean, "false", kTracker),
     ignored("wandb_project", Shape::word, "", kTracker),
@@ -468,19 +468,19 @@ constexpr TrainingArgument arguments[] = {
     ignored("wandb_log_model", Shape::word, "", kTracker),
     ignored("expt_name", Shape::word, "", kTracker),
     ignored("deepspeed_activation_checkpointing", Shape::boolean, "false",
-            "--gradient_checkpointing says whether activations are computed again"),
+            "--gradient_checkpointing determines whether activations are recomputed"),
     ignored("plot_loss", Shape::boolean, "false", "report.html shows the curves"),
     ignored("use_flash_attn", Shape::boolean, "false", kFused),
     ignored("use_flash_attention", Shape::boolean, "false", kFused),
     ignored("use_flash_attention_2", Shape::boolean, "false", kFused),
     ignored("attn_impl", Shape::word, "", kFused),
     maybe_trl(ignored("use_liger", Shape::boolean, "false", kFused)),
-    ignored("use_slow_tokenizer", Shape::boolean, "false", "there is one tokenizer, the fast one"),
+    ignored("use_slow_tokenizer", Shape::boolean, "false", "the only tokenizer is the fast one"),
     ignored("preprocess_num_workers", Shape::word, "", "text is encoded by all threads"),
     ignored("dataset_batch_size", Shape::word, "1000", kAllThreads),
     ignored("num_of_sequences", Shape::word, "1024", kAllThreads),
     ignored("chars_per_token", Shape::word, "3.6", kAllThreads),
-    ignored("gradient_checkpointing_use_reentrant", Shape::boolean, "", "blocks are computed again in one way"),
+    ignored("gradient_checkpointing_use_reentrant", Shape::boolean, "", "there is one implementation of recomputation"),
     ignored("shuffle_dataset", Shape::boolean, "false", "--train_sampling_strategy chooses the order"),
 };
 
@@ -497,7 +497,7 @@ std::span<const KeyRow> training_args_rows() {
 
 namespace {
 
-/// "disable_flash_attn2" and "use_flash_attn": near in letters only.
+/// "disable_flash_attn2" and "use_flash_attn" are similar only in spelling.
 bool are_opposites(std::string_view a, std::string_view b) {
   const auto has = [](std::string_view name, std::string_view part) { return name.find(part) != name.npos; };
   return has(a, "unfreeze") != has(b, "unfreeze") || has(a, "disable") != has(b, "disable");

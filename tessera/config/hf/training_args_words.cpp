@@ -71,7 +71,7 @@ class Splitter {
       else
         out += c;
     }
-    throw InputError(concat(start.str(), ": this quote ", quote, " is never closed; write it behind the word, too"));
+    throw InputError(concat(start.str(), ": the quote ", quote, " is not closed"));
   }
 
   std::string_view text_;

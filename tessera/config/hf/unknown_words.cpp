@@ -9,8 +9,8 @@ namespace tessera::config {
 namespace {
 
 struct OtherProgram {
-  std::string_view words;   ///< those that it alone has, with blanks between them
-  std::string_view shared;  ///< those that others have, too: two of them count
+  std::string_view words;   ///< words that only this program has, separated by blanks
+  std::string_view shared;  ///< words that other programs share, too; two of them decide
   std::string_view why;
 };
 constexpr OtherProgram other_programs[] = {
@@ -20,36 +20,39 @@ constexpr OtherProgram other_programs[] = {
      "response_length sft_model_path epsilon_high actor_rollout_ref rollout_batch_size actor_num_nodes "
      "advantage_estimator num_sample_generations rloo_k",
      "",
-     "reinforcement learning (GRPO, PPO, RLOO) is not built: use fine-tuning (--train_file) or preferences "
+     "reinforcement learning (GRPO, PPO, RLOO) is not implemented: use fine-tuning (--train_file) or preferences "
      "(--preference_loss)"},
     {"finetuning_type infer_backend neat_packing pref_loss pref_beta pref_ftx freeze_trainable_layers",
      "dataset_dir stage template",
-     "LLaMA-Factory's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, "
+     "LLaMA-Factory's configurations are not supported: use transformers' and TRL's arguments (model_name_or_path, "
      "train_file, max_seq_length, lora_r, ...; tessera train --help)"},
     {"sequence_len sample_packing dataset_prepared_path lora_target_linear base_model_config eval_sample_packing "
      "chat_template_jinja",
      "",
-     "axolotl's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, train_file, "
+     "axolotl's configurations are not supported: use transformers' and TRL's arguments (model_name_or_path, "
+     "train_file, "
      "max_seq_length, packing, lora_r, ...; tessera train --help)"},
     {"tuner_type train_type template_type model_author custom_train_dataset_path", "sft_type template rlhf_type",
-     "ms-swift's arguments are not read: give transformers' and TRL's (model_name_or_path, train_file, max_seq_length, "
+     "ms-swift's arguments are not supported: use transformers' and TRL's (model_name_or_path, train_file, "
+     "max_seq_length, "
      "lora_r, ...; tessera train --help)"},
     {"pipe_parallel_size attention_config gpt_j_residual output_layer_parallelism no_weight_tying train_data_paths", "",
-     "GPT-NeoX's configurations are not read: its model is converted to a Hugging Face folder "
-     "(--model_name_or_path), and its zero_optimization is DeepSpeed's (--deepspeed)"},
+     "GPT-NeoX's configurations are not supported: convert its model to a Hugging Face folder (--model_name_or_path); "
+     "its zero_optimization is DeepSpeed's (--deepspeed)"},
     {"_component_ metric_logger checkpointer enable_activation_offloading optimizer_in_bwd max_steps_per_epoch", "",
-     "torchtune's configurations are not read: give transformers' and TRL's arguments (model_name_or_path, train_file, "
+     "torchtune's configurations are not supported: use transformers' and TRL's arguments (model_name_or_path, "
+     "train_file, "
      "max_seq_length, lora_r, ...; tessera train --help)"},
 };
 
-constexpr std::size_t most_looked_at = 200;  // names of a file, which may be hostile
+constexpr std::size_t most_looked_at = 200;  // names per file, which may be hostile
 
 std::string with_underscores(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
-/// Two where the program alone has the word, one where others have it, too, else none.
+/// 2 for a word that only this program has, 1 for a shared one, otherwise 0.
 int weight_of(const OtherProgram& program, const std::string& name) {
   const auto among = [&](std::string_view words) {
     const std::vector<std::string> all = split(words, ' ');
@@ -94,7 +97,7 @@ bool concerns_training(std::string_view name) {
 
 std::string passed_over_note(const std::vector<std::string>& said) {
   if (said.empty()) return {};
-  return concat(join(said), said.size() == 1 ? " is" : " are", " unknown, and passed over (--unknown warn)");
+  return concat(join(said), said.size() == 1 ? " is" : " are", " unknown and ignored (--unknown warn)");
 }
 
 }  // namespace tessera::config

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Arguments that no table has: whose they are, and which of them `--unknown warn` may pass over.
+/// Unknown arguments: which program they belong to, and which of them `--unknown warn` may ignore.
 
 #include <optional>
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace tessera::config {
 
-/// Names of another program's among unknown ones, and what to say of it.
+/// Unknown names that belong to another program, and the message about it.
 struct ForeignWords {
   std::vector<std::string> names;  ///< as given
-  std::string_view why;            ///< "LLaMA-Factory's configurations are not read: ..."
+  std::string_view why;            ///< "LLaMA-Factory's configurations are not supported: ..."
 };
-/// The program whose own words are among `names` (underscores or dashes); nullopt: nobody's that is known.
+/// The program whose own words are among `names` (underscores or dashes); nullopt: no known program's.
 std::optional<ForeignWords> foreign_words(const std::vector<std::string>& names);
 
-/// Whether an unknown name may change what is learnt, by its parts (learning_rate_2, my_loss_weight): it is never
-/// passed over.
+/// Whether an unknown name, judged by its parts, may affect the training result (learning_rate_2, my_loss_weight); such
+/// a name is never ignored.
 bool concerns_training(std::string_view name);
 
-/// One warning about those that were passed over.
+/// One warning about the ignored arguments.
 std::string passed_over_note(const std::vector<std::string>& said);
 
 }  // namespace tessera::config

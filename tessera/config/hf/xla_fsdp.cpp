@@ -9,23 +9,22 @@ namespace tessera::config {
 namespace {
 
 constexpr std::string_view always = "compiled steps always do that";
-constexpr std::string_view of_lazy_tensors = "it is about torch_xla's lazy tensors, and steps here are compiled once";
+constexpr std::string_view of_lazy_tensors = "it concerns torch_xla's lazy tensors; here steps are compiled once";
 constexpr std::string_view groups = "all devices share one set of shards";
 constexpr std::string_view python =
-    "it is an object of Python: use auto_wrap_policy and transformer_layer_cls_to_wrap "
-    "of fsdp_config";
+    "it is a Python object: use auto_wrap_policy and transformer_layer_cls_to_wrap of fsdp_config";
 
 constexpr std::array keys{
     KeyRow{"reshard_after_forward", "reshard_after_forward"},
     KeyRow{"compute_dtype", "bf16", Effect::acts, "bfloat16 or float32"},
-    KeyRow{"flatten_parameters", "", Effect::ignored, "a unit's parameters are one flat vector in any case"},
+    KeyRow{"flatten_parameters", "", Effect::ignored, "a unit's parameters are always one flat vector"},
     KeyRow{"execute_sharding_on_init", "", Effect::ignored, of_lazy_tensors},
     KeyRow{"optimization_barrier_in_forward", "", Effect::ignored, always},
     KeyRow{"optimization_barrier_in_backward", "", Effect::ignored, always},
     KeyRow{"mark_step_on_finalization", "", Effect::ignored, of_lazy_tensors},
-    KeyRow{"disable_reshard_on_root", "", Effect::ignored, "the root unit is gathered and dropped as the others are"},
-    KeyRow{"buffer_dtype", "", Effect::ignored, "buffers are part of the compiled program, in their own types"},
-    KeyRow{"fp32_reduce_scatter", "", Effect::ignored, "gradients are summed in fp32 in any case"},
+    KeyRow{"disable_reshard_on_root", "", Effect::ignored, "the root unit is gathered and freed like the others"},
+    KeyRow{"buffer_dtype", "", Effect::ignored, "buffers are part of the compiled program, with their own types"},
+    KeyRow{"fp32_reduce_scatter", "", Effect::ignored, "gradients are always summed in fp32"},
     KeyRow{"shard_param_on_dim_0", "", Effect::ignored, "flat vectors have one dimension"},
     KeyRow{"pin_layout_in_collective_ops", "", Effect::ignored, of_lazy_tensors},
     KeyRow{"sharding_groups", "", Effect::refused, groups},
@@ -46,7 +45,7 @@ std::span<const KeyRow> xla_fsdp_keys() { return keys; }
 void translate_xla_fsdp(const Value& settings, Translator& to) {
   if (settings.is_null() || (settings.is_string() && settings.as_string().empty())) return;
   if (!settings.is_object())
-    return to.problem(settings.where(), "xla_fsdp_settings takes an object with keys such as compute_dtype");
+    return to.problem(settings.where(), "xla_fsdp_settings must be an object with keys such as compute_dtype");
   for (const auto& [name, value] : settings.members()) {
     if (name.starts_with("_debug_")) {
       to.ignored(value, name, of_lazy_tensors);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// xla_fsdp_settings: the arguments of torch_xla's XlaFullyShardedDataParallel, as accelerate and transformers take
-/// them (torch_xla/distributed/fsdp/xla_fully_sharded_data_parallel.py).
+/// xla_fsdp_settings: the arguments of torch_xla's XlaFullyShardedDataParallel, as accepted by accelerate and
+/// transformers (torch_xla/distributed/fsdp/xla_fully_sharded_data_parallel.py).
 
 #include <tessera/config/core/translation.h>
 
@@ -9,15 +9,14 @@
 
 namespace tessera::config {
 
-/// Its keys.
+/// The table of its keys.
 std::span<const KeyRow> xla_fsdp_keys();
 
-/// Gives `to` what the object says. Problems: unknown keys, values that ask for another computation than the compiled
-/// step's.
+/// Translates the object into settings of `to`. Problems: unknown keys, and values that would change the compiled
+/// step's computation.
 void translate_xla_fsdp(const Value& settings, Translator& to);
 
-/// Whether a file of accelerate asks for devices of XLA: xla: true beside or in fsdp_config, distributed_type XLA or
-/// TPU.
+/// Whether accelerate's file requests XLA devices: xla: true in or next to fsdp_config, or distributed_type XLA or TPU.
 bool asks_for_xla(const Value& accelerate_file);
 
 }  // namespace tessera::config

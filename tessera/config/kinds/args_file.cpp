@@ -11,7 +11,7 @@
 namespace tessera::config {
 namespace {
 
-/// What is wrong with the keys of a file that is another system's is that it is given as this one's.
+/// Whether the file belongs to another system; reports that instead of its unknown keys.
 bool is_of_another_system(const std::string& path, const Value& file, Problems& problems) {
   const auto ours = std::count_if(file.members().begin(), file.members().end(), [](const Value::Member& member) {
     return find_training_argument(member.first) != nullptr || find_field(member.first) != nullptr;
@@ -20,7 +20,7 @@ bool is_of_another_system(const std::string& path, const Value& file, Problems& 
   const auto kind = guess_kind(file);
   if (!kind || *kind == FileKind::training_args || *kind == FileKind::tessera) return false;
   problems.lines.push_back(
-      concat(path, ": its keys are those of ", kind_title(*kind), ": give it as ", kind_flag(*kind), " ", path));
+      concat(path, ": its keys are those of ", kind_title(*kind), ": pass it as ", kind_flag(*kind), " ", path));
   problems.doubtful.insert("args_file");
   return true;
 }
@@ -35,7 +35,7 @@ Translation read_training_args_file(const std::string& path, const Resolved& so_
     if (file.is_null()) return {};  // comments only
     if (!file.is_object()) {
       problems.lines.push_back(
-          concat(file.where().str(), ": expected an object of arguments, such as {\"learning_rate\": 5e-5}"));
+          concat(file.where().str(), ": expected an object of arguments such as {\"learning_rate\": 5e-5}"));
       return {};
     }
     for (const auto& [key, value] : file.members()) arguments.push_back({key, value});

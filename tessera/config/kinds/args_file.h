@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The file of --args_file, from its name on.
+/// Reads the file of --args_file, starting from its name.
 
 #include <tessera/config/core/translation.h>
 
@@ -10,8 +10,8 @@ namespace tessera::config {
 
 struct Resolved;
 
-/// Arguments in a .json or .yaml file. Also takes every setting of ours. `so_far`: what was given already. A file of
-/// another system is a problem that names the flag for it.
+/// Reads arguments from a .json or .yaml file, which may contain any of our settings as well. `so_far`: the settings
+/// given so far. A file of another system is a problem that names the flag for it.
 Translation read_training_args_file(const std::string& path, const Resolved& so_far, Problems& problems);
 
 }  // namespace tessera::config

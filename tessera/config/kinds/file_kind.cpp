@@ -31,12 +31,12 @@ const KindRow& row_of(FileKind kind) {
   return *std::find_if(kinds.begin(), kinds.end(), [&](const KindRow& row) { return row.kind == kind; });
 }
 
-/// Two kinds that fit alike: the earlier one is meant; a flat file of TrainingArguments is one of settings of ours,
-/// too, and read alike.
+/// Of kinds that match equally, the earlier one is chosen; a flat file of TrainingArguments is also one of our
+/// settings, with the same meaning.
 constexpr std::array order{FileKind::accelerate, FileKind::deepspeed, FileKind::fsdp_config, FileKind::training_args,
                            FileKind::tessera};
 
-/// Files of configurations are small; what is larger is none. YAML takes longer to read.
+/// Larger files are not configurations. YAML takes longer to parse.
 constexpr std::uint64_t most_json = 1 << 20, most_yaml = 256 << 10;
 
 bool is_section(std::string_view key) {
@@ -68,13 +68,13 @@ std::optional<FileKind> guess_kind(const Value& file) {
     for (std::size_t i = 0; i < std::min<std::size_t>(file.members().size(), 200); ++i) {
       const auto& [key, value] = file.members()[i];
       if (kind == FileKind::training_args && value.is_object() && is_section(key))
-        continue;  // model: another thing there
+        continue;  // the key "model" has another meaning there
       if (std::find(known.begin(), known.end(), key) != known.end())
         score += 3;
       else if (nearest(key, known))
         score += 1;
     }
-    // DeepSpeed's files are JSON: YAML that fits both alike is of arguments
+    // DeepSpeed's files are JSON: YAML that matches both equally is arguments
     const bool yaml =
         file.where().file && (file.where().file->ends_with(".yaml") || file.where().file->ends_with(".yml"));
     const bool rather = yaml && kind == FileKind::training_args && best == FileKind::deepspeed && score == best_score;
@@ -96,8 +96,8 @@ Value read_any(const std::string& path) {
     return parse_hjson(text, path);
   if (text.size() > most_yaml)
     throw InputError(concat(path, " has ", text.size(), " bytes; at most ", most_yaml, " are accepted of YAML"));
-  std::vector<std::string> repeated;  // which whoever acts on the file tells
-  // Megatron's, accelerate's and TrainingArguments' files, and ours: their readers take a key that stands twice.
+  std::vector<std::string> repeated;  // reported by the reader of the file
+  // Files of Megatron, accelerate and TrainingArguments, and ours: their readers accept repeated keys.
   const bool lenient = text.find(model_args_key) != std::string::npos || text.find("distributed_type") != text.npos;
   Value file = parse_yaml(text, path, &repeated);
   const auto kind = guess_kind(file);

@@ -13,7 +13,7 @@
 namespace tessera::config {
 namespace {
 
-/// Text as the cell of a table.
+/// Text as a table cell.
 std::string cell(std::string_view text) {
   std::string out;
   for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
@@ -50,12 +50,11 @@ std::vector<KeyTable> key_tables() {
        "transformers 4 and 5, `run_clm.py`, `run_mlm.py`.",
        training_args_rows()},
       {FileKind::accelerate, "accelerate's file",
-       "`--config_file`, and `tessera launch --config_file`. Keys of sections also without their prefix. What the "
-       "questionnaire writes in any "
-       "case is ignored without a warning.",
+       "`--config_file`, and `tessera launch --config_file`. Keys of sections may omit their prefix. Keys that the "
+       "questionnaire always writes are ignored without a warning.",
        accelerate_keys()},
       {FileKind::fsdp_config, "fsdp_config",
-       "`--fsdp_config` and the section of that name in accelerate's file. Every key also with the prefix `fsdp_`.",
+       "`--fsdp_config` and the section of that name in accelerate's file. Every key may have the prefix `fsdp_`.",
        fsdp_keys()},
       {FileKind::deepspeed, "DeepSpeed's JSON",
        "`--deepspeed`, `deepspeed_config_file` in accelerate's file, `deepspeed` in TrainingArguments.",
@@ -78,7 +77,7 @@ std::string key_tables_markdown() {
     }
     out += concat("\n## ", table.title, "\n", table.introduction, " ", table.rows.size(), " keys: ", acts, " act, ",
                   ignored, " are accepted and ignored, ", table.rows.size() - acts - ignored,
-                  " are refused.\n\n| key | what becomes of it |\n|---|---|\n");
+                  " are refused.\n\n| key | effect |\n|---|---|\n");
     for (const KeyRow& row : table.rows) {
       const std::size_t dot = row.key.rfind('.');
       const KeyRow* told = row.why.starts_with("see the section") ? exactly(table.rows, row.key.substr(0, dot)) : &row;

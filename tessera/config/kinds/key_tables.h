@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The tables of all front ends in one place: which keys a format has and what becomes of each.
-/// docs/configuration_keys.md and the guess of a file's kind are made from it.
+/// The tables of all front ends: each format's keys and how they are handled. docs/configuration_keys.md is generated
+/// from them, and guess_kind() uses them.
 
 #include <tessera/config/core/translation.h>
 #include <tessera/config/kinds/file_kind.h>
@@ -25,10 +25,10 @@ struct KeyTable {
 /// All tables, in the order of the page.
 std::vector<KeyTable> key_tables();
 
-/// The page: a chapter for each table, with a row for each key.
+/// The page docs/configuration_keys.md: a chapter for each table, with a row for each key.
 std::string key_tables_markdown();
 
-/// Keys of the file's top level that some kind of file has, for guess_kind.
+/// Top-level keys of this kind of file, for guess_kind.
 std::vector<std::string> top_level_keys(FileKind kind);
 
 }  // namespace tessera::config

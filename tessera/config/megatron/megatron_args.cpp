@@ -14,7 +14,7 @@
 namespace tessera::config {
 namespace {
 
-// Names that nobody but Megatron has: one of them makes the others Megatron's, too.
+// Names that only Megatron has: any of them makes the other arguments Megatron's as well.
 constexpr std::string_view signs[] = {"pipeline_model_parallel_size",
                                       "expert_model_parallel_size",
                                       "train_iters",
@@ -29,12 +29,12 @@ constexpr std::string_view signs[] = {"pipeline_model_parallel_size",
                                       "recompute_granularity",
                                       "recompute_activations",
                                       "use_mcore_models"};
-// Other names of settings of ours, too: signs beside one more argument of Megatron's.
+// Also other names of our settings: signs only together with another argument of Megatron's.
 constexpr std::string_view shared_signs[] = {"tensor_model_parallel_size", "context_parallel_size"};
-// Names of transformers beside which nothing is Megatron's.
+// transformers' names; with any of them nothing is Megatron's.
 constexpr std::string_view opposites[] = {"model_name_or_path", "learning_rate", "num_train_epochs"};
 
-/// "--train-iters=5" -> "train_iters"; empty: no flag.
+/// "--train-iters=5" -> "train_iters"; empty: not a flag.
 std::string name_of(const std::string& argument) {
   if (!argument.starts_with("--") || argument.size() < 3) return {};
   std::string name =
@@ -47,7 +47,7 @@ bool is_among(std::span<const std::string_view> names, const FileWord& argument)
   return std::find(names.begin(), names.end(), name_of(argument.text)) != names.end();
 }
 
-/// Aliases of ours are Megatron's among its arguments.
+/// Whether a name is a setting of ours; aliases are Megatron's among its arguments.
 bool is_ours(std::string_view name) { return find_field(name) != nullptr; }
 
 class Reader {
@@ -61,7 +61,7 @@ class Reader {
     std::size_t left = a_.all().size();
     for (const auto& [name, given] : a_.all()) {
       if (problems_.lines.size() - before >= most_megatron_problems) {
-        problems_.lines.push_back(concat(left, " more of Megatron's arguments were not looked at"));
+        problems_.lines.push_back(concat(left, " more of Megatron's arguments were not checked"));
         return to_.take();
       }
       --left;
@@ -112,7 +112,7 @@ class Reader {
     arguments_ = std::move(rest);
   }
 
-  /// Rows that say everything: ignored, refused, or one value for one setting.
+  /// Handles rows that are complete: ignored, refused, or one value for one setting.
   void by_row(const std::string& name) {
     const KeyRow& row = *find_megatron_key(name);
     if (row.effect == Effect::ignored) return a_.note(name, concat("has no effect: ", row.why));
@@ -124,27 +124,26 @@ class Reader {
       const bool attention = name == "reset_attention_mask";
       if (typed("reset_position_ids"))
         return a_.note(name, concat("has no effect: --reset-position-ids ",
-                                    attention ? "resets the attention, too"
-                                              : "leaves out the loss of what follows the end of a document, too"));
+                                    attention ? "resets the attention as well"
+                                              : "also masks the loss after the end of a document"));
       return a_.problem(name,
                         concat("needs --reset-position-ids, which ",
-                               attention ? "resets positions and attention: the one without the other is not built"
-                                         : "divides the documents of a block: without it all of its tokens are "
-                                           "scored; give it, too, or leave this one out"));
+                               attention ? "resets positions and attention: one without the other is not implemented"
+                                         : "separates the documents of a block: without it all tokens are scored; add "
+                                           "it, or remove this one"));
     }
     if (name == "no_pipeline_parallel") {
       const auto stages = a_.whole("pipeline_model_parallel_size", 1);
-      return stages.value_or(1) > 1
-                 ? a_.problem(name,
-                              concat("contradicts --pipeline-model-parallel-size ", *stages, ": keep one of them"))
-                 : a_.note(name, "has no effect: a model is not cut into stages unless that is said");
+      return stages.value_or(1) > 1 ? a_.problem(name, concat("contradicts --pipeline-model-parallel-size ", *stages,
+                                                              ": keep one of them"))
+                                    : a_.note(name, "has no effect: by default a model is not cut into stages");
     }
     if (name == "no_position_embedding")
-      return has_rope() ? a_.note(name, "has no effect: rotary positions are no embeddings")
+      return has_rope() ? a_.note(name, "has no effect: rotary positions are not embeddings")
                         : a_.problem(name, "needs --position-embedding-type rope: without it positions are learned",
                                      {"config_overrides"});
     if (name == "rotary_percent" && !has_rope())
-      return a_.note(name, "has no effect: it belongs to --position-embedding-type rope");
+      return a_.note(name, "has no effect: it is for --position-embedding-type rope");
     if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
     const MegatronRow& how = *find_megatron_row(name);
     if (how.act == MegatronRow::Act::constant) return a_.give(name, row.setting, std::string(how.text));
@@ -163,7 +162,8 @@ class Reader {
         a_.give(name, *word == "nccl" ? "device" : row.setting, *word == "nccl" ? "auto" : *word);
     if (name == "non_persistent_ckpt_type") {
       if (const auto word = a_.word(name, {"global", "local", "in_memory"}); word && *word != "in_memory")
-        a_.problem(name, concat(*word, " is not supported: copies between checkpoints lie in memory; say in_memory"));
+        a_.problem(name,
+                   concat(*word, " is not supported: copies between checkpoints are kept in memory; use in_memory"));
     }
     if (name == "distributed_timeout_minutes")
       if (const auto minutes = a_.real(name, 0)) a_.give(name, row.setting, format_real(*minutes * 60));
@@ -171,14 +171,14 @@ class Reader {
       if (const auto scale = a_.real(name, 1)) {
         const double power = std::log2(*scale);
         if (power != std::floor(power))
-          a_.problem(name, concat(format_real(*scale), ": the scale is a power of two, such as 65536"),
+          a_.problem(name, concat(format_real(*scale), ": the scale must be a power of two, such as 65536"),
                      {"initial_scale_power"});
         else
           a_.give(name, row.setting, std::to_string(static_cast<int>(power)));
       }
   }
 
-  /// Megatron cuts the experts of a model that has none into as many parts as one likes.
+  /// Checks expert arguments of a model without experts; Megatron accepts any size there.
   void without_experts() {
     if (!a_.has("num_layers") || a_.has("num_experts")) return;
     if (const auto ranks = a_.whole("expert_model_parallel_size", 1); ranks && *ranks > 1) {
@@ -186,7 +186,7 @@ class Reader {
       a_.forget("expert_model_parallel_size");
     }
     if (!a_.has("expert_tensor_parallel_size")) return;
-    a_.note("expert_tensor_parallel_size", "has no effect: it belongs to mixtures of experts (--num-experts)");
+    a_.note("expert_tensor_parallel_size", "has no effect: it is for mixtures of experts (--num-experts)");
     a_.forget("expert_tensor_parallel_size");
   }
 
@@ -208,7 +208,7 @@ class Reader {
     return size.value_or(1);
   }
 
-  /// Megatron, too, leaves it out then (arguments.py: "Disabling sequence parallelism ...").
+  /// Megatron ignores it in that case as well (arguments.py: "Disabling sequence parallelism ...").
   void without_sequence_parallel() {
     const auto place = std::find_if(arguments_.begin(), arguments_.end(), [](const FileWord& argument) {
       return name_of(argument.text) == "sequence_parallel";
@@ -217,25 +217,23 @@ class Reader {
     const std::size_t equals = place->text.find('=');
     a_.add("sequence_parallel", {place->text.substr(0, equals), {}, place->where});
     arguments_.erase(place);
-    a_.note("sequence_parallel", "has no effect: it belongs to tensor parallelism, whose size is 1");
+    a_.note("sequence_parallel", "has no effect: it is for tensor parallelism, whose size is 1");
   }
 
-  /// "2 4": the ranks that exchange heads, and those of the ring across them (--cp-comm-type a2a+p2p).
+  /// "2 4": sizes of the groups that exchange heads, and of the rings across them (--cp-comm-type a2a+p2p).
   void levels(std::int64_t cp) {
     constexpr const char* name = "hierarchical_context_parallel_sizes";
-    const std::vector<std::string> sizes =
-        tessera::split(join(a_.find(name)->values, " "), ' ');  // a file has them as one word
+    const std::vector<std::string> sizes = tessera::split(join(a_.find(name)->values, " "), ' ');  // one word in a file
     const std::int64_t heads = sizes.size() == 2 ? parse_int(sizes[0]).value_or(0) : 0;
     const std::int64_t ring = sizes.size() == 2 ? parse_int(sizes[1]).value_or(0) : 0;
     if (std::min(heads, ring) < 2 || std::max(heads, ring) > most_processes || heads * ring != cp)
-      return a_.problem(name, concat(join(sizes, " "),
-                                     ": expected two sizes from 2 on, whose product is "
-                                     "--context-parallel-size ",
-                                     cp, ", such as 2 4 for 8"));
+      return a_.problem(
+          name, concat(join(sizes, " "), ": expected two sizes of at least 2 whose product is --context-parallel-size ",
+                       cp, ", such as 2 4 for 8"));
     a_.give(name, "cp_a2a_size", sizes[0]);
   }
 
-  /// Positions by rotation.
+  /// Whether positions are rotary.
   bool has_rope() {
     return a_.has("use_rotary_position_embeddings") ||
            a_.word("position_embedding_type", {"learned_absolute", "rope"}) == "rope";
@@ -249,8 +247,7 @@ class Reader {
     const auto word =
         a_.word("data_parallel_sharding_strategy", {"no_shard", "optim", "optim_grads", "optim_grads_params"});
     if (word && fsdp == nullptr)
-      a_.problem("data_parallel_sharding_strategy", concat(*word, " needs --use-megatron-fsdp, whose strategy it is"),
-                 {"strategy"});
+      a_.problem("data_parallel_sharding_strategy", concat(*word, " needs --use-megatron-fsdp"), {"strategy"});
     else if (word)
       a_.give("data_parallel_sharding_strategy", "strategy",
               *word == "no_shard"      ? "ddp"
@@ -266,22 +263,22 @@ class Reader {
       const auto instances = a_.whole("num_distributed_optimizer_instances", 1);
       if (instances.value_or(1) > 1)
         a_.problem("outer_dp_sharding_strategy",
-                   concat("optim is not supported: the optimizer's states are divided within each of the ", *instances,
-                          " copies of the shards, not over them; leave it out, or let one copy be divided over all "
-                          "processes (--num-distributed-optimizer-instances 1)"),
+                   concat("optim is not supported: the optimizer's states are sharded within each of the ", *instances,
+                          " replicas of the shards, not over them; remove it, or shard one replica over all processes "
+                          "(--num-distributed-optimizer-instances 1)"),
                    {"strategy"});
       else
-        a_.note("outer_dp_sharding_strategy", "has no effect: there is one copy of the shards");
+        a_.note("outer_dp_sharding_strategy", "has no effect: the shards have no replicas");
     }
   }
 
-  /// Instances of the distributed optimizer: copies of the shards, each over an equal part of the ranks of dp x cp.
+  /// Instances of the distributed optimizer: replicas of the shards, each over an equal part of the ranks of dp x cp.
   void copies() {
     constexpr const char* name = "num_distributed_optimizer_instances";
     const auto copies = a_.whole(name, 1);
     if (!copies || *copies == 1) return;
     if (!to_.given("strategy"))
-      return a_.note(name, "has no effect: --use-distributed-optimizer is not given, so nothing is divided");
+      return a_.note(name, "has no effect: --use-distributed-optimizer is not given, so nothing is sharded");
     const std::int64_t sharers = replicas() * cp_;
     if (sharers % *copies != 0)
       return a_.problem(name, concat(*copies, " does not divide the ", sharers,
@@ -289,7 +286,7 @@ class Reader {
     a_.give(name, "shard_group_size", std::to_string(sharers / *copies));
   }
 
-  /// By --num_processes, or the launcher's WORLD_SIZE; 1 without both.
+  /// From --num_processes, or the launcher's WORLD_SIZE; 1 without both.
   std::int64_t processes() const {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
       const std::string& word = arguments_[i].text;
@@ -318,11 +315,11 @@ class Reader {
     return micro && *micro <= 1 << 20 ? std::optional(*micro * replicas()) : std::nullopt;
   }
 
-  /// Which argument says how the batch grows.
+  /// The argument that defines the batch's growth.
   const char* growth() const { return a_.has(steps_of_batch) ? steps_of_batch : "rampup_batch_size"; }
 
-  /// "32 32 1000000", or "0:384 200B:768" in tokens; a file has them as one word. nullopt also where they are wrong,
-  /// which is said once.
+  /// "32 32 1000000", or "0:384 200B:768" in tokens; one word in a file. nullopt also for invalid values, which are
+  /// reported once.
   std::optional<layout::BatchRamp> ramp() {
     const auto* given = a_.find(growth());
     if (given == nullptr || wrong_ramp_) return std::nullopt;
@@ -333,20 +330,19 @@ class Reader {
       layout::BatchRamp grows = layout::parse_batch_ramp(text);
       if (list == grows.steps.empty() || (list && !length)) throw InputError("");
       for (layout::BatchStep& step : grows.steps) step.after /= *length;
-      return layout::parse_batch_ramp(layout::to_text(grows));  // which may have become equal
+      return layout::parse_batch_ramp(layout::to_text(grows));  // entries may have become equal
     } catch (const InputError&) {
       wrong_ramp_ = true;
-      a_.problem(
-          growth(),
-          concat(text, list ? ": expected TOKENS:ROWS TOKENS:ROWS ..., from 0 on, each with more of both, such as "
-                              "0:384 200B:768, beside --seq-length"
-                            : ": expected START INCREMENT SAMPLES, such as 32 32 1000000"),
-          {"batch_size_schedule"});
+      a_.problem(growth(),
+                 concat(text, list ? ": expected TOKENS:ROWS TOKENS:ROWS ..., starting at 0 and both increasing, such "
+                                     "as 0:384 200B:768, with --seq-length"
+                                   : ": expected START INCREMENT SAMPLES, such as 32 32 1000000"),
+                 {"batch_size_schedule"});
       return std::nullopt;
     }
   }
 
-  /// The whole steps that so many samples make.
+  /// Number of whole steps in this many samples.
   std::int64_t steps_of(std::int64_t samples, std::int64_t global) {
     const auto grows = ramp();
     if (!grows || layout::ramp_rows(*grows, global, 0) > global) return samples / global;
@@ -365,7 +361,7 @@ class Reader {
       for (const char* other : {"global_batch_size", "rampup_batch_size"})
         if (a_.has(other))
           return a_.problem(steps_of_batch,
-                            concat("and ", a_.find(other)->flag, " exclude each other: give one of them"),
+                            concat("and ", a_.find(other)->flag, " exclude each other: use only one of them"),
                             {"batch_size_schedule"});
     const char* const whole_batch = a_.has(steps_of_batch) ? steps_of_batch : "global_batch_size";
     const auto micro = a_.whole("micro_batch_size", 1);
@@ -377,7 +373,7 @@ class Reader {
       if (*micro > 1 << 20 || *given % one != 0)
         return a_.problem(
             whole_batch,
-            concat(*given, " is no multiple of --micro-batch-size ", *micro, " x ", ranks,
+            concat(*given, " is not a multiple of --micro-batch-size ", *micro, " x ", ranks,
                    ranks_per_sample_ > 1 ? " data-parallel" : "", ranks == 1 ? " process" : " processes", " = ", one),
             {"gradient_accumulation_steps"});
       a_.give(whole_batch, "gradient_accumulation_steps", std::to_string(*given / one));
@@ -387,7 +383,8 @@ class Reader {
       const auto samples = a_.whole(name, 0);
       if (!samples) return;
       if (a_.has(instead))
-        return a_.problem(name, concat("and ", a_.find(instead)->flag, " say the same: give one of them"), {setting});
+        return a_.problem(name, concat("and ", a_.find(instead)->flag, " set the same value: use only one of them"),
+                          {setting});
       if (!global) return a_.problem(name, concat(*samples, " needs --micro-batch-size"), {setting});
       const bool exits = std::string_view(name) == "train_samples" && exits_early();
       a_.give(exits ? "exit_interval" : name, setting,
@@ -401,7 +398,7 @@ class Reader {
     const auto style = a_.word("lr_decay_style", {"constant", "linear", "cosine", "inverse-square-root", "wsd"});
     if (style != "wsd")
       for (const char* name : {"lr_wsd_decay_style", "lr_wsd_decay_iters", "lr_wsd_decay_samples"})
-        if (a_.has(name)) a_.note(name, "has no effect: it belongs to --lr-decay-style WSD");
+        if (a_.has(name)) a_.note(name, "has no effect: it is for --lr-decay-style WSD");
     const double least = a_.real("min_lr", 0).value_or(0);
     const std::optional<std::int64_t> decay = decay_steps();
     const char* fall = a_.has("lr_decay_iters")     ? "lr_decay_iters"
@@ -424,7 +421,7 @@ class Reader {
       a_.give(from, "lr_scheduler_type", "inverse_sqrt");
       give_parameters({begin});
       if (least > 0)
-        a_.problem("min_lr", concat(kwargs, " has no place in --lr-decay-style inverse-square-root: leave it out"),
+        a_.problem("min_lr", concat(kwargs, " is not supported by --lr-decay-style inverse-square-root: remove it"),
                    {"lr_scheduler_kwargs"});
     } else if (word == "linear") {
       a_.give(from, "lr_scheduler_type", least > 0 ? "polynomial" : "linear");
@@ -435,7 +432,7 @@ class Reader {
     }
   }
 
-  /// WSD: the rate stays, and falls over its last steps (optimizer_param_scheduler.py).
+  /// WSD: the rate is constant, then falls over the last steps (optimizer_param_scheduler.py).
   void stable_decay(double least, std::optional<std::int64_t> decay, const std::string& begin) {
     const auto shape = a_.word("lr_wsd_decay_style", {"exponential", "linear", "cosine", "minus_sqrt"});
     const char* from = a_.has("lr_wsd_decay_iters") ? "lr_wsd_decay_iters" : "lr_wsd_decay_samples";
@@ -444,12 +441,12 @@ class Reader {
     const auto doubtful = [&](const char* name, const std::string& what) {
       a_.problem(name, what, {"lr_scheduler_kwargs"});
     };
-    if (!a_.has(from)) return doubtful("lr_decay_style", "WSD needs --lr-wsd-decay-iters, the steps of its fall");
+    if (!a_.has(from)) return doubtful("lr_decay_style", "WSD needs --lr-wsd-decay-iters, the steps of its decay");
     if (!count) return;
     if (from == std::string_view("lr_wsd_decay_samples") && !global)
       return doubtful(from, concat(*count, " needs --micro-batch-size"));
     if (least > 0 && !(rate && least <= *rate))
-      return doubtful("min_lr", concat(format_real(least), " needs a --lr that is not below it"));
+      return doubtful("min_lr", concat(format_real(least), " needs an --lr of at least this"));
     const bool iterations = from == std::string_view("lr_wsd_decay_iters");
     a_.give("lr_decay_style", "lr_scheduler_type", "warmup_stable_decay");
     a_.give(from, "lr_scheduler_kwargs",
@@ -459,7 +456,7 @@ class Reader {
                    falls_over(decay), ",", begin.empty() ? "warmup_init_lr=0" : begin));
   }
 
-  /// Those of the whole run, which --exit-interval may end before.
+  /// Steps of the whole run, which --exit-interval may end earlier.
   std::optional<std::int64_t> all_steps() {
     if (a_.has("train_iters")) return a_.whole("train_iters", 1);
     const auto samples = a_.whole("train_samples", 1), global = global_batch();
@@ -472,7 +469,7 @@ class Reader {
     return exit && all && *exit < *all;
   }
 
-  /// The steps over which the rate falls, where they are not those of the run.
+  /// The steps over which the rate falls, if they differ from the run's.
   std::optional<std::int64_t> decay_steps() {
     const auto iterations = a_.whole("lr_decay_iters", 1), samples = a_.whole("lr_decay_samples", 1),
                global = global_batch();
@@ -486,12 +483,13 @@ class Reader {
     return !exits_early() && all == decay ? std::nullopt : std::optional(decay);
   }
 
-  /// A share of the steps over which the rate falls.
+  /// The warm-up as a share of the steps over which the rate falls.
   void warmup() {
     const auto share = a_.real("lr_warmup_fraction", 0);
     if (!share) return;
     if (*share > 1)
-      return a_.problem("lr_warmup_fraction", concat("is '", format_real(*share), "'; it takes a number from 0 to 1"));
+      return a_.problem("lr_warmup_fraction",
+                        concat("is '", format_real(*share), "'; it must be a number from 0 to 1"));
     const auto decay = decay_steps();
     if (!decay) return a_.give("lr_warmup_fraction", "warmup_ratio", *a_.text("lr_warmup_fraction"));
     a_.give("lr_warmup_fraction", "warmup_steps", std::to_string(std::llround(*share * static_cast<double>(*decay))));
@@ -501,28 +499,30 @@ class Reader {
     return decay ? concat("num_training_steps=", *decay) : "";
   }
 
-  /// The rate that the warm-up begins with, as a parameter of the schedule; empty: 0.
+  /// The initial rate of the warm-up, as a parameter of the schedule; empty: 0.
   std::string warmup_begin() {
     constexpr const char* name = "lr_warmup_init";
     const double rate = a_.real(name, 0).value_or(0);
     if (rate == 0) return "";
     if (const auto peak = a_.real("lr", 0); peak && rate > *peak) {
-      a_.problem(name, concat(format_real(rate), " is more than --lr ", format_real(*peak), ": the warm-up would fall"),
-                 {"lr_scheduler_kwargs"});
+      a_.problem(
+          name,
+          concat(format_real(rate), " is more than --lr ", format_real(*peak), ": the warm-up would decrease the rate"),
+          {"lr_scheduler_kwargs"});
       return "";
     }
     if (typed("decoupled_lr") && !typed("decoupled_min_lr")) {
       a_.problem(name,
                  concat(format_real(rate),
-                        " beside --decoupled-lr needs --decoupled-min-lr: without it both rates rise "
-                        "in proportion, and so not from the same one"),
+                        " with --decoupled-lr needs --decoupled-min-lr: without it both rates rise in proportion, and "
+                        "not from the same value"),
                  {"lr_scheduler_kwargs"});
       return "";
     }
     return concat("warmup_init_lr=", format_real(rate));
   }
 
-  /// Those that are not empty.
+  /// Sets the non-empty parameters.
   void give_parameters(std::vector<std::string> parameters, const char* fall = nullptr) {
     std::erase(parameters, "");
     if (parameters.empty()) return;
@@ -532,7 +532,7 @@ class Reader {
     a_.give(from, "lr_scheduler_kwargs", join(parameters, ","));
   }
 
-  /// Where Megatron's defaults are others than ours.
+  /// Megatron's defaults that differ from ours.
   void defaults() {
     for (const auto& [name, text] : {std::pair("weight_decay", "0.01"), std::pair("seed", "1234")})
       if (!typed(name)) to_.give(name, name, std::string(text), flag_position("Megatron's default"));
@@ -549,7 +549,7 @@ class Reader {
   static constexpr const char* steps_of_batch = "step_batch_size_schedule";
   bool wrong_ramp_ = false;
   static constexpr std::int64_t most_processes = 4096;
-  std::int64_t ranks_per_sample_ = 1;  ///< pipeline x tensor x context parallel: they have the same data
+  std::int64_t ranks_per_sample_ = 1;  ///< pipeline x tensor x context parallel: ranks with the same data
   std::int64_t cp_ = 1;
   Translator to_;
   MegatronArguments a_;

@@ -1,4 +1,4 @@
-// --data-path and what is said of it, and what is evaluated when -> train_file, validation_file, eval_steps.
+// --data-path and related arguments, and evaluation -> train_file, validation_file, eval_steps.
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <tessera/base/text.h>
@@ -11,7 +11,7 @@
 namespace tessera::config {
 namespace {
 
-/// Megatron names a pair of files by what their names have in common.
+/// Megatron names a pair of files by their common prefix.
 std::string file_of_prefix(const std::string& path) {
   const bool whole = path.ends_with(".bin") || path.ends_with(".txt") || path.ends_with(".jsonl");
   return whole ? path : path + ".bin";
@@ -31,7 +31,7 @@ class Data {
         if (const auto path = a_.text(name)) a_.give(name, setting, file_of_prefix(*path));
         continue;
       }
-      // WEIGHT PREFIX WEIGHT PREFIX ..., or prefixes alone
+      // WEIGHT PREFIX WEIGHT PREFIX ..., or only prefixes
       const bool weighted = given->values.size() % 2 == 0 && parse_real(given->values[0]).has_value();
       std::string list;
       for (std::size_t i = 0; i < given->values.size(); ++i) {
@@ -42,9 +42,10 @@ class Data {
     }
     if (const auto split_text = a_.text("split")) split(*split_text);
     if (const auto type = a_.text("tokenizer_type"); type && !a_.has("tokenizer_model") && *type != "NullTokenizer")
-      a_.note("tokenizer_type", concat(*type,
-                                       " has no effect without --tokenizer-model: tokens of .bin files need no "
-                                       "tokenizer, text is read byte by byte"));
+      a_.note(
+          "tokenizer_type",
+          concat(*type,
+                 " has no effect without --tokenizer-model: .bin files need no tokenizer, and text is read as bytes"));
     if (a_.whole("eval_iters", 0).value_or(0) > 0)
       a_.note("eval_iters", "has no effect: all of the validation data is evaluated; make it smaller instead");
     evaluations();
@@ -67,10 +68,10 @@ class Data {
     if (total <= 0) return a_.problem("split", concat(text, ": the shares are all 0"), {"validation_split_percentage"});
     a_.give("split", "validation_split_percentage", format_real(shares.size() > 1 ? 100 * shares[1] / total : 0, 12));
     if (shares.size() == 3 && shares[2] > 0)
-      a_.note("split", concat(text, ": there is no test after the training; its share is trained on"));
+      a_.note("split", concat(text, ": training ends without a test; its share is used for training"));
   }
 
-  /// As in Megatron there are none where --eval-iters is 0 or no data is left for them.
+  /// As in Megatron, nothing is evaluated if --eval-iters is 0 or no data is left for it.
   void evaluations() {
     if (!a_.has("eval_interval")) return;
     if (a_.whole("eval_iters", 0) == 0)

@@ -1,5 +1,5 @@
-// --num-experts, --multi-latent-attention and what belongs to them -> families of models and how loads are balanced.
-// Meanings and defaults: megatron/core/transformer/transformer_config.py, megatron/core/transformer/moe/moe_utils.py.
+// --num-experts, --multi-latent-attention and related arguments -> model families and load balancing. Meanings and
+// defaults: megatron/core/transformer/transformer_config.py, megatron/core/transformer/moe/moe_utils.py.
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <tessera/base/error.h>
@@ -11,22 +11,22 @@
 namespace tessera::config {
 namespace {
 
-/// Megatron's --moe-layer-freq: N (every N-th layer from the first on), or a Python expression of lists:
-/// "([0]*1+[1]*15)". 1: a layer of experts.
+/// Megatron's --moe-layer-freq: N (every N-th layer, starting with the first), or a Python expression of lists:
+/// "([0]*1+[1]*15)". 1: a layer with experts.
 class LayerPattern {
  public:
   static std::vector<bool> read(const std::string& text, std::int64_t layers) {
     std::vector<bool> sparse;
     if (const auto each = parse_int(text)) {
-      if (*each < 1) throw InputError("a number is 1 or more");
+      if (*each < 1) throw InputError("a number must be at least 1");
       for (std::int64_t i = 0; i < layers; ++i) sparse.push_back(i % *each == 0);
       return sparse;
     }
     LayerPattern pattern(text);
     sparse = pattern.sum();
-    if (pattern.at_ != text.size()) throw InputError(concat("column ", pattern.at_ + 1, " is not understood"));
+    if (pattern.at_ != text.size()) throw InputError(concat("column ", pattern.at_ + 1, " is invalid"));
     if (static_cast<std::int64_t>(sparse.size()) != layers)
-      throw InputError(concat("it names ", sparse.size(), " layers, the model has ", layers));
+      throw InputError(concat("it specifies ", sparse.size(), " layers, but the model has ", layers));
     return sparse;
   }
 
@@ -64,7 +64,7 @@ class LayerPattern {
     std::vector<bool> all = list();
     while (take('*')) {
       const std::int64_t times = number();
-      if (static_cast<std::int64_t>(all.size()) * times > most_layers) throw InputError("there are too many layers");
+      if (static_cast<std::int64_t>(all.size()) * times > most_layers) throw InputError("it has too many layers");
       const std::vector<bool> once = all;
       all.clear();
       for (std::int64_t i = 0; i < times; ++i) all.insert(all.end(), once.begin(), once.end());
@@ -93,7 +93,7 @@ class LayerPattern {
   int depth_ = 0;
 };
 
-/// Which of the families there is, and why no other will do.
+/// Selects the matching family, or the reason why none matches.
 class FamilyChoice {
  public:
   explicit FamilyChoice(MegatronArguments& arguments) : a_(arguments) {}
@@ -102,9 +102,9 @@ class FamilyChoice {
     if (a_.has("multi_latent_attention")) return latent();
     for (const char* name : {"num_experts", "qk_layernorm", "add_qkv_bias"})
       if (a_.has(name) && !a_.has("disable_bias_linear"))
-        return no_family(name, "beside biases everywhere, which only a plain Llama has");
+        return no_family(name, "with biases everywhere, which only a plain Llama has");
     if (a_.has("num_experts")) return experts();
-    if (a_.has("qk_layernorm") && a_.has("add_qkv_bias")) return no_family("add_qkv_bias", "beside --qk-layernorm");
+    if (a_.has("qk_layernorm") && a_.has("add_qkv_bias")) return no_family("add_qkv_bias", "with --qk-layernorm");
     return {a_.has("qk_layernorm") ? "qwen3-tiny" : a_.has("add_qkv_bias") ? "qwen2-tiny" : "llama-tiny"};
   }
 
@@ -114,7 +114,7 @@ class FamilyChoice {
     return a_.word("moe_router_score_function", {"softmax", "sigmoid"}).value_or("softmax") == "sigmoid";
   }
 
-  /// What cannot be read is complained of later, by whoever needs it.
+  /// Invalid values are reported later, where they are used.
   bool has_dense_layers() {
     const auto layers = a_.whole("num_layers", 1);
     const auto pattern = a_.text("moe_layer_freq");
@@ -134,12 +134,12 @@ class FamilyChoice {
 
   MegatronFamily latent() {
     constexpr const char* name = "multi_latent_attention";
-    // DeepSeek-V3 is the family that has it; what lacks one of these is Megatron's own.
+    // DeepSeek-V3 is the family with latent attention; if one of these parts is missing, the model is Megatron's own.
     for (const char* part :
          {"disable_bias_linear", "num_experts", "qk_layernorm", "moe_shared_expert_intermediate_size"})
       if (!a_.has(part)) return no_family(name, concat("without ", flag_of(part)));
     if (!sigmoid()) return no_family(name, "without --moe-router-score-function sigmoid");
-    if (a_.has("moe_shared_expert_gate")) return no_family("moe_shared_expert_gate", concat("beside ", flag_of(name)));
+    if (a_.has("moe_shared_expert_gate")) return no_family("moe_shared_expert_gate", concat("with ", flag_of(name)));
     if (megatron_sinkhorn(a_)) return no_family("moe_router_load_balancing_type", "sinkhorn");
     return {"deepseek-v3-tiny"};
   }
@@ -155,24 +155,24 @@ class FamilyChoice {
     constexpr const char* shared = "moe_shared_expert_intermediate_size";
     if (a_.has(shared)) {
       if (!a_.has("moe_shared_expert_gate")) return no_family(shared, "without --moe-shared-expert-gate");
-      if (a_.has("qk_layernorm")) return no_family("qk_layernorm", "beside --moe-shared-expert-intermediate-size");
-      if (jitters) return no_family("moe_input_jitter_eps", "beside --moe-shared-expert-intermediate-size");
+      if (a_.has("qk_layernorm")) return no_family("qk_layernorm", "with --moe-shared-expert-intermediate-size");
+      if (jitters) return no_family("moe_input_jitter_eps", "with --moe-shared-expert-intermediate-size");
       return {"qwen2-moe-tiny"};
     }
-    if (a_.has("add_qkv_bias")) return no_family("add_qkv_bias", "beside experts without one that sees all tokens");
+    if (a_.has("add_qkv_bias")) return no_family("add_qkv_bias", "with experts but no shared expert");
     if (a_.has("qk_layernorm")) {
-      if (jitters) return no_family("moe_input_jitter_eps", "beside --qk-layernorm");
+      if (jitters) return no_family("moe_input_jitter_eps", "with --qk-layernorm");
       return {"qwen3-moe-tiny"};
     }
     if (a_.has("moe_router_pre_softmax")) return no_family("moe_router_pre_softmax", "without --qk-layernorm");
-    if (has_dense_layers()) return no_family("moe_layer_freq", "that leaves layers out, without --qk-layernorm");
+    if (has_dense_layers()) return no_family("moe_layer_freq", "that skips layers, without --qk-layernorm");
     return {"mixtral-tiny"};
   }
 
   MegatronArguments& a_;
 };
 
-/// Which of `layers` layers have experts, by --moe-layer-freq; all of them after a complaint.
+/// By layer, whether it has experts, from --moe-layer-freq; all of them after reporting a problem.
 std::vector<bool> read_sparse_layers(MegatronArguments& a, std::int64_t layers) {
   const auto text = a.text("moe_layer_freq");
   try {
@@ -183,7 +183,7 @@ std::vector<bool> read_sparse_layers(MegatronArguments& a, std::int64_t layers) 
   return std::vector<bool>(static_cast<std::size_t>(layers), true);
 }
 
-/// "[0,2]"; nothing where all layers have experts.
+/// "[0,2]"; empty if all layers have experts.
 std::string dense_layers(const std::vector<bool>& sparse) {
   std::vector<std::string> dense;
   for (std::size_t i = 0; i < sparse.size(); ++i)
@@ -207,7 +207,7 @@ class FamilyMembers {
     if (!experts || !layers) return;
     if (top_k > *experts)
       problem(a_.has("moe_router_topk") ? "moe_router_topk" : "num_experts",
-              concat("a token would see ", top_k, " of ", *experts, experts == 1 ? " expert" : " experts"));
+              concat("a token would use ", top_k, " of ", *experts, experts == 1 ? " expert" : " experts"));
     const std::string dense = member("intermediate_size");
     const std::string width = own ? concat(*own) : dense;
     set(mixtral_ ? "num_local_experts" : latent_ ? "n_routed_experts" : "num_experts", *experts);
@@ -226,11 +226,11 @@ class FamilyMembers {
     set("qk_nope_head_dim", a_.whole("qk_head_dim", 1).value_or(128));
     set("qk_rope_head_dim", a_.whole("qk_pos_emb_head_dim", 1).value_or(64));
     set("v_head_dim", a_.whole("v_head_dim", 1).value_or(128));
-    set("head_dim", member("qk_rope_head_dim"));  // as transformers has it
+    set("head_dim", member("qk_rope_head_dim"));  // as in transformers
     set("num_key_value_heads", member("num_attention_heads"));
     const double factor = a_.real("rotary_scaling_factor", 0).value_or(1);
     const double scale = a_.real("mscale", 0).value_or(1), all = a_.real("mscale_all_dim", 0).value_or(0);
-    if (factor <= 1) return;  // no longer than what it was made for: YaRN changes nothing
+    if (factor <= 1) return;  // not longer than the original length: YaRN changes nothing
     if (all == 0 && scale != 1)
       return problem("mscale", concat(format_real(scale), " needs --mscale-all-dim: without it the factor is 1"));
     set("rope_scaling", concat(R"({"type": "yarn", "factor": )", format_real(factor),
@@ -251,7 +251,7 @@ class FamilyMembers {
   }
   void problem(const char* name, const std::string& what) { a_.problem(name, what, {"config_overrides"}); }
 
-  /// The expert that all tokens see.
+  /// The shared expert.
   void shared(const std::string& width) {
     const auto size = a_.whole("moe_shared_expert_intermediate_size", 1);
     if (!size) return;
@@ -259,7 +259,7 @@ class FamilyMembers {
     const std::int64_t each = parse_int(width).value_or(0);
     if (each < 1 || *size % each != 0)
       return problem("moe_shared_expert_intermediate_size",
-                     concat(*size, " is no multiple of --moe-ffn-hidden-size ", width, ", as DeepSeek-V3's is"));
+                     concat(*size, " is not a multiple of --moe-ffn-hidden-size ", width, ", as DeepSeek-V3's is"));
     set("n_shared_experts", *size / each);
   }
 
@@ -268,8 +268,8 @@ class FamilyMembers {
     const auto first = std::find(sparse.begin(), sparse.end(), true);
     if (latent_) {
       if (std::find(first, sparse.end(), false) != sparse.end())
-        return problem("moe_layer_freq",
-                       concat(*a_.text("moe_layer_freq"), ": DeepSeek-V3's dense layers come before those of experts"));
+        return problem("moe_layer_freq", concat(*a_.text("moe_layer_freq"),
+                                                ": DeepSeek-V3's dense layers come before its expert layers"));
       return set("first_k_dense_replace", first - sparse.begin());
     }
     if (const std::string dense = dense_layers(sparse); !dense.empty()) set("mlp_only_layers", dense);
@@ -280,7 +280,7 @@ class FamilyMembers {
       if (mixtral_)
         set("router_jitter_noise", format_real(*jitter));
       else
-        problem("moe_input_jitter_eps", "beside --multi-latent-attention is no model here: leave it out");
+        problem("moe_input_jitter_eps", "with --multi-latent-attention is not supported: remove it");
     }
     if (!latent_) return;
     const auto groups = a_.whole("moe_router_num_groups", 1), best = a_.whole("moe_router_group_topk", 1);
@@ -288,11 +288,11 @@ class FamilyMembers {
     set("routed_scaling_factor", format_real(factor.value_or(1)));
     set("n_group", groups.value_or(1));
     set("topk_group", best.value_or(1));
-    // A group is judged by its moe_router_topk / moe_router_group_topk best experts, DeepSeek-V3's by two.
+    // A group's score is the sum of its moe_router_topk / moe_router_group_topk best experts, in DeepSeek-V3 two.
     if (groups.value_or(1) > 1 && top_k / best.value_or(1) != 2)
       problem("moe_router_num_groups",
               concat(*groups, " needs --moe-router-topk ", 2 * best.value_or(1), ", twice --moe-router-group-topk ",
-                     best.value_or(1), ": DeepSeek-V3's groups are judged by their two best experts"));
+                     best.value_or(1), ": DeepSeek-V3 scores groups by their two best experts"));
   }
 
   MegatronArguments& a_;
@@ -314,7 +314,7 @@ constexpr const char* of_latents[] = {"q_lora_rank", "kv_lora_rank",          "q
 constexpr const char* of_linear[] = {"linear_attention_freq", "linear_conv_kernel_dim", "linear_key_head_dim",
                                      "linear_value_head_dim", "linear_num_key_heads",   "linear_num_value_heads"};
 
-/// Those of `names` that are given belong to what `asks` asks for.
+/// Notes that `names` have no effect without `asks`.
 void note_without(MegatronArguments& a, const char* asks, std::span<const char* const> names, const std::string& why) {
   if (a.has(asks)) return;
   for (const char* name : names)
@@ -338,7 +338,7 @@ void translate_megatron_gpt_experts(MegatronArguments& a, MegatronMembers& membe
   const std::int64_t top_k = a.whole("moe_router_topk", 1).value_or(2);
   if (top_k > *experts)
     return a.problem(a.has("moe_router_topk") ? "moe_router_topk" : "num_experts",
-                     concat("a token would see ", top_k, " of ", *experts, *experts == 1 ? " expert" : " experts"),
+                     concat("a token would use ", top_k, " of ", *experts, *experts == 1 ? " expert" : " experts"),
                      {"config_overrides"});
   set("num_experts", *experts);
   set("num_experts_per_tok", top_k);
@@ -373,7 +373,7 @@ std::vector<bool> megatron_linear_layers(MegatronArguments& a, std::int64_t laye
     if (!text) return linear;
     const auto each = parse_int(*text);
     if (!each) return LayerPattern::read(*text, layers);
-    if (*each < 1) throw InputError("a number is 1 or more");
+    if (*each < 1) throw InputError("a number must be at least 1");
     for (std::size_t i = 0; i < linear.size(); ++i) linear[i] = (static_cast<std::int64_t>(i) + 1) % *each != 0;
   } catch (const InputError& error) {
     a.problem("linear_attention_freq", concat(*text, ": ", error.what()), {"config_overrides"});
@@ -385,8 +385,8 @@ void translate_megatron_latents(MegatronArguments& a, MegatronMembers& members) 
   const auto norm = a.word("normalization", {"layernorm", "rmsnorm"}).value_or("layernorm");
   if (a.has("qk_layernorm") && (norm != "rmsnorm" || a.has("apply_layernorm_1p")))
     a.problem("qk_layernorm",
-              "beside --multi-latent-attention needs --normalization RMSNorm and no --apply-layernorm-1p: latents have "
-              "no other norms here",
+              "with --multi-latent-attention needs --normalization RMSNorm without --apply-layernorm-1p, the only "
+              "norms of latents here",
               {"config_overrides"});
   FamilyMembers(a, "megatron-gpt-tiny", members).attention();
 }
@@ -398,20 +398,21 @@ void translate_megatron_family(MegatronArguments& arguments, std::string_view pr
 }
 
 void translate_megatron_balance(MegatronArguments& a, bool model_given) {
-  const std::string told = "the model's config.json says it";
-  note_without(a, "multi_latent_attention", of_latents, model_given ? told : "it belongs to --multi-latent-attention");
+  const std::string told = "the model's config.json determines it";
+  note_without(a, "multi_latent_attention", of_latents, model_given ? told : "it is for --multi-latent-attention");
   note_without(a, "experimental_attention_variant", of_linear,
-               model_given ? told : "it belongs to --experimental-attention-variant gated_delta_net");
-  const std::string experts = "it belongs to mixtures of experts, which --num-experts asks for";
+               model_given ? told : "it is for --experimental-attention-variant gated_delta_net");
+  const std::string experts = "it is for mixtures of experts (--num-experts)";
   note_without(a, "num_experts", of_experts, model_given ? told : experts);
   if (!a.has("num_experts") && !model_given) return note_without(a, "num_experts", of_balance, experts);
   const auto type =
       a.word("moe_router_load_balancing_type", {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"});
   const auto coefficient = a.real("moe_aux_loss_coeff", 0);
   if (type == "sinkhorn") {
-    if (model_given) a.note("moe_router_load_balancing_type", "has no effect: the model's config.json says it");
+    if (model_given) a.note("moe_router_load_balancing_type", "has no effect: the model's config.json determines it");
     if (coefficient && *coefficient > 0)
-      a.problem("moe_aux_loss_coeff", "beside --moe-router-load-balancing-type sinkhorn: Megatron takes no loss there");
+      a.problem("moe_aux_loss_coeff",
+                "with --moe-router-load-balancing-type sinkhorn: Megatron supports no loss there");
   } else if (type == "none") {
     a.give("moe_router_load_balancing_type", "router_aux_loss_coef", "0");
   } else if (coefficient) {
@@ -430,7 +431,7 @@ void translate_megatron_balance(MegatronArguments& a, bool model_given) {
     a.give(rate ? "moe_router_bias_update_rate" : "moe_router_enable_expert_bias", "router_bias_update_rate",
            format_real(rate.value_or(1e-3)));
   else if (rate)
-    a.note("moe_router_bias_update_rate", "has no effect: it belongs to --moe-router-enable-expert-bias");
+    a.note("moe_router_bias_update_rate", "has no effect: it is for --moe-router-enable-expert-bias");
 }
 
 }  // namespace tessera::config

@@ -1,6 +1,6 @@
-// Megatron's arguments that share one answer. What is ignored is listed name by name, as its parser has had them
-// (megatron/training/arguments.py and the classes that it reads, core_v0.2.0 to core_v0.19.0), so that no misspelt one
-// passes; a star, the rest of a name, stands only in what is refused.
+// Megatron's arguments that share one answer. Ignored arguments are listed by name, as in the versions of its parser
+// (megatron/training/arguments.py and the classes that it reads, core_v0.2.0 to core_v0.19.0), so that a misspelt one
+// is not accepted; a star for the rest of a name is used only for refused ones.
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <algorithm>
@@ -10,9 +10,9 @@ namespace {
 
 using enum Effect;
 
-constexpr std::string_view fastest = "the fastest kernels that the machine has are chosen";
-constexpr std::string_view tensor = "how tensor parallelism communicates is chosen here";
-constexpr std::string_view mapped = "data is mapped into memory; there is nothing to wait for";
+constexpr std::string_view fastest = "the machine's fastest kernels are chosen";
+constexpr std::string_view tensor = "tensor-parallel communication is chosen automatically";
+constexpr std::string_view mapped = "data is memory-mapped, without waiting";
 constexpr std::string_view trackers = "metrics go to metrics.jsonl, report.html and TensorBoard";
 
 struct Family {
@@ -49,7 +49,7 @@ constexpr Family families[] = {
      "mlp_chunks_for_training gdp_cutedsl_kernel use_flashinfer_fused_rope no_query_key_layer_scaling "
      "no_scaled_masked_softmax_fusion scaled_upper_triang_masked_softmax_fusion dense_grouped_gemm "
      "use_grouped_gemm_for_shared_expert no_dsa_kernel_fusion gdn_pre_gated_delta_rule_fusion"},
-    {ignored, "buffers and transfers are planned by themselves",
+    {ignored, "buffers and transfers are planned automatically",
      "ddp_average_in_collective ddp_num_buckets ddp_pad_buckets_for_high_nccl_busbw "
      "ddp_param_name_patterns_for_fp32_local_accumulation ddp_reduce_scatter_with_fp32_accumulation "
      "gtp_expert_remat_nccl_ub gtp_remat_nccl_ub gtp_remat_opt_in_modules "
@@ -80,12 +80,12 @@ constexpr Family families[] = {
      "no_tp_comm_overlap_rs no_tp_comm_split_ag no_tp_comm_split_rs tensor_parallel_num_weight_shards "
      "expert_tensor_parallel_num_weight_shards disable_async_tensor_model_parallel_allreduce "
      "disable_clone_scatter_output_in_embedding"},
-    {ignored, "how context parallelism communicates is chosen here",
+    {ignored, "context-parallel communication is chosen automatically",
      "cp_partition_mode max_seqlen_per_cp_rank max_seqlen_per_dp_cp_rank"},
-    {ignored, "how stages of a pipeline communicate is chosen here",
+    {ignored, "communication between pipeline stages is chosen automatically",
      "pipeline_model_parallel_comm_backend no_scatter_gather_tensors_in_pipeline"},
-    {ignored, "no model here has an encoder and a decoder", "pipeline_model_parallel_split_rank"},
-    {ignored, "how tokens travel to experts, and what of it is done at once, is chosen here",
+    {ignored, "encoder-decoder models are not supported", "pipeline_model_parallel_split_rank"},
+    {ignored, "the exchange of tokens with experts, and its overlap, are chosen automatically",
      "moe_combine_bwd_dtype moe_deepep_num_sms moe_dispatch_fwd_dtype moe_enable_deepep moe_extended_tp "
      "moe_flex_dispatcher_backend moe_flex_dispatcher_num_sms moe_grouped_gemm moe_hybridep_num_blocks_permute "
      "moe_hybridep_num_blocks_unpermute moe_hybridep_num_sms moe_hybridep_num_sms_preprocessing "
@@ -100,19 +100,16 @@ constexpr Family families[] = {
      "moe_single_grouped_bias moe_single_grouped_weight moe_token_dispatcher_type "
      "moe_token_dropping moe_use_grouped_tensor moe_use_legacy_grouped_gemm "
      "ep_overlap_early_attn_memory_release"},
-    {refused, "what experts take is bounded by --moe-expert-capacity-factor; leave it out",
-     "moe_expert_rank_capacity_factor"},
-    {refused, "routers here choose by their scores, and a bias of DeepSeek-V3's; leave it out",
+    {refused, "--moe-expert-capacity-factor limits what experts accept; remove it", "moe_expert_rank_capacity_factor"},
+    {refused, "routers choose by their scores, and DeepSeek-V3's bias; remove it",
      "moe_router_topk_limited_devices moe_router_force_biased moe_router_force_load_balancing "
      "moe_router_quantile_balancing_ema moe_enable_routing_replay moe_n_hash_layers"},
-    {refused, "experts here are those of the known models; leave it out",
+    {refused, "only the experts of known models are supported; remove it",
      "moe_use_upcycling moe_upcycling_granularity moe_latent_size moe_apply_probs_on_input"},
-    {ignored,
-     "products in fp8 concern the linear maps of the blocks, by --fp8-format and --fp8-recipe; communication "
-     "stays as it is",
+    {ignored, "only the blocks' linear layers use fp8, by --fp8-format and --fp8-recipe; communication does not",
      "fp8_e4m3 fp8_hybrid fp8_output_proj fp8_quantizer_factory reuse_grad_buf_for_mxfp8_param_ag"},
-    {ignored, "it belongs to fp4, which --fp4-format asks for", "fp4_param_gather fp4_quantizer_factory fp4_recipe"},
-    {ignored, "it belongs to an optimizer that --optimizer does not name",
+    {ignored, "it is for fp4 (--fp4-format)", "fp4_param_gather fp4_quantizer_factory fp4_recipe"},
+    {ignored, "it is for an optimizer other than --optimizer",
      "muon_use_nesterov main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype no_pin_cpu_grads "
      "no_pin_cpu_params optimizer_offload_fraction use_torch_optimizer_for_cpu_offload "
      "dump_param_to_param_group_map apply_wd_to_qk_layernorm no_weight_decay_cond_type"},
@@ -163,7 +160,7 @@ constexpr Family families[] = {
      "no_flight_recorder_extra_dump_on_exec no_flight_recorder_include_only_active "
      "disable_flight_recorder_dump_on_timeout disable_flight_recorder_extra_dump_on_exec "
      "disable_flight_recorder_include_only_active"},
-    {ignored, "checkpoints are safetensors with a manifest, which any number of processes reads",
+    {ignored, "checkpoints are safetensors with a manifest, which any number of processes can read",
      "dist_ckpt_format dist_ckpt_optim_fully_reshardable dist_ckpt_save_pre_mcore_014 dist_ckpt_strictness "
      "dist_ckpt_workers use_persistent_ckpt_worker auto_detect_ckpt_format ckpt_drop_redundant_extra_state "
      "distrib_optim_fully_reshardable_mem_efficient use_checkpoint_args "
@@ -180,7 +177,7 @@ constexpr Family families[] = {
      "override_lr_scheduler disable_ckpt_load_validate_sharding_integrity disable_save_tokenizer_assets "
      "disable_strict_fsdp_dtensor_load disable_use_tokenizer_model_from_checkpoint_args "
      "disable_stream_ckpt_dequant no_stream_ckpt_dequant"},
-    {ignored, "weights are initialised from the seed, the same on any number of processes",
+    {ignored, "weights are initialized from the seed, equally for any number of processes",
      "use_cpu_initialization use_gpu_initialization init_model_with_meta_device data_parallel_random_init "
      "no_initialization"},
     {ignored, mapped,
@@ -188,7 +185,7 @@ constexpr Family families[] = {
      "dataloader_inter_document_masking per_dataset_sequences_path num_dataset_builder_threads "
      "no_create_attention_mask_in_dataloader mid_level_dataset_surplus s3_cache_path object_storage_cache_path "
      "no_data_sharding data_impl mmap_warmup"},
-    {ignored, "the tokenizer is what --tokenizer-model holds",
+    {ignored, "--tokenizer-model determines the tokenizer",
      "tiktoken_num_special_tokens tiktoken_pattern tiktoken_special_tokens tokenizer_hf_include_special_tokens "
      "tokenizer_hf_no_include_special_tokens tokenizer_hf_no_use_fast tokenizer_hf_use_fast tokenizer_metadata "
      "tokenizer_sentencepiece_legacy tokenizer_special_tokens "
@@ -196,12 +193,12 @@ constexpr Family families[] = {
      "null_tokenizer_eod_id null_tokenizer_pad_id padded_vocab_size no_pad_vocab_size trust_remote_code "
      "allow_ambiguous_pad_tokens use_gigatoken disable_pad_vocab_size "
      "disable_tokenizer_sentencepiece_ignore_extra_whitespaces"},
-    {ignored, "what is not finite stops the run", "check_for_spiky_loss check_for_large_grads"},
-    {ignored, "begun here it is the same model, with the rows of q and k in another order", "rotary_interleaved"},
-    {ignored, "there is no garbage collector", "manual_gc_interval no_manual_gc_eval disable_manual_gc_eval"},
-    {ignored, "all of the validation data is evaluated", "full_validation validation_set_names"},
+    {ignored, "values that are not finite stop the run", "check_for_spiky_loss check_for_large_grads"},
+    {ignored, "from scratch it is the same model, with the rows of q and k in another order", "rotary_interleaved"},
+    {ignored, "no garbage collector runs", "manual_gc_interval no_manual_gc_eval disable_manual_gc_eval"},
+    {ignored, "all validation data is evaluated", "full_validation validation_set_names"},
     {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
-    {refused, "no model here has it; leave it out, or give the config.json of a model that is known with --config_name",
+    {refused, "no model here has it; remove it, or use --config_name with the config.json of a known model",
      "apply_residual_connection_post_layernorm activation_func_clamp_value dsa_* glu_linear_offset "
      "heterogeneous_* mla_* qk_clip* qk_l2_norm cache_mla_latents mtp_detach_heads mtp_hsm "
      "mtp_hybrid_override_pattern mtp_standalone mrope_section no_rope_freq openai_gelu quick_geglu relative_* "
@@ -216,24 +213,23 @@ constexpr Family families[] = {
      "enable_hyper_connections num_residual_streams csa_compress_ratios csa_compress_rotary_base csa_dense_mode "
      "csa_window_size o_groups o_lora_rank gdp_num_householder head_wise_attn_gate enable_gpt_oss "
      "rotary_base_per_layer embedding_weights_in_fp32 mrope_interleaved"},
-    {refused, "it is not a training: tessera generate continues texts",
+    {refused, "it is not for training: tessera generate continues texts",
      "prompts prompt_file* num_tokens_to_generate incoming_requests_* return_log_probs temperature top_k top_p "
      "top_n_logprobs stop_words output_path output_every_n_results termination_id use_coordinator"},
-    {refused, "reinforcement learning and distillation are not built; leave it out",
+    {refused, "reinforcement learning and distillation are not implemented; remove it",
      "rl_* grpo_* langrl_* perform_rl_step refit_method logits_* export_kd_* export_te_mcore_model "
      "no_rl_use_sequence_packing export_model_type modelopt_enabled teacher_model_config finetune_hf_dataset"},
-    {refused, "examples in a .jsonl file given as --data-path are fine-tuned on", "sft*"},
-    {refused, "decays stay as they are, and learning rates have the forms of lr_decay_style; leave it out",
+    {refused, "for fine-tuning, use a .jsonl file of examples as --data-path", "sft*"},
+    {refused, "weight decay is constant, and learning rates have the forms of lr_decay_style; remove it",
      "start_weight_decay end_weight_decay phase_transition_iterations iterations_to_skip skip_train"},
     {refused,
-     "a batch grows by --step-batch-size-schedule or --rampup-batch-size, to sizes that all processes share evenly; "
-     "leave it out",
+     "use --step-batch-size-schedule or --rampup-batch-size, with sizes that all processes share evenly; remove it",
      "decrease_batch_size_if_needed"},
-    {refused, "give --resume_from_checkpoint the folder checkpoint-N, or --model_name_or_path its weights",
+    {refused, "use --resume_from_checkpoint with the folder checkpoint-N, or --model_name_or_path for its weights",
      "ckpt_step override_ckpt_iteration pretrained_checkpoint ckpt_convert_*"},
-    {refused, "name one file with --data-path", "data_args_path per_split_data_args_path multiple_validation_sets"},
-    {refused, "give the arguments themselves", "yaml_cfg"},
-    {refused, "memory is offloaded by --cpu_offload and --gradient_checkpointing_kwargs offload_inputs_to=DIR",
+    {refused, "specify one file with --data-path", "data_args_path per_split_data_args_path multiple_validation_sets"},
+    {refused, "pass the arguments themselves", "yaml_cfg"},
+    {refused, "use --cpu_offload and --gradient_checkpointing_kwargs offload_inputs_to=DIR to offload memory",
      "cpu_offloading_num_layers cpu_offloading_retain_pinned_cpu_buffers"},
     {refused, "Megatron itself refuses this old name", "batch_size warmup model_parallel_size"},
 };

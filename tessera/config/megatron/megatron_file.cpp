@@ -19,7 +19,7 @@ bool is_yaml(const std::string& word) {
   return lower.ends_with(".yaml") || lower.ends_with(".yml");
 }
 
-/// Where the words name a file of arguments by itself or behind --args_file; `end` when they do not.
+/// Finds a file of arguments, given alone or after --args_file; `end` if none is given.
 std::pair<std::size_t, std::size_t> find_file(const std::vector<FileWord>& words, std::string& path) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i].text;
@@ -52,7 +52,7 @@ class ModelArguments {
     for (const auto& [key, value] : section.members()) {
       if (problems_.lines.size() - before >= most_megatron_problems) {
         problems_.lines.push_back(concat(section.where().str(), ": ", left,
-                                         left == 1 ? " more argument was" : " more arguments were", " not looked at"));
+                                         left == 1 ? " more argument was" : " more arguments were", " not checked"));
         break;
       }
       --left;
@@ -73,7 +73,7 @@ class ModelArguments {
       else if (text)
         add(key, *text, value.where());
       else
-        wrong(key, value.where(), " takes a value, a list, or true");
+        wrong(key, value.where(), " must be a value, a list, or true");
       if (drops_) words_.erase(words_.begin() + first, words_.end());
       drops_ = false;
     }
@@ -81,13 +81,13 @@ class ModelArguments {
   }
 
  private:
-  /// Without its dashes it would be a value of the argument before it.
+  /// Without dashes it would be a value of the previous argument.
   void misnamed(const std::string& key, const Value& value) {
     const std::string name = key.substr(std::min(key.find_first_not_of('-'), key.size()));
     problems_.lines.push_back(
         concat(value.where().str(), ": ", key,
-               key == "<<" ? " takes one mapping by its anchor, such as <<: *BASE"
-                           : concat(" is no argument: write --", name.empty() ? "seed, for example" : name)));
+               key == "<<" ? " must be one mapping by its anchor, such as <<: *BASE"
+                           : concat(" is not an argument: write --", name.empty() ? "seed, for example" : name)));
   }
 
   void wrong(const std::string& key, const SourcePos& where, const std::string& what) {
@@ -98,13 +98,13 @@ class ModelArguments {
   void add(const std::string& key, const std::string& text, const SourcePos& where) {
     const std::string value = with_variables(key, trim(text), where);
     if (value.starts_with("--")) {
-      wrong(key, where, concat(" ", value, ": a value cannot begin with --; write another one, or leave it out"));
+      wrong(key, where, concat(" ", value, ": a value cannot start with --; use another one, or remove it"));
     } else if (!value.empty()) {
       words_.push_back({value, where});
     }
   }
 
-  /// ${NAME} is the variable of that name.
+  /// ${NAME} is the environment variable NAME.
   std::string with_variables(const std::string& key, std::string text, const SourcePos& where) {
     for (std::size_t from = text.find("${"); from != std::string::npos; from = text.find("${", from)) {
       const std::size_t end = text.find('}', from);
@@ -134,7 +134,7 @@ class ModelArguments {
   Problems& problems_;
   const GetEnvironment& environment_;
   std::vector<FileWord> words_;
-  bool drops_ = false;  ///< the argument being read: what is wrong with it has been said
+  bool drops_ = false;  ///< the argument being read is invalid, which has been reported
 };
 
 }  // namespace
@@ -158,7 +158,7 @@ std::optional<std::vector<std::string>> read_model_args(std::vector<FileWord>& a
   const Value* section = file.is_object() ? file.find(model_args_key) : nullptr;
   if (section == nullptr) return std::nullopt;
   if (!section->is_object()) {
-    problems.lines.push_back(concat(section->where().str(), ": ", model_args_key, " takes arguments by name"));
+    problems.lines.push_back(concat(section->where().str(), ": ", model_args_key, " must contain arguments by name"));
     problems.doubtful.insert("args_file");
     return std::nullopt;
   }
@@ -171,8 +171,7 @@ std::optional<std::vector<std::string>> read_model_args(std::vector<FileWord>& a
     if (key != model_args_key) others.push_back(key);
   if (!others.empty())
     notes.push_back(concat(path, ": ", join(others), others.size() == 1 ? " has" : " have",
-                           " no effect: what is not below ", model_args_key,
-                           " is for the harness of Megatron's tests"));
+                           " no effect: keys outside of ", model_args_key, " are for Megatron's test harness"));
   return notes;
 }
 

@@ -1,4 +1,4 @@
-// --load: what a run continues from, or that there is nothing yet.
+// --load: the checkpoint to resume from, if any.
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <tessera/base/file.h>
@@ -14,7 +14,7 @@ bool holds_checkpoints(const std::vector<std::string>& names) {
                      [](const std::string& name) { return name.starts_with("checkpoint-"); });
 }
 
-/// Whether they are checkpoints of Megatron's format.
+/// Whether these are checkpoints in Megatron's format.
 bool holds_megatrons(const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), "latest_checkpointed_iteration.txt") != names.end();
 }
@@ -39,7 +39,7 @@ void translate_megatron_load(MegatronArguments& arguments) {
   if (!load) return;
   if (path_exists(*load) && !is_directory(*load))
     return arguments.problem("load",
-                             concat(*load, " is a file; give a folder with checkpoints, or a checkpoint-N in one"),
+                             concat(*load, " is a file; use a folder with checkpoints, or a checkpoint-N in one"),
                              {"resume_from_checkpoint"});
   const bool saved_here = is_saved_there(arguments, *load);
   std::string last = *load;
@@ -49,20 +49,19 @@ void translate_megatron_load(MegatronArguments& arguments) {
     return arguments.give("load", "resume_from_checkpoint", *load);
   const auto names = is_directory(*load) ? list_folder(*load) : std::vector<std::string>{};
   if (holds_megatrons(names))
-    return arguments.problem(
-        "load",
-        concat(*load,
-               " holds checkpoints of Megatron's format, which are not read: convert them to a Hugging "
-               "Face folder and give it to --model_name_or_path"),
-        {"resume_from_checkpoint"});
+    return arguments.problem("load",
+                             concat(*load,
+                                    " contains checkpoints in Megatron's format, which cannot be read: convert them to "
+                                    "a Hugging Face folder and pass it as --model_name_or_path"),
+                             {"resume_from_checkpoint"});
   const bool has_some = holds_checkpoints(names);
   if (has_some && !saved_here)
-    return arguments.problem("load", concat(*load, " is not the folder of --save: name the checkpoint-N in it"),
+    return arguments.problem("load", concat(*load, " is not the folder of --save: specify the checkpoint-N in it"),
                              {"resume_from_checkpoint"});
   if (!loads_nothing(arguments)) return arguments.give("load", "resume_from_checkpoint", has_some ? "last" : *load);
   if (arguments.has("exit_on_missing_checkpoint"))
-    return arguments.problem("load", concat(*load, " holds no checkpoint: leave it out"), {"resume_from_checkpoint"});
-  arguments.note("load", concat(*load, " holds no checkpoint: the run begins anew"));
+    return arguments.problem("load", concat(*load, " contains no checkpoint: remove it"), {"resume_from_checkpoint"});
+  arguments.note("load", concat(*load, " contains no checkpoint: the run starts from scratch"));
 }
 
 }  // namespace tessera::config

@@ -1,4 +1,4 @@
-// The shape of a model by Megatron's arguments -> config_name and config_overrides.
+// The model's shape in Megatron's arguments -> config_name and config_overrides.
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <tessera/base/error.h>
@@ -10,7 +10,7 @@
 namespace tessera::config {
 namespace {
 
-/// A word of a pair as JSON has it.
+/// A pair's word as JSON.
 std::string as_json(const std::string& value) {
   try {
     return dump_json(parse_json(value, "value"), -1);
@@ -19,7 +19,7 @@ std::string as_json(const std::string& value) {
   }
 }
 
-/// What --config_overrides takes: pairs, or where a value is no word or number, JSON.
+/// Text for --config_overrides: pairs, or JSON if a value is not a word or number.
 std::string as_text(const MegatronMembers& members) {
   const bool json = std::any_of(members.begin(), members.end(), [](const auto& member) {
     return member.second.starts_with("{") || member.second.starts_with("[");
@@ -38,11 +38,11 @@ class Model {
     const char* first = first_given();
     if (first == nullptr) {
       for (const char* name : {"no_bias_gelu_fusion", "rotary_percent"})
-        if (a_.has(name)) a_.note(name, "has no effect: the model's config.json says it");
+        if (a_.has(name)) a_.note(name, "has no effect: the model's config.json determines it");
       if (const auto depths = a_.whole("mtp_num_layers", 1))
         a_.problem("mtp_num_layers",
-                   concat(*depths, ": the model that is given says it itself; write \"mtp_num_layers\": ", *depths,
-                          " in its config.json and leave the argument out"),
+                   concat(*depths, ": a given model's own config determines it; set \"mtp_num_layers\": ", *depths,
+                          " in its config.json and remove the argument"),
                    {"config_overrides"});
       return;
     }
@@ -50,11 +50,11 @@ class Model {
       return a_.problem(first,
                         concat("describes the model, which ",
                                overrides_given ? "--config_overrides" : "--config_name or --model_name_or_path",
-                               " does already: keep one of them"),
+                               " already does: keep one of them"),
                         {"config_overrides"});
     for (const char* name : {"num_layers", "hidden_size", "num_attention_heads"})
       if (!a_.has(name))
-        return a_.problem(first, concat("describes a model that has no --", dashed(name), ": add it"),
+        return a_.problem(first, concat("describes a model without --", dashed(name), ": add it"),
                           {"config_overrides", "config_name"});
     kind_ = kind();
     const MegatronFamily family = family_of(kind_);
@@ -63,10 +63,10 @@ class Model {
     if (family.preset == nullptr) {
       kind_ = Kind::megatron;
       a_.note(family.argument, concat(family.why, family.why.empty() ? "" : ": ",
-                                      "no family of transformers is so: the model is built in Megatron's own manner "
+                                      "no family in transformers matches: the model is built as Megatron's own "
                                       "(model_type megatron_gpt), which only Tessera reads"));
     }
-    // every member that counts is overridden
+    // all relevant members are overridden
     const char* const preset = family.preset == nullptr ? "megatron-gpt-tiny" : family.preset;
     a_.give(first, "config_name", preset);
     switch (kind_) {
@@ -156,23 +156,24 @@ class Model {
     if (a_.has("num_experts") && !a_.has("disable_bias_linear"))
       return {nullptr, "num_experts", "needs --disable-bias-linear: experts have no biases here", /*built=*/false};
     if (a_.has("multi_latent_attention") && a_.has("add_qkv_bias"))
-      return {nullptr, "add_qkv_bias", "beside --multi-latent-attention: latents have no biases; leave it out",
+      return {nullptr, "add_qkv_bias", "with --multi-latent-attention: latents have no biases; remove it",
               /*built=*/false};
     if (a_.has("experimental_attention_variant") && !a_.has("swiglu"))
-      return {nullptr, "experimental_attention_variant", "needs --swiglu, by whose silu its convolutions are followed",
+      return {nullptr, "experimental_attention_variant", "needs --swiglu, since its convolutions are followed by silu",
               /*built=*/false};
     if (a_.has("attention_output_gate") && a_.has("multi_latent_attention"))
-      return {nullptr, "attention_output_gate", "beside --multi-latent-attention is in no model here: leave it out",
+      return {nullptr, "attention_output_gate", "with --multi-latent-attention is not supported: remove it",
               /*built=*/false};
     for (const char* name :
          {"experimental_attention_variant", "attention_output_gate", "squared_relu", "apply_layernorm_1p"})
       if (a_.has(name)) return no_family(name, "");
     if (a_.has("mtp_num_layers") && position_ != "rope")
-      return {nullptr, "mtp_num_layers", "needs --position-embedding-type rope, in Megatron-LM, too", /*built=*/false};
+      return {nullptr, "mtp_num_layers", "needs --position-embedding-type rope, as in Megatron-LM", /*built=*/false};
     if (a_.has("mtp_num_layers") && norm_ == "layernorm" && !a_.has("swiglu"))
       return no_family("mtp_num_layers", "without --swiglu and --normalization RMSNorm");
     if (const double part = rotary_part(); part <= 0 || part > 1)
-      return {nullptr, "rotary_percent", concat(format_real(part), ": it lies above 0, up to 1"), /*built=*/false};
+      return {nullptr, "rotary_percent", concat(format_real(part), ": it must be above 0 and at most 1"),
+              /*built=*/false};
     if (position_ == "rope" && rotary_part() != 1 && !a_.has("multi_latent_attention"))
       return no_family("rotary_percent", format_real(rotary_part()));
     return kind == Kind::llama ? in_llamas_manner() : in_gpt2s_manner(kind);
@@ -193,8 +194,8 @@ class Model {
     }
     if (a_.real("hidden_dropout", 0).value_or(0.1) != 0)
       return no_family(a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers",
-                       "with hidden dropout in Llama's manner (Megatron's default is 0.1; --hidden-dropout 0 makes it "
-                       "one of Llama's family)");
+                       "with hidden dropout in a Llama-like model (Megatron's default is 0.1; with --hidden-dropout 0 "
+                       "it belongs to Llama's family)");
     return megatron_llama_family(a_);
   }
 
@@ -206,7 +207,7 @@ class Model {
     const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1),
                channels = a_.whole("kv_channels", 1);
     if (channels && hidden && heads && *channels * *heads != *hidden)
-      return no_family("kv_channels", concat(*channels, " beside ", *heads, " heads of ", *hidden));
+      return no_family("kv_channels", concat(*channels, " with ", *heads, " heads of ", *hidden));
     if (kind == Kind::gpt2) return {"gpt2"};
     const char* const epsilon = epsilon_argument();
     const auto given = a_.real(epsilon, 0);
@@ -248,20 +249,20 @@ class Model {
 
   const char* epsilon_argument() const { return a_.has("norm_epsilon") ? "norm_epsilon" : "layernorm_epsilon"; }
 
-  /// Megatron's fused GELU is that by tanh, and there only where biases are added with it.
+  /// Megatron's fused GELU is the tanh approximation, and only applies where biases are added with it.
   const char* gelu(const char* by_tanh) const {
     return a_.has("disable_bias_linear") || a_.has("no_bias_gelu_fusion") ? "gelu" : by_tanh;
   }
 
   std::string dropout(const char* name) { return format_real(a_.real(name, 0).value_or(0.1)); }
 
-  /// What ungated MLPs have where --ffn-hidden-size does not say it.
+  /// The default of --ffn-hidden-size for ungated MLPs.
   void default_inner(const char* key) {
     const auto hidden = a_.whole("hidden_size", 1);
     if (!a_.has("ffn_hidden_size") && hidden) set(key, *hidden * 4);
   }
 
-  /// Megatron's rule for --swiglu.
+  /// Megatron's default for --swiglu.
   void default_gated_inner() {
     const auto hidden = a_.whole("hidden_size", 1);
     if (!a_.has("ffn_hidden_size") && hidden) set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);
@@ -313,7 +314,7 @@ class Model {
            "rms_norm_eps");
     default_gated_inner();
     if (!a_.has("norm_epsilon") && !a_.has("layernorm_epsilon")) set("rms_norm_eps", "1e-05");
-    if (!a_.has("disable_bias_linear"))  // then it is a plain Llama
+    if (!a_.has("disable_bias_linear"))  // otherwise it is a plain Llama
       for (const char* bias : {"attention_bias", "mlp_bias"}) set(bias, "true");
     grouped_queries();
     set("attention_dropout", dropout("attention_dropout"));
@@ -326,7 +327,7 @@ class Model {
     gated ? default_gated_inner() : default_inner("intermediate_size");
     grouped_queries();
     set("position_embedding_type", position_);
-    const bool latent = a_.has("multi_latent_attention");  // whose rotated part is rotated whole
+    const bool latent = a_.has("multi_latent_attention");  // whose rotary part is fully rotated
     if (position_ == "rope" && !latent) set("partial_rotary_factor", format_real(rotary_part()));
     set("normalization", norm_ == "rmsnorm" ? "RMSNorm" : "LayerNorm");
     set("layernorm_zero_centered_gamma", a_.has("apply_layernorm_1p") ? "true" : "false");

@@ -1,4 +1,4 @@
-// Megatron's optimizers beside Adam and SGD: Lion and Muon, as NVIDIA's emerging_optimizers has them.
+// Megatron's optimizers other than Adam and SGD: Lion and Muon, as in NVIDIA's emerging_optimizers.
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/megatron/megatron_reading.h>
@@ -16,7 +16,7 @@ constexpr std::array of_muon = {"muon_momentum",         "muon_nesterov",    "mu
                                 "muon_num_ns_steps",     "muon_scale_mode",  "muon_extra_scale_factor",
                                 "muon_scalar_optimizer", "muon_no_split_qkv"};
 
-/// The number as it was given, or Megatron's default; "" where it was no number, which is said.
+/// The number as given, or Megatron's default; "" if it is invalid, which is reported.
 std::string number_of(MegatronArguments& a, const char* name, const char* otherwise) {
   if (!a.has(name)) return otherwise;
   const auto number = a.real(name, 0);
@@ -29,13 +29,11 @@ std::string lion_arguments(MegatronArguments& a) {
 
 std::string muon_arguments(MegatronArguments& a) {
   if (a.has("muon_scalar_optimizer") && a.word("muon_scalar_optimizer", {"adam", "lion"}) == "lion")
-    a.problem("muon_scalar_optimizer", "lion is not built: vectors and embeddings follow adam", {"optim"});
+    a.problem("muon_scalar_optimizer", "lion is not implemented: vectors and embeddings follow adam", {"optim"});
   if (a.has("muon_no_split_qkv"))
-    a.problem(
-        "muon_no_split_qkv",
-        "is not supported: queries, keys and values are matrices of their own, as muon_split_qkv has it; leave it "
-        "out",
-        {"optim"});
+    a.problem("muon_no_split_qkv",
+              "is not supported: queries, keys and values are separate matrices, as with muon_split_qkv; remove it",
+              {"optim"});
   const auto word = [&](const char* name, std::initializer_list<std::string_view> words) {
     return a.has(name) ? a.word(name, words).value_or("") : std::string(*words.begin());
   };
@@ -55,7 +53,7 @@ void translate_megatron_optimizer(MegatronArguments& a) {
   const bool lion = word == "lion", muon = word == "muon" || word == "dist_muon";
   const auto unused = [&](const auto& names, const char* owner) {
     for (const char* of : names)
-      if (a.has(of)) a.note(of, concat("has no effect: it belongs to --optimizer ", owner));
+      if (a.has(of)) a.note(of, concat("has no effect: it is for --optimizer ", owner));
   };
   if (!lion) unused(of_lion, "lion");
   if (!muon) unused(of_muon, "muon");
@@ -65,8 +63,8 @@ void translate_megatron_optimizer(MegatronArguments& a) {
   if (!muon) return;
   a.give(name, "optim_args", muon_arguments(a));
   a.note(name,
-         "muon makes each matrix of the model orthogonal as it is stored: queries, keys and values by themselves, as "
-         "Megatron-LM does, but gate and up projections, too, which it takes together; embeddings of positions follow "
+         "muon orthogonalizes each matrix of the model as it is stored: queries, keys and values separately, as in "
+         "Megatron-LM, but also gate and up projections, which Megatron-LM joins; position embeddings follow "
          "adamw");
 }
 

@@ -1,5 +1,5 @@
-// Megatron's pipelines: how many processes, how many stages each of them has, and which layers are where.
-// megatron/training/arguments.py, validate_args: what is set beside what.
+// Megatron's pipelines: number of processes, stages per process, and the layers of each.
+// megatron/training/arguments.py, validate_args: arguments that exclude or require each other.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -11,7 +11,7 @@
 namespace tessera::config {
 namespace {
 
-// Units of several files are compiled as one: the names are in a namespace of their own.
+// Several files are compiled as one unit, so these names have their own namespace.
 namespace pipeline_key {
 constexpr const char* size = "pipeline_model_parallel_size";
 constexpr const char* layers_per_stage = "num_layers_per_virtual_pipeline_stage";
@@ -33,7 +33,7 @@ class Pipeline {
     a_.give(pipeline_key::size, "pp_size", std::to_string(ranks_));
     if (a_.has(pipeline_key::standalone))
       a_.problem(pipeline_key::standalone,
-                 "is not supported with several stages: say which layers each has with "
+                 "is not supported with several stages: define their layers with "
                  "--pipeline-model-parallel-layout",
                  {"pipeline_layout"});
     const char* from =
@@ -55,13 +55,13 @@ class Pipeline {
   }
 
  private:
-  /// The one that is given; a second one is a problem.
+  /// Returns the given one of `names`; a second one is a problem.
   const char* only_one_of(std::initializer_list<const char*> names) {
     const char* found = nullptr;
     for (const char* name : names) {
       if (!a_.has(name)) continue;
       if (found != nullptr)
-        a_.problem(name, concat("and ", a_.find(found)->flag, " say the same: give one of them"),
+        a_.problem(name, concat("and ", a_.find(found)->flag, " set the same value: use only one of them"),
                    {"pipeline_stages_per_rank", "pipeline_layout"});
       else
         found = name;
@@ -99,16 +99,15 @@ class Pipeline {
       if (stages % ranks_ == 0) {
         const std::string here = layout::stage_layout(parts, depths);
         if (moved)
-          a_.note(pipeline_key::layout_string,
-                  concat("depths of multi-token prediction (m) stand in the last stage here, beside the norm and the "
-                         "head that they need: ",
-                         *text, " becomes ", here));
+          a_.note(pipeline_key::layout_string, concat("depths of multi-token prediction (m) belong to the last stage "
+                                                      "here, with the norm and the head that they need: ",
+                                                      *text, " becomes ", here));
         a_.give(pipeline_key::layout_string, "pipeline_layout", moved ? here : *text);
         return stages / ranks_;
       }
       a_.problem(pipeline_key::layout_string,
                  concat(*text, " has ", stages, " stages, which the ", ranks_,
-                        " processes of the pipeline do not share evenly"),
+                        " processes of the pipeline cannot share evenly"),
                  {"pipeline_layout"});
     } catch (const InputError& error) {
       a_.problem(pipeline_key::layout_string, concat("is wrong: ", error.what()), {"pipeline_layout"});
@@ -122,14 +121,14 @@ class Pipeline {
     for (const char* other : {pipeline_key::layout_string, pipeline_key::counted[0], pipeline_key::counted[1],
                               pipeline_key::layers_per_stage})
       if (a_.has(other))
-        return a_.problem(from,
-                          concat("and ", a_.find(other)->flag, " both say where the model is cut: give one of them"),
-                          {"pipeline_layout"});
+        return a_.problem(
+            from, concat("and ", a_.find(other)->flag, " both define where the model is cut: use only one of them"),
+            {"pipeline_layout"});
     uneven(from, stages);
   }
 
-  /// The first and the last process have so many layers, those between them share the others evenly; each divides its
-  /// layers among its stages (transformer_block.py, get_num_layers_to_build).
+  /// The first and the last process have the given numbers of layers, and those in between share the rest evenly; each
+  /// divides its layers among its stages (transformer_block.py, get_num_layers_to_build).
   void uneven(const char* from, std::int64_t stages) {
     const auto layers = a_.whole("num_layers", 1), first = a_.whole(pipeline_key::first, 1),
                last = a_.whole(pipeline_key::last, 1);
@@ -141,7 +140,7 @@ class Pipeline {
     const auto wrong = [&](const auto&... parts) { a_.problem(from, concat(parts...), {"pipeline_layout"}); };
     if (left < 0 || (between == 0 ? left != 0 : left % between != 0))
       return wrong("leaves ", left, " of the ", *layers, " layers to ", between,
-                   " other processes of the pipeline, which do not share them evenly");
+                   " other processes of the pipeline, which cannot share them evenly");
     if (*layers > layout::most_blocks_in_layout || ranks_ > layout::most_stages_in_layout / stages)
       return wrong("cannot be done: ", *layers, " layers on ", ranks_, " x ", stages, " stages are too many");
     std::vector<layout::StagePart> parts;
@@ -151,7 +150,7 @@ class Pipeline {
         const std::int64_t own = rank == 0 && first ? *first : rank == ranks_ - 1 && last ? *last : left / between;
         if (own % stages != 0)
           return wrong("gives process ", rank, " of the pipeline ", own, " layers, which its ", stages,
-                       " stages do not share evenly");
+                       " stages cannot share evenly");
         parts.push_back({.embeddings = parts.empty(), .first_block = next, .blocks = own / stages});
         next = parts.back().past_block();
       }
@@ -159,13 +158,14 @@ class Pipeline {
     a_.give(from, "pipeline_layout", layout::stage_layout(parts));
   }
 
-  /// Embeddings and end that count as a layer each.
+  /// Embeddings and end count as one layer each.
   void even(std::int64_t stages) {
     const bool embeddings = a_.has(pipeline_key::counted[0]), end = a_.has(pipeline_key::counted[1]);
     if (!embeddings && !end) return;
     const char* from = pipeline_key::counted[embeddings ? 0 : 1];
     if (a_.has(pipeline_key::layout_string))
-      return a_.problem(from, "stands beside --pipeline-model-parallel-layout, which says it all: leave it out",
+      return a_.problem(from,
+                        "is given with --pipeline-model-parallel-layout, which already defines all stages: remove it",
                         {"pipeline_layout"});
     const auto layers = a_.whole("num_layers", 1);
     if (!a_.has("num_layers"))
@@ -201,9 +201,9 @@ std::int64_t translate_megatron_pipeline(MegatronArguments& arguments, bool sche
     Pipeline(arguments, *ranks, schedule_given).translate();
     return *ranks;
   }
-  if (arguments.has(pipeline_key::size) && !ranks) return 1;  // which has been said
+  if (arguments.has(pipeline_key::size) && !ranks) return 1;  // reported already
   const auto idle = [&](const char* name) {
-    if (arguments.has(name)) arguments.note(name, "has no effect: it belongs to pipeline parallelism, whose size is 1");
+    if (arguments.has(name)) arguments.note(name, "has no effect: it is for pipeline parallelism, whose size is 1");
   };
   for (const char* name : {pipeline_key::layers_per_stage, pipeline_key::stages_per_rank, pipeline_key::layout_string,
                            pipeline_key::group_size})

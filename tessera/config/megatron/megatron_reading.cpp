@@ -1,4 +1,4 @@
-// The arguments as typed, and complaints about them.
+// The arguments as typed, and their problems.
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <tessera/base/text.h>
@@ -15,7 +15,7 @@ void MegatronArguments::add(const std::string& name, Given given) {
   if (first || before->second.values == given.values) return;
   const bool typed_over_file = before->second.where.file && !given.where.file;
   if (!typed_over_file)
-    note(name, concat("is given twice: ", join(given.values, " "), " counts, not ", join(before->second.values, " ")));
+    note(name, concat("is given twice: ", join(given.values, " "), " is used, not ", join(before->second.values, " ")));
   before->second = std::move(given);
 }
 
@@ -32,8 +32,8 @@ std::optional<std::string> MegatronArguments::text(std::string_view name) {
   std::vector<std::string>& values = found->second.values;
   if (values.size() == 1 && !values[0].empty()) return values[0];
   if (values != said_)
-    problem(name,
-            values.empty() || values[0].empty() ? "needs a value" : concat("takes one value, not ", join(values, " ")));
+    problem(name, values.empty() || values[0].empty() ? "needs a value"
+                                                      : concat("must have one value, not ", join(values, " ")));
   values = said_;
   return std::nullopt;
 }
@@ -43,7 +43,7 @@ std::optional<std::int64_t> MegatronArguments::whole(std::string_view name, std:
   if (!value) return std::nullopt;
   const auto number = parse_int(ungrouped(*value));
   if (number && *number >= least && *number <= std::int64_t{1} << 40) return number;
-  problem(name, concat("is '", *value, "'; it takes a whole number from ", least));
+  problem(name, concat("is '", *value, "'; it must be a whole number from ", least));
   given_.at(std::string(name)).values = said_;
   return std::nullopt;
 }
@@ -53,7 +53,7 @@ std::optional<double> MegatronArguments::real(std::string_view name, double leas
   if (!value) return std::nullopt;
   const auto number = parse_real(ungrouped(*value));
   if (number && std::isfinite(*number) && *number >= least) return number;
-  problem(name, concat("is '", *value, "'; it takes a number from ", format_real(least)));
+  problem(name, concat("is '", *value, "'; it must be a number from ", format_real(least)));
   given_.at(std::string(name)).values = said_;
   return std::nullopt;
 }
@@ -66,8 +66,8 @@ std::optional<std::string> MegatronArguments::word(std::string_view name,
   if (std::find(words.begin(), words.end(), lower) != words.end()) return lower;
   const std::vector<std::string> all(words.begin(), words.end());
   const auto near = nearest(lower, all);
-  problem(name,
-          concat("is '", *value, "'; it is one of ", join(all), near ? concat(" (did you mean ", *near, "?)") : ""));
+  problem(name, concat("is '", *value, "'; it must be one of ", join(all),
+                       near ? concat(" (did you mean ", *near, "?)") : ""));
   given_.at(std::string(name)).values = said_;
   return std::nullopt;
 }

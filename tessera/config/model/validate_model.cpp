@@ -25,7 +25,7 @@ bool cuts_blocks(const std::string& layout_text) {
   try {
     return layout::cuts_blocks(layout::parse_stage_layout(layout_text, layout::any_blocks, 0));
   } catch (const InputError&) {
-    return false;  // validate_mesh has said it
+    return false;  // reported by validate_mesh
   }
 }
 
@@ -53,8 +53,8 @@ class ModelRules : RuleChecks {
   }
 
  private:
-  /// Nothing where the settings name no model, or one that is not there, which has been said. An unknown family is
-  /// refused here, before anything starts.
+  /// nullopt if the settings name no model, or a missing one, which is reported elsewhere. Unknown families are refused
+  /// here, before anything starts.
   std::optional<architectures::ModelSpec> read() {
     const ModelConfig& m = c_.model;
     const std::string folder = m.model_name_or_path, name = m.config_name;
@@ -75,7 +75,7 @@ class ModelRules : RuleChecks {
     }
   }
 
-  /// A model learns to end its texts with the token that the tokenizer and its own configuration name.
+  /// A model learns to end its texts with the token named by the tokenizer and by its own configuration.
   void end_of_text() {
     const ModelConfig& m = c_.model;
     const std::string place = m.tokenizer_name.empty() ? m.model_name_or_path : m.tokenizer_name;
@@ -96,12 +96,12 @@ class ModelRules : RuleChecks {
     }
     if (own != c_.data.eos_token)
       problem({"eos_token", source}, said("eos_token"), " ", c_.data.eos_token,
-              " is not the tokenizer's own end of a text (", own.empty() ? "it says none" : own,
-              "): name it as eos_token in its tokenizer_config.json, and its id as eos_token_id in the model's "
-              "config.json, or leave it out");
+              " is not the tokenizer's own end-of-text token (", own.empty() ? "it defines none" : own,
+              "): set eos_token in its tokenizer_config.json and its id as eos_token_id in the model's config.json, or "
+              "remove it");
   }
 
-  /// Blocks of other families: as transformers and we call those of GPT-2 and BERT, and all others.
+  /// Checks block class names of other families; GPT-2's and BERT's names in transformers and here, and all others.
   void wrapped_classes(const architectures::ModelSpec& model) {
     std::vector<std::string> given;
     for (const std::string& name : split(c_.sharding.transformer_layer_cls_to_wrap, ','))
@@ -122,40 +122,40 @@ class ModelRules : RuleChecks {
     if (given.empty() || !std::all_of(given.begin(), given.end(), is_another)) return;
     problem({"transformer_layer_cls_to_wrap", source_, "config_overrides"}, said("transformer_layer_cls_to_wrap"), " ",
             join(given, ","), ": a model of type \"", model.type,
-            "\" has no such module: leave it out, and the model's own blocks are wrapped");
+            "\" has no such module: remove it, and the model's own blocks are wrapped");
   }
 
-  /// One memory goes through all tokens of a row.
+  /// Linear attention carries one state through all tokens of a row.
   void linear_attention() {
     if (p_.cp_size > 1)
       problem({"cp_size", source_, "config_overrides"}, said("cp_size"), " ", p_.cp_size,
-              ": the model has linear attention, whose memory goes through a row from its first token on, so a row "
-              "cannot be cut: leave it out; --tp_size and --pp_size cut the model");
+              ": the model has linear attention, which carries a state along each row, so rows cannot be cut; remove "
+              "it, or use --tp_size or --pp_size to cut the model");
     for (const char* name : {"reset_position_ids", "packing"})
       if (name == std::string_view("packing") ? c_.data.packing : c_.data.reset_position_ids)
         problem({name, source_, "config_overrides"}, said(name),
-                ": the model has linear attention, whose memory is not emptied where a document begins: leave it out");
+                ": the model has linear attention, whose state is not reset between documents; remove it");
   }
 
   void halves(const std::string& type) {
     problem({"pipeline_layout", source_, "config_overrides"}, said("pipeline_layout"),
-            " cuts blocks, and those of a model of type \"", type,
-            "\" cannot be cut: its MLP does not follow its attention on the residual stream; use whole blocks (t in "
-            "place of a and f, flops in place of half_blocks)");
+            " cuts blocks, but those of a model of type \"", type,
+            "\" cannot be cut, since its MLP does not follow its attention on the residual stream; use whole blocks (t "
+            "instead of a and f, flops instead of half_blocks)");
   }
 
-  /// Multi-token prediction; models/decoders/prediction.h says what it reads.
+  /// Multi-token prediction; for its inputs see models/decoders/prediction.h.
   void computed_depths(std::int64_t depths) {
-    const std::string rest = concat(" beside mtp_num_layers ", depths, " of the model: ");
+    const std::string rest = concat(" with mtp_num_layers ", depths, " of the model: ");
     const char* const remedy = ", or train without it: --mtp_loss_scaling_factor 0";
     if (p_.cp_size > 1)
-      problem({"cp_size", source_, "config_overrides"}, said("cp_size"), " ", p_.cp_size, rest,
-              "multi-token prediction reads tokens further ahead in the same row, and they lie on other processes; use "
-              "--cp_size 1",
-              remedy);
+      problem(
+          {"cp_size", source_, "config_overrides"}, said("cp_size"), " ", p_.cp_size, rest,
+          "multi-token prediction reads later tokens of the same row, which are on other processes; use --cp_size 1",
+          remedy);
     if (c_.optimization.preference_loss != PreferenceLoss::none)
       problem({"preference_loss", source_, "config_overrides"}, said("preference_loss"), rest,
-              "preferences compare whole answers, in which multi-token prediction has no part; leave it out", remedy);
+              "preference losses compare whole answers without multi-token prediction; remove it", remedy);
   }
 
   void lengths(std::int64_t positions) {
@@ -177,7 +177,7 @@ class ModelRules : RuleChecks {
     layout::MeshUse use{.sequence_parallel = p_.sequence_parallel && p_.tp_size > 1,
                         .method = p_.cp_comm_type,
                         .head_ranks = static_cast<int>(p_.cp_a2a_size)};
-    // Blocks of a stream are cut as they are; examples, and what context parallelism cuts, are filled up.
+    // Blocks of a stream are cut as they are; examples, and sequences cut by context parallelism, are padded.
     const std::string file = to_lower(c_.data.train_file);
     const std::int64_t positions = model.longest_sequence();
     if (use.sequence_parallel && p_.cp_size == 1 && positions > 0 &&
@@ -190,7 +190,7 @@ class ModelRules : RuleChecks {
               wrong.text);
   }
 
-  /// Whether every process of the pipeline has something to do. Stages of equal cost are cut when the model is there.
+  /// Whether every pipeline process gets a part. Stages of equal cost are cut once the model exists.
   void stages(std::int64_t blocks, std::int64_t depths) {
     if (blocks < 1 || blocks > layout::most_blocks_in_layout || layout::is_layout_word(p_.pipeline_layout)) return;
     std::vector<int> rank_of;
@@ -200,7 +200,7 @@ class ModelRules : RuleChecks {
       if (!p_.pipeline_layout.empty()) parts = layout::parse_stage_layout(p_.pipeline_layout, layout::any_blocks, 0);
       if (!parts.empty() && parts.size() != rank_of.size()) return;
     } catch (const InputError&) {
-      return;  // validate_mesh has said it
+      return;  // reported by validate_mesh
     }
     try {
       const auto count = static_cast<int>(rank_of.size());

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How many rows the embedding of tokens has, in a config.json.
+/// Number of rows of the token embedding in a config.json.
 
 #include <tessera/base/value.h>
 
@@ -8,9 +8,9 @@
 
 namespace tessera::config {
 
-/// vocab_size, of a model that sees images too its text_config's; 0: it is not said.
+/// vocab_size, or a vision-language model's text_config.vocab_size; 0: not specified.
 std::int64_t vocabulary_of(const Value& hf_config);
-/// The same config.json with at least `tokens` rows; where vocab_size is not said it stays so.
+/// The same config.json with at least `tokens` rows; an unspecified vocab_size stays unspecified.
 Value with_vocabulary(Value hf_config, std::int64_t tokens);
 
 }  // namespace tessera::config

@@ -20,12 +20,12 @@ std::string method_of(const Value& quantization) {
   if (!quantization.is_object()) return "";
   if (const Value* method = given(quantization, "quant_method"); method != nullptr && method->is_string())
     return method->as_string();
-  for (const char* key : {"load_in_4bit", "load_in_8bit"})  // older files of bitsandbytes
+  for (const char* key : {"load_in_4bit", "load_in_8bit"})  // older bitsandbytes files
     if (quantization.find(key) != nullptr) return "bitsandbytes";
   return "unknown method";
 }
 
-/// What makes whole weights of quantized ones, in transformers; "": nothing, or nothing exact.
+/// How transformers dequantizes these weights; "": not at all, or not exactly.
 std::string undone_by(std::string_view method) {
   if (method == "bitsandbytes") return "model.dequantize()";
   if (method == "fp8") return "quantization_config=FineGrainedFP8Config(dequantize=True)";
@@ -36,7 +36,7 @@ std::string undone_by(std::string_view method) {
 
 }  // namespace
 
-/// Python beside the weights, which is not carried; "author/model--module.Class" is on the Hub.
+/// Python code in the weights' folder, which is not copied; "author/model--module.Class" is on the Hub.
 bool names_local_code(const Value& auto_map) {
   return auto_map.is_object() &&
          std::any_of(auto_map.members().begin(), auto_map.members().end(), [](const auto& member) {
@@ -79,10 +79,10 @@ std::string quantization_of_folder(const std::string& folder) {
 std::string why_no_quantized_weights(const std::string& folder, const std::string& method) {
   const std::string undone = undone_by(method);
   return concat(folder, ": its weights are quantized (quantization_config: ", method,
-                "), and this program trains and runs whole ones: give the folder that they were made from, with "
-                "--load_in_4bit or --load_in_8bit beside --lora_r for adapters on quantized weights",
+                "), but this program reads unquantized weights: use the folder that they were made from, with "
+                "--load_in_4bit or --load_in_8bit and --lora_r for adapters on quantized weights",
                 undone.empty() ? ""
-                               : concat(", or make whole ones: in transformers, from_pretrained() with ", undone,
+                               : concat(", or dequantize them: in transformers, from_pretrained() with ", undone,
                                         ", then save_pretrained()"));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What a config.json says of the form of the weights beside it: this program reads whole ones and keeps them in fp32.
+/// Quantization of the weights that a config.json describes. This program reads unquantized weights and keeps them in
+/// fp32.
 
 #include <tessera/base/value.h>
 
@@ -8,15 +9,15 @@
 
 namespace tessera::config {
 
-/// The same config.json for whole weights in fp32: "torch_dtype" and "dtype", where it has them, are "float32", and it
-/// has no "quantization_config", nor an "auto_map" of Python files in that folder; so in its members that are
-/// configurations of parts, too ("text_config").
+/// The same config.json for unquantized fp32 weights: existing "torch_dtype" and "dtype" become "float32";
+/// "quantization_config" and an "auto_map" of Python files in that folder are removed. Applies to nested part
+/// configurations ("text_config") as well.
 Value of_whole_weights(const Value& hf_config);
-/// How its weights are quantized, as quantization_config says ("bitsandbytes", "gptq", "fp8"); "": they are not.
+/// Quantization method of its weights from quantization_config ("bitsandbytes", "gptq", "fp8"); "": not quantized.
 std::string quantization_of(const Value& hf_config);
-/// The same of a model's folder, whose quantize_config.json (AutoGPTQ) or quant_config.json (AutoAWQ) may say it, too.
+/// The same for a model's folder; also reads quantize_config.json (AutoGPTQ) and quant_config.json (AutoAWQ).
 std::string quantization_of_folder(const std::string& folder);
-/// The text of an error: the weights of the folder are quantized by `method`, and how whole ones are had.
+/// Error text: the folder's weights are quantized by `method`, and how to obtain unquantized ones.
 std::string why_no_quantized_weights(const std::string& folder, const std::string& method);
 
 }  // namespace tessera::config

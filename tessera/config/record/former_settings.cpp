@@ -13,7 +13,7 @@ const Value* member(const Value& object, std::string_view name) {
 
 bool numbers_depend_on(const Field& field) {
   return field.section == Section::model || field.section == Section::data || field.section == Section::optimization ||
-         // Settings of other sections that change the order of rows and the sums of gradients.
+         // Settings of other sections that affect the order of rows or the sums of gradients.
          field.name == "ignore_data_skip" || field.name == "grad_compression";
 }
 

@@ -11,10 +11,10 @@ namespace tessera::config {
 namespace {
 
 [[noreturn]] void refuse() {
-  throw InputError("the configuration handed to the ranks is not one that this build of tessera has written");
+  throw InputError("the configuration passed to the ranks was not written by this build of tessera");
 }
 
-/// Stores a value as it is: a default may lie outside of what the rule lets a user give.
+/// Stores a value as it is, since a default may be outside the range that the rule allows.
 struct Put {
   const std::string& text;
 
@@ -31,7 +31,7 @@ struct Put {
   }
 };
 
-/// "5:hello": values may hold any bytes (a path is not always UTF-8, as JSON has to be).
+/// "5:hello": values may contain any bytes (a path is not always UTF-8, which JSON requires).
 std::string packed(const std::string& text) { return concat(text.size(), ":", text); }
 
 std::string unpack(std::string_view& rest) {

@@ -37,8 +37,7 @@ Flags::Flags(const std::string& command, const std::vector<std::string>& argumen
       if (!takes_value) throw InputError(concat("tessera ", command, ": --", name, " takes no value"));
       value = argument.substr(equals + 1);
     } else if (takes_value) {
-      if (i + 1 == arguments.size())
-        throw InputError(concat("tessera ", command, ": --", name, ": a value is missing"));
+      if (i + 1 == arguments.size()) throw InputError(concat("tessera ", command, ": --", name, ": missing value"));
       value = arguments[++i];
     }
     given_.emplace_back(name, value);
@@ -85,7 +84,7 @@ double Flags::real(std::string_view name, double fallback) const {
 void require_new_file(const std::string& path) {
   std::error_code none;
   if (std::filesystem::symlink_status(path, none).type() != std::filesystem::file_type::not_found)
-    throw InputError(concat(path, " exists already; choose another name, or give --overwrite"));
+    throw InputError(concat(path, " already exists; choose another name, or use --overwrite"));
 }
 
 void Flags::require_new(const std::vector<std::string>& paths) const {

@@ -9,8 +9,8 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::size_t kMostUnknown = 20;    // flags that are told
-constexpr std::size_t kMostLookedUp = 200;  // among the known ones, to be passed over
+constexpr std::size_t kMostUnknown = 20;    // number of unknown flags that are reported
+constexpr std::size_t kMostLookedUp = 200;  // number of unknown flags that are compared with the known ones
 
 std::string underscored(std::string_view name) {
   std::string out(name);
@@ -18,7 +18,7 @@ std::string underscored(std::string_view name) {
   return out;
 }
 
-/// "x_y" of --x-y and of --no_x_y, which are one argument.
+/// "x_y" for --x-y and --no_x_y, which name the same argument.
 std::string argument_of(const std::string& flag) {
   const std::string name = underscored(flag.substr(2));
   return name.starts_with("no_") ? name.substr(3) : name;
@@ -128,10 +128,10 @@ void FlagReader::positional(const FileWord& word) {
   if (!where_.file && names_file_of_arguments(word.text)) {
     if (const auto before = given_.find("args_file"); before != given_.end() && before->second.second != word.text)
       return problem(concat("unexpected argument '", word.text, "'"), ": ", before->second.second,
-                     " gives the arguments already");
+                     " already contains the arguments");
     return store("args_file", word.text, word.text);
   }
-  problem(concat("unexpected argument '", word.text, "'"), ": settings are given as --name value");
+  problem(concat("unexpected argument '", word.text, "'"), ": write settings as --name value");
 }
 
 void FlagReader::read_one() {
@@ -147,7 +147,8 @@ void FlagReader::read_one() {
   if (found.argument == nullptr && found.field == nullptr) {
     const auto whole = strict_ ? std::nullopt : completed(name);
     if (!whole) return unknown(flag, has_text);
-    resolved_.notes.push_back(concat(said(flag), " is taken for --", *whole, ", the only argument that begins so"));
+    resolved_.notes.push_back(
+        concat(said(flag), " is interpreted as --", *whole, ", the only argument with this prefix"));
     found = match(*whole);
   }
   names_.insert(name);
@@ -158,10 +159,10 @@ void FlagReader::read_one() {
     text = "false";
   else if (!has_text && !take_value(flag, found.argument, found.field, text))
     return;
-  if (where_.file && typed_names_.contains(name)) return;  // the typed one beats it
+  if (where_.file && typed_names_.contains(name)) return;  // the typed one takes precedence
   if (text.empty() && found.field != nullptr && name != "fsdp") {
     problems_.doubtful.emplace(found.field->name);
-    return problem(flag, " has an empty value; leave the flag out to keep the default");
+    return problem(flag, " has an empty value; remove the flag to keep the default");
   }
   if (found.argument != nullptr)
     follow(*found.argument, flag, text);
@@ -180,7 +181,8 @@ bool FlagReader::take_value(const std::string& flag, const TrainingArgument* arg
     text = words_[next_++].text;
     const bool files = field != nullptr && (field->name == "train_file" || field->name == "validation_file");
     const bool of_json = files && is_json(text);
-    const auto one_more = [&] {  // a .json ends a list, for it gives arguments, unless the list is one of .json files
+    // a .json ends a list, since it is a file of arguments, unless the list contains .json files
+    const auto one_more = [&] {
       return value_follows() &&
              (!names_file_of_arguments(words_[next_].text) || (of_json && is_json(words_[next_].text)));
     };
@@ -193,11 +195,11 @@ bool FlagReader::take_value(const std::string& flag, const TrainingArgument* arg
   }
   RunConfig scratch;
   const bool may_be_boolean = field != nullptr && !field->rule.words.empty() && !field->set(scratch, "true");
-  if (name == "fsdp" || may_be_boolean) {  // booleans in some version of transformers
+  if (name == "fsdp" || may_be_boolean) {  // boolean in some version of transformers
     text = "true";
     return true;
   }
-  if (argument != nullptr && field == nullptr) return true;  // without effect, or refused: whatever its value
+  if (argument != nullptr && field == nullptr) return true;  // ignored or refused, whatever its value
   if (name == "deepspeed") {
     bare_deepspeed_ = said(flag);
     return false;
@@ -221,8 +223,8 @@ void FlagReader::follow(const TrainingArgument& argument, const std::string& fla
   const auto same = [&](const Implied& implied) { return implied.argument == argument.row.key; };
   if (where_.file && std::any_of(resolved_.implied.begin(), resolved_.implied.end(),
                                  [&](const Implied& implied) { return same(implied) && implied.origin.is_flag(); }))
-    return;                                // the typed one beats it
-  std::erase_if(resolved_.implied, same);  // as in argparse: the last one counts
+    return;                                // the typed one takes precedence
+  std::erase_if(resolved_.implied, same);  // as in argparse, the last one wins
   for (Implied& implied : implied_by(argument, meaning, flag, where_.file ? Origin::at(where_) : Origin::flag(flag)))
     resolved_.implied.push_back(std::move(implied));
 }
@@ -230,7 +232,7 @@ void FlagReader::follow(const TrainingArgument& argument, const std::string& fla
 std::optional<std::string> FlagReader::meant(const std::string& name) const { return meant_by(name, beside_megatron_); }
 
 void FlagReader::unknown(const std::string& flag, bool has_value) {
-  if (!has_value && value_follows()) ++next_;  // its value is no problem of its own
+  if (!has_value && value_follows()) ++next_;  // its value is not a second problem
   const std::string name = underscored(flag.substr(2));
   const bool passed =
       passes_over_ && looked_up_ < kMostLookedUp && !concerns_training(name) && ++looked_up_ && !meant(name);
@@ -243,7 +245,7 @@ void FlagReader::unknown(const std::string& flag, bool has_value) {
   problem(name.size() > 64 ? concat("unknown flag ", flag.substr(0, 66), "...") : concat("unknown flag ", flag),
           near ? concat("; did you mean --", *near, "?")
                : concat("; tessera train --help lists all flags",
-                        concerns_training(name) ? "" : ", and --unknown warn passes over a program's own"));
+                        concerns_training(name) ? "" : ", and --unknown warn ignores other programs' flags"));
 }
 
 void FlagReader::store(std::string_view setting, const std::string& flag, const std::string& text) {
@@ -254,14 +256,14 @@ void FlagReader::store(std::string_view setting, const std::string& flag, const 
     const auto& [before, text_before] = first->second;
     if (text_before == text) return;
     if (argument_of(before) != argument_of(flag)) {
-      problem(flag, " ", text, " contradicts ", before, " ", text_before, " given before; keep one of them");
+      problem(flag, " ", text, " contradicts ", before, " ", text_before, ", given earlier; keep one of them");
       problems_.doubtful.insert(name);
       return;
     }
     const bool typed_over_file = !where_.file && resolved_.origin(name).kind == Origin::Kind::file;
     if (!typed_over_file)
-      resolved_.notes.push_back(concat(said(flag), " is given twice: ", text, " counts, not ", text_before));
-    first->second.second = text;  // as in argparse: the last one counts
+      resolved_.notes.push_back(concat(said(flag), " is given twice: ", text, " is used, not ", text_before));
+    first->second.second = text;  // as in argparse, the last one wins
   }
   RunConfig scratch;
   const bool beaten = where_.file && typed_settings_.contains(name);
@@ -278,8 +280,8 @@ void FlagReader::finish() {
   if (resolved_.values.output.do_eval && resolved_.origin("do_eval").is_given() && named("do_eval") &&
       !named("do_train"))
     resolved_.notes.push_back(
-        "--do_eval without --do_train only evaluates in transformers' scripts; tessera train trains, and evaluates "
-        "after it");
+        "--do_eval without --do_train only evaluates in transformers' scripts; tessera train always trains, then "
+        "evaluates");
   if (!bare_deepspeed_.empty() && resolved_.values.files.deepspeed.empty()) {
     problems_.doubtful.insert("deepspeed");
     problems_.lines.push_back(concat(bare_deepspeed_, " needs a value (", find_field("deepspeed")->placeholder(), ")"));

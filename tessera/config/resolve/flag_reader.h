@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The command line of `tessera train`, and the .args file that it may name: flags become settings.
+/// Reads the command line of `tessera train`, and a .args file that it names, into settings.
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
@@ -16,21 +16,21 @@ namespace tessera::config {
 
 class FlagReader {
  public:
-  /// `beside_megatron`: the words are what is left of Megatron's arguments.
+  /// `beside_megatron`: the words are the rest after Megatron's arguments were removed.
   FlagReader(Resolved& resolved, Problems& problems, bool beside_megatron = false)
       : resolved_(resolved), problems_(problems), beside_megatron_(beside_megatron) {}
 
-  /// The given words, then those of the .args file they name, which the given ones beat.
+  /// Reads the given words and those of the .args file they name; the given ones take precedence.
   void read(std::vector<FileWord> given);
 
  private:
   void read_words(std::vector<FileWord> words);
-  /// What must be known before the first word is read: --unknown, and whose the unknown ones are.
+  /// Determines, before the first word is read, --unknown and the program that unknown words belong to.
   void look_ahead();
   void read_one();
   void positional(const FileWord& word);
   bool value_follows() const;
-  /// The value of a flag from the words after it; false: it is missing, which has been said.
+  /// Reads a flag's value from the words after it. Returns false if it is missing, after reporting that.
   bool take_value(const std::string& flag, const TrainingArgument* argument, const Field* field, std::string& text);
   void follow(const TrainingArgument& argument, const std::string& flag, const std::string& text);
   void store(std::string_view setting, const std::string& flag, const std::string& text);
@@ -47,19 +47,19 @@ class FlagReader {
 
   Resolved& resolved_;
   Problems& problems_;
-  std::vector<FileWord> words_;  ///< being read
+  std::vector<FileWord> words_;  ///< the words being read
   std::size_t next_ = 0;
-  SourcePos where_;  ///< the flag being read; no file: typed
+  SourcePos where_;  ///< position of the flag being read; without a file: typed
   std::map<std::string, std::pair<std::string, std::string>>
-      given_;  ///< setting -> flag as typed, text; of the words being read
+      given_;  ///< setting -> (flag as typed, its text), for the words being read
   std::set<std::string> typed_settings_, typed_names_, names_;
   std::vector<WithoutEffect> without_effect_;
-  std::string bare_deepspeed_;  ///< DeepSpeed's own switch --deepspeed, which its --deepspeed_config explains
+  std::string bare_deepspeed_;  ///< DeepSpeed's own switch --deepspeed, which goes with its --deepspeed_config
   const bool beside_megatron_;
   std::size_t unknown_ = 0, looked_up_ = 0;
   bool passes_over_ = false;  ///< --unknown warn
   bool strict_ = false;       ///< --unknown refuse
-  bool foreign_ = false;      ///< the words are another program's, which has been said
+  bool foreign_ = false;      ///< the words belong to another program, which has been reported
   std::vector<std::string> passed_over_;
 };
 

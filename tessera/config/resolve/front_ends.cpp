@@ -16,8 +16,8 @@
 namespace tessera::config {
 namespace {
 
-/// What `read` finds becomes settings that nothing stronger has given. A file that cannot be read at all makes the
-/// setting that names it doubtful: what it would have said is unknown, not wrong.
+/// Applies the result of `read` to settings that no stronger source has given. If the file cannot be read at all, the
+/// setting that names it becomes doubtful: the values it would have set are unknown, not wrong.
 void hear(const char* named_by, Resolved& resolved, Problems& problems, const std::function<Translation()>& read) {
   if (problems.doubtful.contains(named_by)) return;
   try {
@@ -28,8 +28,8 @@ void hear(const char* named_by, Resolved& resolved, Problems& problems, const st
   }
 }
 
-/// What accelerate's file says must agree with what is said elsewhere, as transformers has it of DeepSpeed's values.
-/// How many processes there are is the launcher's to say, whose flag beats the file there, too.
+/// Values in accelerate's file must agree with other sources, as transformers requires of DeepSpeed's values. The
+/// number of processes belongs to the launcher, whose flag overrides accelerate's file in accelerate as well.
 void check_agreement(const Translation& file, Resolved& resolved, Problems& problems) {
   for (const FileSetting& setting : file.settings) {
     const Origin& origin = resolved.origin(setting.name);
@@ -43,15 +43,15 @@ void check_agreement(const Translation& file, Resolved& resolved, Problems& prob
                                     setting.key == "mixed_precision" ? setting.name : shown(there), " contradicts ",
                                     setting.name, " ", shown(here), " (", origin, ")");
     if (setting.name == "num_processes") {
-      resolved.notes.push_back(concat(both, ", which counts"));
+      resolved.notes.push_back(concat(both, ", which is used"));
       continue;
     }
-    problems.lines.push_back(concat(both, ": make them equal, or leave one of them out"));
+    problems.lines.push_back(concat(both, ": make them equal, or remove one of them"));
     problems.doubtful.insert(setting.name);
   }
 }
 
-/// accelerate writes "no" where nobody has chosen, and --bf16 and --fp16 count beside it, as in transformers.
+/// accelerate writes "no" by default, so --bf16 and --fp16 take precedence over it, as in transformers.
 void tell_precision(const Value& file, Resolved& resolved) {
   const Value* word = file.find("mixed_precision");
   const auto text = word == nullptr ? std::nullopt : as_text(*word, false);
@@ -60,7 +60,7 @@ void tell_precision(const Value& file, Resolved& resolved) {
     if (resolved.origin(name).is_given() && resolved.origin(name).kind != Origin::Kind::environment &&
         find_field(name)->get(resolved.values).as_bool())
       resolved.notes.push_back(concat(file_and_line(word->where()), ": mixed_precision no contradicts ", name,
-                                      " true (", resolved.origin(name), "), which counts"));
+                                      " true (", resolved.origin(name), "), which is used"));
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironmen
 
   apply(read_accelerate_environment(environment, problems), resolved);
   if (!files.args_file.empty() &&
-      !to_lower(files.args_file).ends_with(".args"))  // those are words before the typed ones
+      !to_lower(files.args_file).ends_with(".args"))  // .args files are words before the typed ones
     hear("args_file", resolved, problems, [&] { return read_training_args_file(files.args_file, resolved, problems); });
   if (!files.config.empty())
     hear("config", resolved, problems, [&] { return read_tessera_file(files.config, problems); });
@@ -81,14 +81,14 @@ void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironmen
       Translation file = read_accelerate_file(files.config_file, problems);
       const bool readable = problems.lines.size() == before;
       check_agreement(file, resolved, problems);
-      std::vector<std::string> repeated;  // which has been told
+      std::vector<std::string> repeated;  // already reported
       if (readable) tell_precision(load_accelerate_file(files.config_file, &repeated), resolved);
       return file;
     });
   apply_implied(resolved);
   if (!files.deepspeed.empty())
     hear("deepspeed", resolved, problems, [&] { return read_deepspeed(files.deepspeed, resolved, problems); });
-  settle_implied(resolved);  // DeepSpeed's file knows more than what is implied
+  settle_implied(resolved);  // DeepSpeed's file takes precedence over implied settings
 }
 
 }  // namespace tessera::config

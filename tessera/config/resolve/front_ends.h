@@ -1,19 +1,19 @@
 #pragma once
 /// \file
-/// Which files and variables a run is described by besides its flags, and in which order they are heard:
+/// Files and variables that describe a run in addition to its flags, by precedence:
 ///
 ///   default < accelerate's YAML (--config_file) < our file (--config)
 ///           < TrainingArguments' file (a .json or .yaml argument) < environment of `accelerate launch` < flags
 ///
-/// accelerate's file must agree with what the others say explicitly, num_processes apart. DeepSpeed's JSON
-/// (--deepspeed) is read last, since its "auto" values are filled from all of these, and must agree with them, too:
-/// contradictions are listed together.
+/// accelerate's file must agree with all explicit settings from other sources, except num_processes. DeepSpeed's JSON
+/// (--deepspeed) is read last because its "auto" values are filled from the others; it must agree with them as well.
+/// Contradictions are listed together.
 
 #include <tessera/config/core/translation.h>
 
 namespace tessera::config {
 
-/// Reads what `resolved.values.files` names and the environment. Called by resolve_flags, after the flags and before
+/// Reads the files in `resolved.values.files` and the environment. Called by resolve_flags, after the flags and before
 /// resolve_sharding.
 void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironment& environment);
 

@@ -7,7 +7,7 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::size_t help_column = 30, line_width = 80;  // a terminal of 80 columns
+constexpr std::size_t help_column = 30, line_width = 80;  // for a terminal of 80 columns
 
 std::string default_text(const Field& field) {
   const Value value = field.get(RunConfig{});
@@ -23,14 +23,14 @@ std::string default_text(const Field& field) {
   }
 }
 
-/// Empty for a default that means "not given" and could not be given (0 processes).
+/// The default for --help; empty if it means "not given" and is outside the allowed range (0 processes).
 std::string shown_default(const Field& field) {
   RunConfig scratch;
   const std::string text = default_text(field);
   return field.set(scratch, text) ? "" : text;
 }
 
-/// `text` from help_column on, broken at blanks.
+/// Appends `text` from help_column on, broken at blanks.
 void append_wrapped(std::string& out, std::size_t column, const std::string& text) {
   const auto new_line = [&] {
     out += '\n';
@@ -84,7 +84,8 @@ std::string help_text() {
     for (const Field& field : fields()) {
       if (field.section != section) continue;
       std::string placeholder = field.placeholder(), help(field.help);
-      if (field.name.size() + placeholder.size() + 5 > line_width) {  // many words: into the text, which can be broken
+      // many words: put them into the text, which can be wrapped
+      if (field.name.size() + placeholder.size() + 5 > line_width) {
         placeholder = "WORD";
         help += ": " + join(field.rule.words);
       }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Showing the configuration: --print_config and --help.
+/// Prints the configuration: --print_config and --help.
 
 #include <string>
 
@@ -8,7 +8,7 @@ namespace tessera::config {
 
 struct Resolved;
 
-/// to_value() as JSON text with a newline at its end.
+/// to_value() as JSON text, terminated by a newline.
 std::string print_config_json(const Resolved& resolved);
 
 /// The text of `tessera train --help`: usage, then every flag with its default, by section.

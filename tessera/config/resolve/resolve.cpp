@@ -24,7 +24,7 @@ void read_environment(Resolved& resolved, Problems& problems, const GetEnvironme
     const auto text = look_up(environment, variable);
     if (!text || text->empty()) continue;
     const std::string name(field.name);
-    if (!resolved.is_default(name)) continue;  // a flag beats the environment
+    if (!resolved.is_default(name)) continue;  // flags take precedence over the environment
     if (const auto wrong = field.set(resolved.values, *text)) {
       problems.lines.push_back(concat("the environment variable ", variable, " ", *wrong));
       problems.doubtful.insert(name);
@@ -34,7 +34,7 @@ void read_environment(Resolved& resolved, Problems& problems, const GetEnvironme
   }
 }
 
-/// What follows from what was given.
+/// Derives settings from the given ones.
 void derive(Resolved& resolved) {
   OutputConfig& output = resolved.values.output;
   const auto is_default = [&](const char* name) { return resolved.is_default(name); };
@@ -60,21 +60,22 @@ void derive(Resolved& resolved) {
   derive_preferences(resolved);
   if (optimization.warmup_steps > 0 && optimization.warmup_ratio > 0) {
     resolved.notes.push_back(concat("warmup_ratio (", resolved.origin("warmup_ratio"),
-                                    ") has no effect beside warmup_steps (", resolved.origin("warmup_steps"), ")"));
+                                    ") has no effect with warmup_steps (", resolved.origin("warmup_steps"), ")"));
     optimization.warmup_ratio = 0;
   }
   ParallelConfig& parallel = resolved.values.parallel;
   if (resolved.values.device == Device::xla && parallel.xla_devices == 0 && parallel.num_processes > 0) {
-    parallel.xla_devices = parallel.num_processes;  // other systems start a process for each device, here one has all
+    // other systems start a process per device; here one process has all of them
+    parallel.xla_devices = parallel.num_processes;
     derived("xla_devices", "num_processes, with --device xla");
     parallel.num_processes = 1;
   }
-  // a boolean in transformers' Python interface
+  // boolean in transformers' Python interface
   if (const auto resume = parse_bool(output.resume_from_checkpoint))
     output.resume_from_checkpoint = *resume ? "last" : "";
 }
 
-/// Flags of two systems about one setting must agree.
+/// Flags of two systems for the same setting must agree.
 void hear_megatron(Translation megatron, Resolved& resolved, Problems& problems) {
   for (const FileSetting& setting : megatron.settings) {
     const Origin& origin = resolved.origin(setting.name);

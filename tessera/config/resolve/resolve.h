@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// config/resolve/: from what the user said to one checked configuration. It knows every front end and every rule.
+/// config/resolve/: builds one checked configuration from all sources. It uses every front end and every rule.
 ///
-/// Precedence: default < file (--fsdp_config) < environment < flag. Nothing is printed or written here.
+/// Precedence: default < file (--fsdp_config) < environment < flag. No function here prints or writes.
 
 #include <tessera/base/value.h>
 #include <tessera/config/core/resolved.h>
@@ -12,28 +12,27 @@
 
 namespace tessera::config {
 
-/// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Wrong flags and values are added to
-/// `problems` and leave their defaults. --local_rank is the launcher's: remove it before (launch::read_rank_environment
-/// does).
+/// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Invalid flags and values are added to
+/// `problems`; their settings keep the defaults. --local_rank belongs to the launcher and must be removed first
+/// (launch::read_rank_environment does).
 Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems,
                        const GetEnvironment& environment = {});
-/// As above; any problem throws InputError with all of them.
+/// As above, but throws one InputError with all problems.
 Resolved resolve_flags(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
 
-/// The rules between settings, and the files they name: what `tessera train` needs to start. Adds to `problems`; passes
-/// over doubtful settings, whose problem has been named already.
+/// Checks everything that `tessera train` needs to start: the rules between settings and the files they name. Adds to
+/// `problems`; skips settings whose problem has already been reported.
 void validate(const Resolved& resolved, Problems& problems);
-/// As above; any problem throws InputError with all of them.
+/// As above, but throws one InputError with all problems.
 void validate(const Resolved& resolved);
 
-/// resolve_flags + validate, with the problems of both in one InputError: what `tessera train` does first.
+/// resolve_flags + validate, with all problems in one InputError: the first step of `tessera train`.
 Resolved resolve_and_validate(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
 
-/// What was given but changes nothing ("--momentum has no effect: --optim is adamw"), and `notes`: each worth a
-/// warning.
+/// Warnings: settings that were given but have no effect ("--momentum has no effect: --optim is adamw"), and `notes`.
 std::vector<std::string> unused_settings(const Resolved& resolved);
 
-/// What to say where the run is on the CPU because nothing was said, and the machine has a GPU; else "".
+/// A hint for a run that uses the CPU by default on a machine with a GPU; otherwise "".
 std::string unused_gpu(const Resolved& resolved, bool has_gpu);
 
 /// {"optimization": {"learning_rate": {"value": 5e-05, "origin": "--learning_rate"}, ...}, ...}: every setting, by

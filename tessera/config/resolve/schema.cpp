@@ -14,7 +14,7 @@ Value bound(double value, bool integer) {
   return integer ? Value::of(static_cast<std::int64_t>(value)) : Value::of(value);
 }
 
-/// A value that the rule lets through; the default may lie outside, as "not given".
+/// Whether the rule allows the value; a default may be outside the range, as "not given".
 bool can_be_given(const Field& field, const Value& value) {
   RunConfig scratch;
   const std::string text = value.is_string() ? value.as_string() : dump_json(value, -1);
@@ -25,7 +25,7 @@ void add_words(const Field& field, Value& schema) {
   std::vector<Value> words;
   for (const std::string& word : field.rule.words) words.push_back(Value::of(word));
   for (const auto& [theirs, ours] : field.rule.synonyms) words.push_back(Value::of(std::string(theirs)));
-  // case does not count: as other systems write them
+  // case-insensitive: also in other systems' spelling
   for (const std::string& word : field.rule.words) {
     std::string upper = word;
     std::transform(upper.begin(), upper.end(), upper.begin(),
@@ -37,7 +37,7 @@ void add_words(const Field& field, Value& schema) {
     words.push_back(Value::of(false));
   if (!field.rule.several) return schema.set("enum", Value::make_array(std::move(words)));
   const Value word = Value::make_object({{"enum", Value::make_array(std::move(words))}});
-  // as a list, or as one text with commas
+  // as a list, or as comma-separated text
   schema.set("anyOf",
              Value::make_array({word, Value::make_object({{"type", Value::of("array")}, {"items", word}}),
                                 Value::make_object({{"type", Value::of("string")}, {"pattern", Value::of(",")}})}));
@@ -94,7 +94,7 @@ Value file_schema() {
                                        {"additionalProperties", Value::of(false)}}));
   }
   properties.set("$schema",
-                 Value::make_object({{"type", Value::of("string")}}));  // an editor's, which the reader passes over
+                 Value::make_object({{"type", Value::of("string")}}));  // used by editors; the reader ignores it
   return Value::make_object({{"$schema", Value::of("https://json-schema.org/draft/2020-12/schema")},
                              {"title", Value::of("Tessera's configuration file (--config)")},
                              {"type", Value::of("object")},

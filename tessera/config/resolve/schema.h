@@ -1,14 +1,14 @@
 #pragma once
 /// \file
-/// JSON Schema (draft 2020-12) of our own configuration file, from the table of settings, for editors: names, kinds,
+/// JSON Schema (draft 2020-12) of our own configuration file, for editors, from the table of settings: names, types,
 /// words, ranges, help.
 
 #include <tessera/base/value.h>
 
 namespace tessera::config {
 
-/// Settings by name, or below the name of their section; nothing else. Words are ours and other systems' (adamw_torch),
-/// in lower case or as those systems write them.
+/// Allows settings by name, at the top level or in their section, and no other keys. Words are ours and other systems'
+/// (adamw_torch), in lower case or in those systems' spelling.
 Value file_schema();
 
 }  // namespace tessera::config

@@ -16,13 +16,13 @@ bool is_section(std::string_view key) {
                      [&](Section section) { return section_key(section) == key; });
 }
 
-/// {"value": ..., "origin": ...}, as --print_config prints.
+/// Whether a value has the form {"value": ..., "origin": ...} of --print_config.
 bool is_leaf(const Value& value) {
   return value.is_object() && value.members().size() == 2 && value.find("value") != nullptr &&
          value.find("origin") != nullptr && value.at("origin").is_string();
 }
 
-/// Nobody gave it, or it follows from what was given; and files that were read have left their settings in the tree.
+/// Whether a leaf is skipped: its value is a default or derived, or it names a file whose settings are in the tree.
 bool is_passed_over(std::string_view key, const Value& leaf) {
   return !printed_as_given(leaf.at("origin").as_string()) || key == "config" || key == "args_file";
 }
@@ -34,11 +34,11 @@ class Reader {
   std::vector<FileArgument> read(const Value& file) {
     if (file.is_null()) return {};  // comments only
     if (!file.is_object()) {
-      problem(file, "expected settings, such as learning_rate: 5e-5");
+      problem(file, "expected settings such as learning_rate: 5e-5");
       return {};
     }
     for (const auto& [key, value] : file.members()) {
-      if (key == "$schema") continue;  // an editor's
+      if (key == "$schema") continue;  // for editors
       if (is_section(key))
         read_section(key, value);
       else if (const auto meant = misspelt_section(key, value))
@@ -54,7 +54,7 @@ class Reader {
     problems_.lines.push_back(concat(value.where().str(), ": ", what));
   }
 
-  /// The section whose name is near, when the member can be nothing else.
+  /// The section with a similar name, if the member can be nothing else.
   static std::optional<std::string> misspelt_section(const std::string& key, const Value& value) {
     if (!value.is_object() || is_leaf(value) || find_field(key) != nullptr || find_training_argument(key) != nullptr)
       return std::nullopt;
@@ -65,7 +65,7 @@ class Reader {
 
   void read_section(const std::string& section, const Value& value) {
     if (value.is_null()) return;
-    if (!value.is_object()) return problem(value, concat(section, " is a section: it takes settings by name"));
+    if (!value.is_object()) return problem(value, concat(section, " is a section and must contain settings by name"));
     for (const auto& [key, inner] : value.members()) add(key, inner, section);
   }
 
@@ -75,7 +75,7 @@ class Reader {
     const Field* field = find_field(key);
     if (field != nullptr && !section.empty() && section_key(field->section) != section)
       return problem(value,
-                     concat(key, " stands in the section ", section, "; its section is ", section_key(field->section)));
+                     concat(key, " is in the section ", section, "; it belongs to ", section_key(field->section)));
     arguments_.push_back({key, leaf ? value.at("value") : value});
   }
 

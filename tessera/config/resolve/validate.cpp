@@ -1,4 +1,4 @@
-// What must hold between settings, and the files that they name.
+// Rules between settings, and checks of the files that they name.
 
 #include <tessera/architectures/vision.h>
 #include <tessera/base/error.h>
@@ -48,20 +48,19 @@ class Rules : RuleChecks {
     const ModelConfig& m = c_.model;
     if (m.model_name_or_path.empty() && m.config_name.empty())
       problem({"model_name_or_path", "config_name"},
-              "no model: give --model_name_or_path DIR to start from its weights, or --config_name "
-              "NAME|FILE (gpt2, gpt2-tiny, llama-tiny, a config.json) to start from scratch");
+              "no model: use --model_name_or_path DIR to start from its weights, or --config_name NAME|FILE (gpt2, "
+              "gpt2-tiny, llama-tiny, a config.json) to start from scratch");
     if (!m.model_name_or_path.empty() && !m.config_name.empty())
       problem({"model_name_or_path", "config_name"},
               "--model_name_or_path and --config_name exclude each other: the first starts from "
               "weights, the second from scratch");
     if (!m.config_overrides.empty() && !m.model_name_or_path.empty())
       problem({"model_name_or_path", "config_overrides"},
-              "--config_overrides needs --config_name: a model that has weights cannot change its shape");
+              "--config_overrides needs --config_name: a model with weights cannot change its shape");
     if (m.lora_r > 0 && m.model_name_or_path.empty())
-      problem(
-          {"lora_r", "model_name_or_path"},
-          "--lora_r needs --model_name_or_path: adapters of a model with random weights would train nothing useful");
-    if (m.config_name.empty())  // else validate_model applies them
+      problem({"lora_r", "model_name_or_path"},
+              "--lora_r needs --model_name_or_path: adapters on random weights are useless");
+    if (m.config_name.empty())  // otherwise validate_model applies them
       read("config_overrides", [&] { return parse_overrides(m.config_overrides); });
     if (m.lora_r > 0) {
       read("lora_target_modules", [&] { return lora_targets(m); });
@@ -97,7 +96,7 @@ class Rules : RuleChecks {
     }
   }
 
-  /// True when `text` is an object's URL; what is wrong with it is a problem.
+  /// Whether `text` is an object's URL; an invalid one is a problem.
   bool object(const char* name, const std::string& text) {
     if (!is_object_url(text)) return false;
     try {
@@ -112,7 +111,7 @@ class Rules : RuleChecks {
     if (object(name, path)) {
       if (c_.data.data_cache_dir == "none")
         problem({name, "data_cache_dir"}, said(name), " ", path,
-                ": objects are fetched into --data_cache_dir, which is none");
+                ": objects are fetched into --data_cache_dir, but that is none");
       return;
     }
     if (corpus::is_pattern(path)) return;
@@ -126,7 +125,7 @@ class Rules : RuleChecks {
     if (d.mock_data)
       mock_data();
     else if (d.train_file.empty())
-      problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it");
+      problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx");
     data_files("train_file", d.train_file);
     data_files("validation_file", d.validation_file);
     if (!d.column_map.empty()) read("column_map", [&] { return corpus::parse_column_map(d.column_map); });
@@ -141,29 +140,29 @@ class Rules : RuleChecks {
     if (d.streaming) streaming();
   }
 
-  /// A model put together of a language model and a tower, or one that is so already.
+  /// A vision-language model, composed from two folders or complete.
   void vision() {
     const ModelConfig& m = c_.model;
     if (m.tune_mm_mlp_adapter && m.freeze_mm_mlp_adapter)
       problem({"tune_mm_mlp_adapter", "freeze_mm_mlp_adapter"},
-              "--tune_mm_mlp_adapter trains the projector alone, --freeze_mm_mlp_adapter does not train it: give one");
+              "--tune_mm_mlp_adapter trains only the projector, --freeze_mm_mlp_adapter freezes it: use only one");
     if ((m.freeze_backbone || m.freeze_mm_mlp_adapter || m.tune_mm_mlp_adapter) && m.lora_r > 0)
       problem({"lora_r", "tune_mm_mlp_adapter", "freeze_backbone", "freeze_mm_mlp_adapter"},
-              "--lora_r freezes all weights and trains adapters of the language model and, whole, the projector of "
-              "--vision_tower: leave out --tune_mm_mlp_adapter, --freeze_backbone, --freeze_mm_mlp_adapter");
+              "--lora_r freezes all weights, and trains adapters of the language model and all of --vision_tower's "
+              "projector: remove --tune_mm_mlp_adapter, --freeze_backbone and --freeze_mm_mlp_adapter");
     if (m.vision_tower.empty()) return;
     if (m.freeze_backbone && m.freeze_mm_mlp_adapter)
       problem({"freeze_backbone", "freeze_mm_mlp_adapter"},
-              "--freeze_backbone beside --freeze_mm_mlp_adapter: nothing is left to be trained, give one of them");
+              "--freeze_backbone with --freeze_mm_mlp_adapter: nothing is left to train; use only one of them");
     read("mm_projector_type", [&] { return architectures::projections_of(m.mm_projector_type); });
     const ParallelConfig& p = c_.parallel;
     for (const auto& [name, size] : {std::pair{"pp_size", p.pp_size}, {"tp_size", p.tp_size}, {"cp_size", p.cp_size}})
       if (size > 1)
-        problem({"vision_tower", name}, said("vision_tower"), ": a model that sees images is not cut: use --", name,
-                " 1; --strategy full_shard divides it");
+        problem({"vision_tower", name}, said("vision_tower"), ": a vision-language model cannot be cut: use --", name,
+                " 1; --strategy full_shard can shard it");
   }
 
-  /// Images, and LLaVA's templates.
+  /// Images and LLaVA's templates.
   void conversations() {
     const DataConfig& d = c_.data;
     if (!d.image_folder.empty() && !is_directory(d.image_folder))
@@ -171,65 +170,65 @@ class Rules : RuleChecks {
     if (d.version.empty()) return;
     read("version", [&] { return &text::conversation_of(d.version); });
     if (!d.chat_template.empty())
-      problem({"version", "chat_template"}, said("version"), " ", d.version, " writes records of `conversations`, ",
-              said("chat_template"), " those of `messages`: give one of them");
+      problem({"version", "chat_template"}, said("version"), " ", d.version, " is for records with `conversations`, ",
+              said("chat_template"), " for those with `messages`: use only one of them");
     if (d.streaming)
       problem({"version", "streaming"}, said("version"),
-              ": records of `conversations` are read before the first step; ", "leave out ", said("streaming"));
+              ": records with `conversations` are read before the first step; ", "remove ", said("streaming"));
     if (c_.optimization.preference_loss != PreferenceLoss::none)
       problem({"version", "preference_loss"}, said("version"),
-              " writes records of `conversations`, and pairs of answers are none: leave it out");
+              " is for records with `conversations`, not for pairs of answers: remove it");
   }
 
-  /// Rows that are made up are those of no file.
+  /// `--mock_data` excludes data files.
   void mock_data() {
     const DataConfig& d = c_.data;
     for (const auto& [name, list] :
          {std::pair{"train_file", d.train_file}, std::pair{"validation_file", d.validation_file}})
       if (!list.empty())
-        problem({"mock_data", name}, said("mock_data"), " makes up the data, but ", said(name), " names ", list,
-                ": give one of them");
+        problem({"mock_data", name}, said("mock_data"), " generates the data, but ", said(name), " names ", list,
+                ": use only one of them");
     if (d.streaming)
       problem({"mock_data", "streaming"}, said("mock_data"),
-              " makes up its rows when they are read, so there is nothing to tokenize ahead: leave out ",
+              " generates its rows when they are read, so there is nothing to tokenize ahead: remove ",
               said("streaming"));
   }
 
-  /// What has no meaning where nobody knows how many rows there are.
+  /// Settings that need the number of rows, which a stream does not have.
   void streaming() {
     const DataConfig& d = c_.data;
     const OutputConfig& o = c_.output;
     if (c_.optimization.max_steps <= 0)
       problem({"streaming", "max_steps"}, said("streaming"),
-              " needs --max_steps: nobody knows how many rows a stream has (as for transformers' IterableDataset)");
+              " needs --max_steps: the number of rows of a stream is unknown (as for transformers' IterableDataset)");
     if (d.train_sampling_strategy == SamplingStrategy::group_by_length ||
         d.train_sampling_strategy == SamplingStrategy::group_by_modality_length)
       problem({"streaming", "train_sampling_strategy"}, said("train_sampling_strategy"), " ", d.train_sampling_strategy,
-              " sorts all rows by their length, which --streaming does not know");
+              " sorts all rows by length, which --streaming does not know");
     if (d.blend_mode == BlendMode::first_exhausted)
       problem({"streaming", "blend_mode"}, said("blend_mode"),
-              " first_exhausted ends an epoch before a row comes twice, which --streaming does not know");
+              " first_exhausted ends an epoch before any row repeats, which --streaming cannot detect");
     if (d.dataloader_drop_last)
       problem({"streaming", "dataloader_drop_last"}, said("dataloader_drop_last"),
-              " leaves out the end of each epoch, which --streaming does not know");
+              " drops the end of each epoch, which --streaming does not know");
     if (d.max_train_samples > 0)
       problem({"streaming", "max_train_samples"}, said("max_train_samples"),
-              " counts rows, of which --streaming has no number: leave it out; --max_steps ends the run");
+              " counts rows, but --streaming does not know their number: remove it; --max_steps ends the run");
     if (o.ignore_data_skip)
       problem({"streaming", "ignore_data_skip"}, said("ignore_data_skip"),
-              " goes back to the beginning of an epoch, which --streaming does not know; it skips nothing anyway");
+              " restarts an epoch, but --streaming has none and skips nothing anyway; remove it");
     for (const auto& [name, by_epoch] : {std::pair{"logging_strategy", o.logging_strategy == Interval::epoch},
                                          std::pair{"eval_strategy", o.eval_strategy == Interval::epoch},
                                          std::pair{"save_strategy", o.save_strategy == SaveStrategy::epoch}})
       if (by_epoch)
-        problem({"streaming", name}, said(name), " epoch: --streaming does not know where an epoch ends; give steps");
+        problem({"streaming", name}, said(name), " epoch: --streaming does not know where an epoch ends; use steps");
     const bool evaluates = o.eval_strategy != Interval::no || o.do_eval;
     if (evaluates && d.validation_file.empty() && d.validation_split_percentage > 0)
       problem({"streaming", "validation_file"}, said("streaming"),
-              ": nothing can be held out of a stream for evaluation; give --validation_file");
+              ": no evaluation data can be split off a stream; use --validation_file");
     if (corpus::holds_tokens_only(d.train_file))
       problem({"streaming", "train_file"}, said("train_file"), " ", d.train_file,
-              ": holds tokens already, which are read from the file as they are wanted; leave out --streaming");
+              ": already contains tokens, which are read from the file on demand; remove --streaming");
   }
 
   void parallel() {
@@ -264,7 +263,7 @@ class Rules : RuleChecks {
               why);
   }
 
-  /// The nearest folder above that exists must be a folder in which this user may create another.
+  /// The nearest existing parent must be a folder in which this user may create another.
   void creatable(const std::string& folder) {
     std::filesystem::path above = absolute_path(folder);
     while (above.has_relative_path() && !path_exists(above.string())) above = above.parent_path();
@@ -276,8 +275,8 @@ class Rules : RuleChecks {
               above.string());
   }
 
-  /// A job that is started again and again by the same command begins anew in what an unfinished run has left, never
-  /// in a finished model.
+  /// A job that is restarted with the same command starts from scratch in an unfinished run's folder, but never in that
+  /// of a finished model.
   void automatic(const std::string& folder) {
     if (folder.empty() || !is_directory(folder) || c_.output.overwrite_output_dir) return;
     const std::vector<std::string> names = list_folder(folder);
@@ -285,7 +284,7 @@ class Rules : RuleChecks {
                                        [](const std::string& name) { return name.starts_with("checkpoint-"); });
     if (!resumable && path_exists(path_join(folder, "config.json")))
       problem({"resume_from_checkpoint", "output_dir"}, "--resume_from_checkpoint auto: ", folder,
-              " holds a finished model and no checkpoint to go on from; choose another folder, or replace it with "
+              " contains a finished model but no checkpoint to resume from; choose another folder, or replace it with "
               "--overwrite_output_dir");
   }
 
@@ -298,15 +297,15 @@ class Rules : RuleChecks {
       if (object("resume_from_checkpoint", from)) return;
       if (!is_directory(from))
         problem({"resume_from_checkpoint"}, said("resume_from_checkpoint"), " ", from,
-                ": no such folder (or say 'last')");
+                ": no such folder (or use 'last')");
       return;
     }
-    if (folder.empty()) return;  // its own problem
+    if (folder.empty()) return;  // reported separately
     const auto names = is_directory(folder) ? list_folder(folder) : std::vector<std::string>();
     if (std::none_of(names.begin(), names.end(),
                      [](const std::string& name) { return name.starts_with("checkpoint-"); }))
       problem({"resume_from_checkpoint", "output_dir"}, "--resume_from_checkpoint last: ", folder,
-              " holds no complete checkpoint-N folder; leave the flag out to start from the beginning");
+              " has no complete checkpoint-N folder; remove the flag to start from scratch");
   }
 };
 
@@ -346,7 +345,7 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
   const StrategyRow& strategy = row_of(s.strategy);
   if (strategy.shard_group == ShardGroup::none)
     for (const char* name : {"shard_group_size", "forward_prefetch", "limit_all_gathers"})
-      unused(name, concat("the strategy ", s.strategy, " divides nothing"));
+      unused(name, concat("the strategy ", s.strategy, " shards nothing"));
   if (!strategy.shard_parameters)
     for (const char* name : {"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern",
                              "backward_prefetch", "reshard_after_forward", "persistence_threshold"})
@@ -355,7 +354,7 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
     unused("backward_prefetch", "parameters stay whole after forward: backward gathers nothing");
   if (s.auto_wrap_policy != AutoWrap::transformer_based)
     unused("transformer_layer_cls_to_wrap", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
-  // beside classes resolve_sharding() has said it, of a file
+  // with classes from a file, resolve_sharding() has reported it
   const bool said = s.auto_wrap_policy == AutoWrap::transformer_based && s.min_num_params > 0 &&
                     !s.transformer_layer_cls_to_wrap.empty() && !resolved.origin("min_num_params").is_flag();
   if (s.auto_wrap_policy != AutoWrap::size_based && !said)
@@ -364,11 +363,11 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
     unused("wrap_pattern", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
   if (row_of(s.strategy).shard_parameters)
     for (const char* name : {"reduce_bucket_size", "ddp_bucket_cap_mb"})
-      unused(name, concat("with the strategy ", s.strategy, " the wrapped modules are what is reduced together"));
+      unused(name, concat("the strategy ", s.strategy, " reduces wrapped modules together"));
 }
 
-/// Lines about settings that do nothing. Of a file, which often spells out defaults, those that ask for something, and
-/// all that do nothing for one reason in one line.
+/// Collects lines about settings without effect. For files, which often contain defaults, only settings with another
+/// value are reported, and all with the same reason in one line.
 class UnusedLines {
  public:
   explicit UnusedLines(const Resolved& resolved) : resolved_(resolved), lines_(resolved.notes) {}
@@ -413,8 +412,8 @@ class UnusedLines {
 
 std::string unused_gpu(const Resolved& resolved, bool has_gpu) {
   if (!has_gpu || resolved.values.device != Device::cpu || resolved.origin("device").is_given()) return "";
-  return "this machine has a GPU, and the run is on the CPU: --device auto takes it, --device cpu says that it is "
-         "meant";
+  return "this machine has a GPU, but the run uses the CPU: use --device auto for the GPU, or --device cpu to confirm "
+         "the CPU";
 }
 
 std::vector<std::string> unused_settings(const Resolved& resolved) {
@@ -442,7 +441,7 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (!adam)
     unused("adam_epsilon", optim == Kind::sgd
                                ? "--optim is sgd"
-                               : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
+                               : concat("--optim is ", optim, ", whose parameters are set by --optim_args"));
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
   if (!corpus::may_hold_examples(c.data.train_file))
     for (const char* name :
@@ -452,12 +451,12 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (!c.data.streaming) unused("streaming_buffer", "--streaming is not given");
   if (!corpus::has_weights(c.data.train_file)) unused("blend_mode", "--train_file has no weights");
   if (!reports_to(c.output, "tensorboard")) unused("logging_dir", concat("--report_to is ", c.output.report_to));
-  if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
+  if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps determines the length of the run");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
   if (c.output.save_state_dict_type == StateDictType::local && c.model.lora_r == 0)
     lines.note(concat(resolved.origin("save_state_dict_type"),
                       resolved.origin("save_state_dict_type").is_flag() ? "" : ": save_state_dict_type",
-                      " local is written as sharded, which any number of processes reads"));
+                      " local is written as sharded, which any number of processes can read"));
   unused_training(resolved, unused);
   unused_sharding(resolved, unused);
   unused_mesh(resolved, unused);

@@ -20,11 +20,11 @@ class EvaluationRules : RuleChecks {
   void check() {
     if (plateau(c_) && !evaluates())
       problem({"lr_scheduler_type", "eval_strategy"}, said("lr_scheduler_type"),
-              " reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give --eval_strategy steps or "
+              " reduce_lr_on_plateau depends on evaluations, but --eval_strategy is no: use --eval_strategy steps or "
               "epoch");
     if (saves_best(c_) && !evaluates())
       problem({"save_strategy", "eval_strategy"}, said("save_strategy"),
-              " best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
+              " best saves after evaluations, but --eval_strategy is no: use --eval_strategy steps or epoch");
     if (c_.output.load_best_model_at_end && !saves_best(c_)) saves_what_was_evaluated();
   }
 
@@ -37,24 +37,24 @@ class EvaluationRules : RuleChecks {
     if (word_of(o.eval_strategy) != word_of(o.save_strategy))
       return problem(
           {"load_best_model_at_end", "eval_strategy", "save_strategy"}, flag,
-          " needs an --eval_strategy that equals --save_strategy, so that what was evaluated is saved; they are ",
-          o.eval_strategy, " and ", o.save_strategy, " (--save_strategy best goes with each)");
+          " needs an --eval_strategy that equals --save_strategy, so that evaluated states are saved; they are ",
+          o.eval_strategy, " and ", o.save_strategy, " (--save_strategy best works with either)");
     if (!evaluates())
       return problem({"load_best_model_at_end", "eval_strategy"}, flag,
-                     " needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or epoch");
+                     " needs evaluations and checkpoints: use --eval_strategy and --save_strategy steps or epoch");
     if (o.eval_strategy != Interval::steps) return;
     const double eval_steps = o.eval_steps > 0 ? o.eval_steps : o.logging_steps;
     if ((eval_steps < 1) != (o.save_steps < 1))
       problem({"load_best_model_at_end", "save_steps", "eval_steps"}, flag, " needs a --save_steps (", o.save_steps,
               ") that is a multiple of --eval_steps (", eval_steps,
-              "): give both as numbers of steps, or both as shares");
+              "): set both as numbers of steps, or both as shares");
     else if (!is_multiple(o.save_steps, eval_steps))
       problem({"load_best_model_at_end", "save_steps", "eval_steps"}, flag,
-              " needs a --save_steps that is a multiple of ", "--eval_steps, so that what was evaluated is saved; ",
-              o.save_steps, " is no multiple of ", eval_steps);
+              " needs a --save_steps that is a multiple of ", "--eval_steps, so that evaluated states are saved; ",
+              o.save_steps, " is not a multiple of ", eval_steps);
   }
 
-  /// Shares are compared to six places, as transformers does.
+  /// Shares are compared to six decimal places, as in transformers.
   static bool is_multiple(double whole, double part) {
     const double scale = part < 1 ? 1e6 : 1;
     const auto a = static_cast<std::int64_t>(std::llround(whole * scale)),

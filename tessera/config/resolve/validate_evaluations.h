@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What follows the evaluations of a training: the best model, and reduce_lr_on_plateau. One set of rules for `tessera
-/// train` and for tessera::Trainer.
+/// Rules for settings that depend on a training's evaluations (best model, reduce_lr_on_plateau), shared by `tessera
+/// train` and tessera::Trainer.
 
 #include <string>
 #include <string_view>
@@ -16,22 +16,21 @@ namespace tessera::config {
 struct Problems;
 struct Resolved;
 
-/// Adds to `problems` what --load_best_model_at_end, --save_strategy best and --lr_scheduler_type reduce_lr_on_plateau
-/// need of
-/// --eval_strategy, --eval_steps, --save_strategy and --save_steps and do not get. As transformers has it
-/// (TrainingArguments.__post_init__); nothing is read or written.
+/// Adds a problem where --load_best_model_at_end, --save_strategy best or --lr_scheduler_type reduce_lr_on_plateau
+/// lacks the --eval_strategy, --eval_steps, --save_strategy or --save_steps that it needs. As in transformers
+/// (TrainingArguments.__post_init__). Does no I/O.
 void validate_evaluations(const Resolved& resolved, Problems& problems);
 
-/// Whether `tessera train` computes the metric: loss or perplexity, with eval_ or without; empty: loss.
+/// Whether `tessera train` computes the metric: loss or perplexity, with or without "eval_"; empty: loss.
 bool is_metric_of_evaluations(std::string_view metric);
 
-/// A setting that follows the evaluations: load_best_model_at_end; save_strategy with " best".
+/// A setting that depends on evaluations: load_best_model_at_end; save_strategy with " best".
 struct FollowsEvaluations {
   const char* setting;
-  const char* value;               ///< the value that follows them, behind a space; "": a switch that is on
-  bool needs_checkpoints = false;  ///< what was evaluated must have been saved
+  const char* value;               ///< the value that depends on them, after a space; "": a switch that is on
+  bool needs_checkpoints = false;  ///< the evaluated states must have been saved
 };
-/// Those that are on.
+/// The entries that `config` enables.
 std::vector<FollowsEvaluations> what_follows_evaluations(const RunConfig& config);
 
 }  // namespace tessera::config

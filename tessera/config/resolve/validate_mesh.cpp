@@ -1,4 +1,4 @@
-// What must hold between the settings of the mesh. Rules that need the model: layout/mesh_rules.h.
+// Rules between the settings of the mesh. Rules that depend on the model: layout/mesh_rules.h.
 
 #include <tessera/config/resolve/validate_mesh.h>
 
@@ -23,9 +23,9 @@ class MeshRules : RuleChecks {
   void check() {
     sizes();
     if (p_.sequence_parallel && p_.tp_size == 1)
-      problem({"sequence_parallel", "tp_size"}, said("sequence_parallel"),
-              " divides what each process of tensor parallelism computes in full: it needs --tp_size 2 or more "
-              "(tp_size is 1)");
+      problem(
+          {"sequence_parallel", "tp_size"}, said("sequence_parallel"),
+          " shards computations that tensor-parallel processes repeat: it needs --tp_size 2 or more (tp_size is 1)");
     if (p_.cp_size > 1) levels();
     if (p_.pp_size > 1) pipeline();
     if (p_.tp_size * p_.cp_size > 1) fixed_order();
@@ -34,7 +34,7 @@ class MeshRules : RuleChecks {
 
  private:
   void sizes() {
-    if (p_.num_processes == 0) return;  // run_mesh says it of the processes that run
+    if (p_.num_processes == 0) return;  // run_mesh checks the actual number of processes
     const std::string wrong = mesh_problem(c_, static_cast<int>(p_.num_processes), 0,
                                            [this](const char* name) { return is_default(name) ? name : said(name); });
     if (!wrong.empty())
@@ -58,10 +58,10 @@ class MeshRules : RuleChecks {
       if (each && stages != p_.pp_size * *each)
         problem({"pipeline_layout", "pp_size", "pipeline_schedule", "pipeline_stages_per_rank"},
                 said("pipeline_layout"), " has ", stages, stages == 1 ? " stage" : " stages", ", but pp_size ",
-                p_.pp_size, " x ", *each, " per process, as the schedule ", p_.pipeline_schedule, " has them, are ",
-                p_.pp_size * *each, "; ",
-                stages % p_.pp_size == 0 ? concat("give --pipeline_stages_per_rank ", stages / p_.pp_size,
-                                                  " and a schedule that takes so many, or ")
+                p_.pp_size, " x ", *each, " per process (schedule ", p_.pipeline_schedule, ") is ", p_.pp_size * *each,
+                "; ",
+                stages % p_.pp_size == 0 ? concat("use --pipeline_stages_per_rank ", stages / p_.pp_size,
+                                                  " and a schedule that supports this many, or ")
                                          : "",
                 "make it ", p_.pp_size * *each);
     } catch (const InputError& error) {
@@ -69,7 +69,7 @@ class MeshRules : RuleChecks {
     }
   }
 
-  /// Those of the schedule, which is looked at as a whole; nullopt after a complaint.
+  /// Stages per process; also checks the whole schedule. nullopt after reporting a problem.
   std::optional<std::int64_t> stages() {
     try {
       return stages_per_rank(c_, [this](const char* name) { return said(name); });
@@ -85,9 +85,9 @@ class MeshRules : RuleChecks {
     for (const char* name : {"deterministic_reduce", "logical_shards"})
       if (name == std::string_view("deterministic_reduce") ? p_.deterministic_reduce : p_.logical_shards > 0)
         return problem({name, "tp_size", "cp_size"}, said(name),
-                       " is not built with tensor and context parallelism (tp_size ", p_.tp_size, ", cp_size ",
+                       " is not implemented with tensor and context parallelism (tp_size ", p_.tp_size, ", cp_size ",
                        p_.cp_size,
-                       "): its order is that of whole micro-batches; leave it out, or use data-parallel processes, "
+                       "): its order is defined for whole micro-batches; remove it, or use data-parallel processes, "
                        "--pp_size and --ep_size");
   }
 
@@ -105,18 +105,18 @@ std::string problem_of_optimizer(OptimizerKind optim, const ParallelConfig& para
   using Kind = OptimizerKind;
   const char* why = optim == Kind::adafactor                     ? "sums over rows and columns of whole matrices"
                     : optim == Kind::lamb || optim == Kind::lars ? "norms of whole matrices"
-                    : optim == Kind::muon                        ? "whole matrices, which it makes orthogonal"
+                    : optim == Kind::muon                        ? "whole matrices to orthogonalize"
                                                                  : nullptr;
   if (why == nullptr) return "";
   if (parallel.tp_size == 1 && parallel.etp_size > 1 && optim == Kind::muon)
-    return concat(said, " ", optim, " needs ", why, ", of which a process has 1/", parallel.etp_size,
+    return concat(said, " ", optim, " needs ", why, ", but a process has 1/", parallel.etp_size,
                   " of an expert's "
                   "(etp_size ",
-                  parallel.etp_size, "); that is not built: use adamw, or --etp_size 1");
+                  parallel.etp_size, "); that is not implemented: use adamw, or --etp_size 1");
   if (parallel.tp_size == 1) return "";
-  return concat(said, " ", optim, " needs ", why, ", of which a process has 1/", parallel.tp_size, " (tp_size ",
+  return concat(said, " ", optim, " needs ", why, ", but a process has 1/", parallel.tp_size, " (tp_size ",
                 parallel.tp_size,
-                "); that is not built: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
+                "); that is not implemented: use adamw, adam, sgd, lion, adagrad or rmsprop, or --tp_size 1");
 }
 
 void validate_mesh(const Resolved& resolved, Problems& problems) { MeshRules(resolved, problems).check(); }
@@ -128,9 +128,9 @@ void unused_mesh(const Resolved& resolved, const Unused& unused) {
          {"pipeline_schedule", "pipeline_stages_per_rank", "pipeline_group_size", "pipeline_layout", "pipeline_gather"})
       unused(name, "--pp_size is 1");
   else if (is_schedule_file(p.pipeline_schedule))
-    unused("pipeline_group_size", "--pipeline_schedule is a file, which says the order of everything");
+    unused("pipeline_group_size", "--pipeline_schedule is a file, which determines the order of everything");
   if (p.pp_size > 1 && !row_of(resolved.values.sharding.strategy).shard_parameters)
-    unused("pipeline_gather", "the strategy leaves parameters whole, so that nothing is gathered");
+    unused("pipeline_gather", "the strategy keeps parameters whole, so nothing is gathered");
   if (p.tp_size == 1 && p.etp_size == 1) unused("etp_size", "--tp_size is 1");
   if (resolved.values.optimization.moe_capacity_factor == 0) {
     unused("moe_token_drop_policy", "--moe_capacity_factor is 0: nothing is dropped");

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The part of validate() and unused_settings() that is about the mesh.
+/// The part of validate() and unused_settings() for the mesh.
 
 #include <tessera/config/core/problems.h>
 
@@ -8,7 +8,7 @@ namespace tessera::config {
 
 struct Resolved;
 
-/// The rules between these settings, those that have no effect. Called by validate and unused_settings.
+/// Checks the rules between mesh settings, and reports those without effect. Called by validate and unused_settings.
 void validate_mesh(const Resolved& resolved, Problems& problems);
 void unused_mesh(const Resolved& resolved, const Unused& unused);
 

@@ -1,4 +1,4 @@
-// What must hold between sharding settings.
+// Rules between sharding settings.
 
 #include <tessera/config/resolve/validate_sharding.h>
 
@@ -26,7 +26,7 @@ class ShardingRules : RuleChecks {
     if (s_.auto_max_batch_size > 0 && s_.auto_min_batch_size > s_.auto_max_batch_size)
       problem({"auto_min_batch_size", "auto_max_batch_size"}, said("auto_min_batch_size"), " ", s_.auto_min_batch_size,
               " is above ", said("auto_max_batch_size"), " ", s_.auto_max_batch_size,
-              ": give the smaller one to the first");
+              ": make the first one the smaller one");
     offload();
     wrap();
     precision();
@@ -35,7 +35,7 @@ class ShardingRules : RuleChecks {
   }
 
  private:
-  /// "--fsdp full_shard" rather than the word that it ends in.
+  /// The strategy and its source: "--fsdp full_shard" instead of the resulting word.
   std::string strategy() const {
     return concat("the strategy ", s_.strategy, is_default("strategy") ? "" : concat(" (", origin("strategy"), ")"));
   }
@@ -44,7 +44,7 @@ class ShardingRules : RuleChecks {
     if (offloads_parameters(s_.cpu_offload) && !row_of(s_.strategy).shard_parameters && !s_.auto_strategy)
       problem({"cpu_offload", "strategy", "fsdp"}, said("cpu_offload"), " ", s_.cpu_offload,
               " needs a strategy that divides parameters (", "--fsdp full_shard, --zero_stage 3); ", strategy(),
-              " keeps them whole. --cpu_offload optimizer goes with every strategy");
+              " keeps them whole. --cpu_offload optimizer works with every strategy");
     const std::string& folder = s_.offload_folder;
     if (!folder.empty() && !is_directory(folder))
       problem({"offload_folder"}, said("offload_folder"), " ", folder,
@@ -62,7 +62,7 @@ class ShardingRules : RuleChecks {
   void precision() {
     const OptimizationConfig& o = c_.optimization;
     if (o.fp16 && o.bf16)
-      problem({"fp16", "bf16"}, said("fp16"), " and ", said("bf16"), " exclude each other: give one");
+      problem({"fp16", "bf16"}, said("fp16"), " and ", said("bf16"), " exclude each other: use only one of them");
     if (s_.param_dtype == FloatType::fp16 && !o.fp16)
       problem({"param_dtype", "fp16"}, said("param_dtype"),
               " fp16 needs --fp16: without loss scaling small gradients vanish");
@@ -76,7 +76,7 @@ class ShardingRules : RuleChecks {
     if (c_.parallel.deterministic_reduce && o.gradient_predivide_factor != 1)
       problem({"gradient_predivide_factor", "deterministic_reduce"}, said("gradient_predivide_factor"), " ",
               o.gradient_predivide_factor, " contradicts ", said("deterministic_reduce"),
-              ": the fixed order adds gradients as they are");
+              ": the fixed order adds unscaled gradients");
   }
 
   void compression() {
@@ -85,13 +85,13 @@ class ShardingRules : RuleChecks {
     const bool compresses = asked && asked->method != layout::CompressionMethod::none;
     if (compresses && c_.parallel.deterministic_reduce)
       problem({"grad_compression", "deterministic_reduce"}, said("grad_compression"), " ", text, " contradicts ",
-              said("deterministic_reduce"), ": compressed gradients depend on how many processes there are");
+              said("deterministic_reduce"), ": compressed gradients depend on the number of processes");
     if (compresses && s_.reduce_dtype != FloatType::fp32)
       problem({"grad_compression", "reduce_dtype"}, said("grad_compression"), " ", text, " and ", said("reduce_dtype"),
-              " ", s_.reduce_dtype, " both say what is sent: keep one of them");
+              " ", s_.reduce_dtype, " both determine what is sent: keep one of them");
     if (asked && asked->method == layout::CompressionMethod::onebit && c_.device == Device::cuda)
       problem({"grad_compression", "device"}, said("grad_compression"), " ", text,
-              " beside --device cuda: signs are packed on the CPU: use powersgd or bf16, or --device cpu");
+              " with --device cuda: signs are packed on the CPU; use powersgd or bf16, or --device cpu");
   }
 
   void checkpointing() {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The part of validate() that is about sharding.
+/// The part of validate() for sharding.
 
 #include <tessera/config/core/problems.h>
 
@@ -8,7 +8,7 @@ namespace tessera::config {
 
 struct Resolved;
 
-/// The rules between sharding settings. Called by validate.
+/// Checks the rules between sharding settings. Called by validate.
 void validate_sharding(const Resolved& resolved, Problems& problems);
 
 }  // namespace tessera::config

@@ -1,4 +1,4 @@
-// What must hold between the settings of the training loop: when it logs, evaluates and saves, and what it optimises.
+// Rules between the settings of the training loop: logging, evaluation, saving, optimization.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -52,15 +52,15 @@ class TrainingRules : RuleChecks {
  private:
   bool evaluates() const { return c_.output.eval_strategy != Interval::no; }
 
-  /// 0 stands beside a strategy that needs no steps.
+  /// An interval may be 0 if its strategy needs no steps.
   void intervals() {
     const OutputConfig& o = c_.output;
     if (o.save_strategy == SaveStrategy::steps && o.save_steps == 0)
       problem({"save_steps", "save_strategy"}, said("save_steps"),
-              " is 0: give the steps between two checkpoints, or --save_strategy no");
+              " is 0: set the steps between two checkpoints, or use --save_strategy no");
     if (o.logging_strategy == Interval::steps && o.logging_steps == 0)
       problem({"logging_steps", "logging_strategy"}, said("logging_steps"),
-              " is 0: give the steps between two lines of metrics, or --logging_strategy no");
+              " is 0: set the steps between two lines of metrics, or use --logging_strategy no");
   }
 
   void schedule() {
@@ -77,22 +77,22 @@ class TrainingRules : RuleChecks {
     const OptimizationConfig& o = c_.optimization;
     if (o.bf16_full_eval && o.fp16_full_eval)
       problem({"bf16_full_eval", "fp16_full_eval"}, said("bf16_full_eval"), " and ", said("fp16_full_eval"),
-              " exclude each other: give one");
+              " exclude each other: use only one of them");
     if (c_.parallel.deterministic_reduce && !o.average_tokens_across_devices)
       problem({"average_tokens_across_devices", "deterministic_reduce"}, said("average_tokens_across_devices"),
               " contradicts ", said("deterministic_reduce"),
-              ": a mean of each process's mean depends on how many processes there are");
+              ": the mean of the processes' means depends on their number");
     if (!has_eight_bit_states(o.optim)) return;
     if (o.bf16_optimizer_states)
       problem({"optim", "bf16_optimizer_states"}, said("optim"), " ", o.optim, " contradicts ",
-              said("bf16_optimizer_states"), ": the first keeps moments in 8 bits: leave one of them out");
+              said("bf16_optimizer_states"), ": the first stores moments in 8 bits; remove one of them");
     if (c_.device == Device::cuda)
       problem({"optim", "device"}, said("optim"), " ", o.optim,
-              " beside --device cuda: states of 8 bits are built for the CPU: use --device cpu, or --optim ",
+              " with --device cuda: 8-bit states are implemented only on the CPU; use --device cpu, or --optim ",
               o.optim == OptimizerKind::lion_8bit ? "lion" : "adamw", " --bf16_optimizer_states");
   }
 
-  /// What neither a pipeline, nor a fixed order of micro-batches, nor ranks that share rows can do.
+  /// Reports a setting that pipelines and ranks that share rows, or a fixed order of micro-batches, do not support.
   void not_with(const char* setting, bool with_cuts, const char* why_cuts, bool with_fixed, const char* why_fixed) {
     const ParallelConfig& p = c_.parallel;
     if (!with_cuts && (ranks_per_sample(p) > 1 || p.ep_size > 1))
@@ -106,58 +106,58 @@ class TrainingRules : RuleChecks {
   void unequal_batches() {
     const OptimizationConfig& o = c_.optimization;
     const bool grows = !o.batch_size_schedule.empty(), by_tokens = o.tokens_per_batch > 0;
-    constexpr const char* fixed = "in fixed order every step has the same micro-batches of the same rows each";
+    constexpr const char* fixed = "the fixed order requires the same micro-batches with the same rows in every step";
     if (o.balance_batches) {
       not_with("balance_batches", false,
-               "several processes work on the same rows and wait for each other in every layer, so the slow one cannot "
-               "be given fewer of them; leave it out",
+               "several processes work on the same rows and wait for each other in every layer, so a slow one cannot "
+               "get fewer rows; remove it",
                false, fixed);
       if (!o.average_tokens_across_devices)
         problem({"balance_batches", "average_tokens_across_devices"}, said("balance_batches"), " contradicts ",
                 said("average_tokens_across_devices"),
-                ": a mean of each process's mean depends on which rows a process has");
+                ": the mean of the processes' means depends on which rows each process has");
       if (by_tokens)
-        problem({"balance_batches", "tokens_per_batch"}, said("balance_batches"), " shares rows, ",
-                said("tokens_per_batch"), " tokens: give one of them");
+        problem({"balance_batches", "tokens_per_batch"}, said("balance_batches"), " distributes rows, ",
+                said("tokens_per_batch"), " tokens: use only one of them");
     }
     if (grows) {
       read("batch_size_schedule", [&] { return layout::parse_batch_ramp(o.batch_size_schedule); });
       if (c_.parallel.pp_size > 1 && is_schedule_file(c_.parallel.pipeline_schedule))
         problem({"batch_size_schedule", "pipeline_schedule", "pp_size"}, said("pipeline_schedule"), " ",
-                c_.parallel.pipeline_schedule, " is a file, made for one number of micro-batches, but the steps of ",
-                said("batch_size_schedule"), " have several: name a schedule, such as 1f1b");
+                c_.parallel.pipeline_schedule, " is a file with a fixed number of micro-batches, but the steps of ",
+                said("batch_size_schedule"), " have different sizes: use a schedule by name, such as 1f1b");
       not_with("batch_size_schedule", true, "", false, fixed);
       if (by_tokens)
         problem({"batch_size_schedule", "tokens_per_batch"}, said("batch_size_schedule"), " counts rows, ",
-                said("tokens_per_batch"), " tokens: give one of them");
+                said("tokens_per_batch"), " tokens: use only one of them");
       if (c_.data.dataloader_drop_last)
         problem({"batch_size_schedule", "dataloader_drop_last"}, said("dataloader_drop_last"),
-                " leaves out a last step that is not whole, but ", said("batch_size_schedule"),
-                " gives steps of several sizes: leave one of them out");
+                " drops an incomplete last step, but ", said("batch_size_schedule"),
+                " has steps of several sizes: remove one of them");
     }
     if (by_tokens) {
       if (c_.parallel.pp_size > 1)
         problem({"tokens_per_batch", "pp_size"}, said("tokens_per_batch"), ": the stages of a pipeline (pp_size ",
-                c_.parallel.pp_size, ") pass on micro-batches of one shape; leave it out");
+                c_.parallel.pp_size, ") need micro-batches of one shape; remove it");
       not_with("tokens_per_batch", true, "", false, fixed);
       if (c_.data.dataloader_drop_last)
         problem({"tokens_per_batch", "dataloader_drop_last"}, said("dataloader_drop_last"), " contradicts ",
                 said("tokens_per_batch"), ": steps have no fixed number of rows, so none is incomplete");
       if (c_.data.streaming)
         problem({"tokens_per_batch", "streaming"}, said("tokens_per_batch"), " contradicts ", said("streaming"),
-                ": how long rows are must be known before they are read");
+                ": the lengths of rows must be known before they are read");
       if (c_.output.ignore_data_skip)
         problem({"tokens_per_batch", "ignore_data_skip"}, said("ignore_data_skip"), " contradicts ",
-                said("tokens_per_batch"), ": which rows a step takes depends on all that came before");
+                said("tokens_per_batch"), ": the rows of a step depend on all earlier steps");
       if (o.auto_find_batch_size)
-        problem({"tokens_per_batch", "auto_find_batch_size"}, said("auto_find_batch_size"), " halves rows, but ",
-                said("tokens_per_batch"), " counts tokens: lower it yourself");
+        problem({"tokens_per_batch", "auto_find_batch_size"}, said("auto_find_batch_size"),
+                " halves the rows per batch, but ", said("tokens_per_batch"), " counts tokens: lower it manually");
     }
     if (o.gradient_noise_scale)
       not_with("gradient_noise_scale", false,
-               "a process has parts of the gradients of some rows only, so the norms of small batches are not known "
-               "before they are reduced; measure it with plain data parallelism",
-               false, "gradients are summed micro-batch by micro-batch; measure it without");
+               "a process has only parts of the gradients of its rows, so the norms of small batches are unknown "
+               "before the reduction; measure it with plain data parallelism",
+               false, "gradients are summed micro-batch by micro-batch; measure it without the fixed order");
     if (o.gradient_noise_scale && !o.average_tokens_across_devices)
       problem({"gradient_noise_scale", "average_tokens_across_devices"}, said("gradient_noise_scale"), " contradicts ",
               said("average_tokens_across_devices"), ": the step's gradient must be one mean over all rows");
@@ -168,14 +168,14 @@ class TrainingRules : RuleChecks {
     const bool rule = o.learning_rate_rule != BatchRule::none;
     if (rule && o.learning_rate_batch_size == 0)
       problem({"learning_rate_rule", "learning_rate_batch_size"}, said("learning_rate_rule"),
-              " needs --learning_rate_batch_size: the rows per step for which --learning_rate was found");
+              " needs --learning_rate_batch_size: the rows per step that --learning_rate was found with");
     if (!rule && o.learning_rate_batch_size > 0)
       problem({"learning_rate_rule", "learning_rate_batch_size"}, said("learning_rate_batch_size"),
-              " needs --learning_rate_rule linear or square_root: how the learning rate grows with the rows per step");
+              " needs --learning_rate_rule linear or square_root: the learning rate's dependence on the rows per step");
     if (rule && o.tokens_per_batch > 0)
       problem({"learning_rate_rule", "tokens_per_batch"}, said("learning_rate_rule"),
               " counts rows per step, but with ", said("tokens_per_batch"),
-              " their number changes from step to step: give --learning_rate itself");
+              " their number changes from step to step: use --learning_rate itself");
   }
 
   void decoupled_rates() {
@@ -184,36 +184,33 @@ class TrainingRules : RuleChecks {
     constexpr std::array own_rates = {Type::warmup_lr, Type::warmup_decay_lr, Type::warmup_cosine_lr, Type::one_cycle,
                                       Type::lr_range_test};
     if (o.mm_projector_lr >= 0 && o.learning_rate == 0)
-      problem({"mm_projector_lr", "learning_rate"}, said("mm_projector_lr"), " beside ", said("learning_rate"),
-              " 0, whose schedule it follows: to train the projector alone give --tune_mm_mlp_adapter");
+      problem({"mm_projector_lr", "learning_rate"}, said("mm_projector_lr"), " with ", said("learning_rate"),
+              " 0, whose schedule it follows: to train only the projector, use --tune_mm_mlp_adapter");
     if (o.mm_projector_lr >= 0 && std::find(own_rates.begin(), own_rates.end(), o.lr_scheduler_type) != own_rates.end())
       problem({"mm_projector_lr", "lr_scheduler_type"}, said("mm_projector_lr"),
-              " has no place in --lr_scheduler_type ", o.lr_scheduler_type,
-              ", which has one learning rate of its own for all: leave it out, or take cosine");
+              " is not supported by --lr_scheduler_type ", o.lr_scheduler_type,
+              ", which sets one learning rate for all parameters: remove it, or use cosine");
     if (o.decoupled_lr < 0 && o.decoupled_min_lr >= 0)
       problem({"decoupled_min_lr", "decoupled_lr"}, said("decoupled_min_lr"),
               " needs --decoupled_lr, the peak of the same parameters");
     if (o.decoupled_lr < 0) return;
     if (std::find(own_rates.begin(), own_rates.end(), o.lr_scheduler_type) != own_rates.end())
-      problem({"decoupled_lr", "lr_scheduler_type"}, said("decoupled_lr"), " has no place in --lr_scheduler_type ",
+      problem({"decoupled_lr", "lr_scheduler_type"}, said("decoupled_lr"), " is not supported by --lr_scheduler_type ",
               o.lr_scheduler_type,
-              ", which has one learning rate of its own for all: leave it out, or take cosine or "
+              ", which sets one learning rate for all parameters: remove it, or use cosine or "
               "linear");
     else if (o.decoupled_min_lr >= 0 && least_rate_parameter(o.lr_scheduler_type).empty())
       problem({"decoupled_min_lr", "lr_scheduler_type"}, said("decoupled_min_lr"),
-              " has no place in "
-              "--lr_scheduler_type ",
-              o.lr_scheduler_type,
-              ", which has no least rate: take cosine_with_min_lr or "
-              "polynomial");
+              " is not supported by --lr_scheduler_type ", o.lr_scheduler_type,
+              ", which has no minimum rate: use cosine_with_min_lr or polynomial");
     else if (o.decoupled_min_lr > o.decoupled_lr)
       problem({"decoupled_min_lr", "decoupled_lr"}, said("decoupled_min_lr"), " is above ", said("decoupled_lr"), " ",
               o.decoupled_lr, ", the peak");
     const Value* relative = optimizer_ ? find_parameter(*optimizer_, "relative_step") : nullptr;
     if (o.optim == OptimizerKind::adafactor && relative != nullptr && relative->as_bool())
-      problem({"decoupled_lr", "optim_args"}, said("decoupled_lr"),
-              " has no place beside adafactor's relative_step, "
-              "which makes the learning rates itself: leave one of them out");
+      problem(
+          {"decoupled_lr", "optim_args"}, said("decoupled_lr"),
+          " has no effect with adafactor's relative_step, which computes its own learning rates: remove one of them");
   }
 
   void batch() {
@@ -224,13 +221,13 @@ class TrainingRules : RuleChecks {
     if (c_.parallel.deterministic_reduce)
       problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ",
               said("deterministic_reduce"),
-              ": the micro-batches decide the order of the sums; give --per_device_train_batch_size yourself");
+              ": the micro-batches determine the order of summation; set --per_device_train_batch_size manually");
     const ParallelConfig& p = c_.parallel;
     if (p.tp_size * p.cp_size * p.ep_size > 1)
       problem({"auto_find_batch_size", "tp_size", "cp_size", "ep_size"}, said("auto_find_batch_size"),
               ": with tp_size ", p.tp_size, ", cp_size ", p.cp_size, " and ep_size ", p.ep_size,
               " forward and backward are collective, and a process that runs out of memory would leave the others "
-              "waiting; give --per_device_train_batch_size yourself");
+              "waiting; set --per_device_train_batch_size manually");
     const Strategy strategy = c_.sharding.strategy;
     const std::int64_t ranks = data_parallel_ranks(p, p.num_processes);
     if (ranks > 1 && row_of(strategy).shard_gradients)
@@ -238,7 +235,7 @@ class TrainingRules : RuleChecks {
               ": with the strategy ", strategy, " over ", ranks,
               " processes, forward and backward are collective, and a process that runs out of memory would leave the "
               "others waiting; use ddp "
-              "or zero1, or give --per_device_train_batch_size yourself");
+              "or zero1, or set --per_device_train_batch_size manually");
   }
 
   void evaluation() {
@@ -246,13 +243,13 @@ class TrainingRules : RuleChecks {
     const bool has_data = !c_.data.validation_file.empty() || c_.data.validation_split_percentage > 0;
     if (evaluates() && !has_data)
       problem({"eval_strategy", "validation_file", "validation_split_percentage"}, "--eval_strategy ", o.eval_strategy,
-              " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+              " has no evaluation data: use --validation_file, or a --validation_split_percentage above 0");
     if (o.do_eval && !evaluates() && !has_data)
       problem({"do_eval", "validation_file", "validation_split_percentage"}, said("do_eval"),
-              " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+              " has no evaluation data: use --validation_file, or a --validation_split_percentage above 0");
     if (o.eval_on_start && !evaluates() && !o.do_eval && c_.data.validation_file.empty())
       problem({"eval_on_start", "eval_strategy"},
-              "--eval_on_start needs something to evaluate on: give --validation_file or an --eval_strategy");
+              "--eval_on_start needs evaluation data: use --validation_file or an --eval_strategy");
   }
 
   void best_metric() {
@@ -264,7 +261,7 @@ class TrainingRules : RuleChecks {
       const auto near = nearest(metric, metrics);
       problem({"metric_for_best_model"}, said("metric_for_best_model"), " is '", metric, "'",
               near ? concat("; did you mean ", *near, "?") : "",
-              " (an evaluation has loss and perplexity, of a classifier loss, accuracy and f1)");
+              " (evaluations have loss and perplexity, for classifiers loss, accuracy and f1)");
     }
   }
 
@@ -272,10 +269,10 @@ class TrainingRules : RuleChecks {
     const OutputConfig& o = c_.output;
     if (o.save_only_model && c_.parallel.max_restarts > 0)
       problem({"save_only_model", "max_restarts"}, said("save_only_model"), " contradicts ", said("max_restarts"), " ",
-              c_.parallel.max_restarts, ": a job is restarted from a checkpoint with the optimizer's state");
+              c_.parallel.max_restarts, ": restarts need checkpoints with the optimizer's state");
   }
 
-  std::optional<NamedParameters> optimizer_;  // empty: --optim_args cannot be read
+  std::optional<NamedParameters> optimizer_;  // empty: --optim_args is invalid
 };
 
 }  // namespace
@@ -304,30 +301,30 @@ void unused_schedule(const Resolved& resolved, const Unused& unused) {
   }
   if (type == Type::one_cycle || type == Type::lr_range_test)
     unused("learning_rate",
-           concat("--lr_scheduler_type ", type, " has learning rates of its own (--lr_scheduler_kwargs)"));
+           concat("--lr_scheduler_type ", type, " has its own learning rates (--lr_scheduler_kwargs)"));
 }
 
-/// Settings about checkpoints, and about steps that are not finite.
+/// Settings for checkpoints and for steps that are not finite.
 void unused_safety(const Resolved& resolved, const Unused& unused) {
   const OutputConfig& o = resolved.values.output;
   const bool lora = resolved.values.model.lora_r > 0;
-  if (lora) unused("save_state_dict_type", "adapters are small: they are written whole");
+  if (lora) unused("save_state_dict_type", "adapters are small and are written whole");
   if (o.save_state_dict_type == StateDictType::full) {
-    if (o.async_save) unused("async_save", "--save_state_dict_type full is written before the step goes on");
-    unused("async_save_when_busy", "--save_state_dict_type full is written before the step goes on");
+    if (o.async_save) unused("async_save", "training waits until --save_state_dict_type full is written");
+    unused("async_save_when_busy", "training waits until --save_state_dict_type full is written");
   } else if (!o.async_save) {
-    unused("async_save_when_busy", "without --async_save no checkpoint is written while another is due");
+    unused("async_save_when_busy", "without --async_save no checkpoint is due while another is being written");
   }
   if (o.save_strategy == SaveStrategy::no)
     for (const char* name : {"save_state_dict_type", "async_save", "async_save_when_busy"})
       unused(name, "--save_strategy is no");
   if (o.checkpoint_in_memory > 0 && resolved.values.parallel.max_restarts == 0)
-    unused("checkpoint_in_memory", "no job is restarted from it (--max_restarts is 0)");
+    unused("checkpoint_in_memory", "jobs are not restarted (--max_restarts is 0)");
   if (o.nan_policy != NanPolicy::skip) unused("nan_skip_limit", concat("--nan_policy is ", o.nan_policy));
   if (resolved.values.optimization.fp16)
     for (const char* name : {"nan_policy", "nan_skip_limit"})
-      unused(name, "--fp16 leaves out such steps by itself and lowers the loss scale (--min_loss_scale, --hysteresis)");
-  if (resolved.values.parallel.num_processes == 1) unused("check_replicas_steps", "there is one process");
+      unused(name, "--fp16 skips such steps by itself and lowers the loss scale (--min_loss_scale, --hysteresis)");
+  if (resolved.values.parallel.num_processes == 1) unused("check_replicas_steps", "there is only one process");
 }
 
 void unused_intervals(const Resolved& resolved, const Unused& unused) {
@@ -340,7 +337,7 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
     for (const char* name : {"save_total_limit", "save_only_model"}) unused(name, "--save_strategy is no");
   if (o.eval_strategy == Interval::epoch) unused("eval_steps", "--eval_strategy is epoch");
   if (o.eval_strategy == Interval::no) {
-    unused("eval_steps", "--eval_strategy is no, so nothing is evaluated: give --eval_strategy steps");
+    unused("eval_steps", "--eval_strategy is no, so nothing is evaluated: use --eval_strategy steps");
     unused("eval_delay", "--eval_strategy is no");
   }
   const bool best =
@@ -348,8 +345,8 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
   const bool followed =
       !what_follows_evaluations(resolved.values).empty() || is_metric_of_evaluations(o.metric_for_best_model);
   if (!followed)
-    unused("metric_for_best_model", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
-  if (!best) unused("greater_is_better", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
+    unused("metric_for_best_model", "no best model is requested (--load_best_model_at_end, --save_strategy best)");
+  if (!best) unused("greater_is_better", "no best model is requested (--load_best_model_at_end, --save_strategy best)");
   if (o.eval_strategy == Interval::no && !o.do_eval && resolved.values.data.validation_file.empty())
     for (const char* name : {"metric_for_best_model", "bf16_full_eval", "fp16_full_eval"})
       if (followed || name != std::string_view("metric_for_best_model"))
@@ -371,7 +368,7 @@ void unused_training(const Resolved& resolved, const Unused& unused) {
       unused(name, "--lora_r trains adapters, not embeddings and the head (--lora_modules_to_save)");
   if (o.tokens_per_batch > 0) unused("per_device_train_batch_size", "--tokens_per_batch counts tokens");
   if (o.balance_batches && resolved.values.parallel.num_processes == 1 && !resolved.is_default("num_processes"))
-    unused("balance_batches", "there is one process");
+    unused("balance_batches", "there is only one process");
   unused_intervals(resolved, unused);
   unused_safety(resolved, unused);
   static constexpr std::array dynamic = {"initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis",
@@ -385,7 +382,7 @@ void unused_training(const Resolved& resolved, const Unused& unused) {
   }
   if (resolved.values.parallel.num_processes == 1)
     for (const char* name : {"average_tokens_across_devices", "gradient_predivide_factor"})
-      unused(name, "there is one process");
+      unused(name, "there is only one process");
   if (resolved.values.data.train_sampling_strategy == SamplingStrategy::sequential)
     unused("data_seed", "--train_sampling_strategy is sequential");
 }

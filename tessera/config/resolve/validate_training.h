@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The part of validate() and unused_settings() that is about the training loop.
+/// The part of validate() and unused_settings() for the training loop.
 
 #include <tessera/config/core/problems.h>
 #include <tessera/config/sections/words.h>
@@ -11,10 +11,10 @@ namespace tessera::config {
 
 struct Resolved;
 
-/// Adds to `problems` what contradicts itself among schedules, precision, logging, evaluating and saving.
+/// Adds contradictions among the settings of schedules, precision, logging, evaluation and saving to `problems`.
 void validate_training(const Resolved& resolved, Problems& problems);
 
-/// Which of --lr_scheduler_kwargs says how far the rate of such a schedule falls, as a rate; "": none does.
+/// Name of the --lr_scheduler_kwargs entry that sets such a schedule's minimum as a rate; "": none.
 std::string least_rate_parameter(ScheduleType type);
 
 void unused_training(const Resolved& resolved, const Unused& unused);

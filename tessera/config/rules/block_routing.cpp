@@ -20,7 +20,7 @@ constexpr std::uint64_t most_section_bytes = 1 << 20;
 constexpr std::size_t most_remarks = 20, most_layers = 10000;
 constexpr std::int64_t most_steps = std::int64_t{1} << 40;
 
-/// One object of a section, by whose path complaints are made.
+/// One object of a section; its path starts the messages.
 class SectionObject {
  public:
   SectionObject(const Value* value, std::string path, const std::vector<std::string>& names,
@@ -38,7 +38,7 @@ class SectionObject {
         problem(item.where(), "unknown key ", path_, ".", name.substr(0, 80), "; the keys are ", join(names));
   }
 
-  /// nullptr: absent or null.
+  /// nullptr if absent or null.
   const Value* find(const char* name) const {
     const Value* const value = object_ ? object_->find(name) : nullptr;
     return value == nullptr || value->is_null() ? nullptr : value;
@@ -61,11 +61,11 @@ class SectionObject {
             " must be a number from ", least, " to ", most);
     return otherwise;
   }
-  /// A whole number that must be there.
+  /// A required whole number.
   std::int64_t whole(const char* name, std::int64_t least, std::int64_t most) {
     const Value* const value = find(name);
     if (value == nullptr) {
-      problem(where_, path_, ".", name, " is missing: give a whole number from ", least, " to ", most);
+      problem(where_, path_, ".", name, " is missing; it must be a whole number from ", least, " to ", most);
       return least;
     }
     return whole(*value, name, least, most);
@@ -78,7 +78,7 @@ class SectionObject {
             " must be a whole number from ", least, " to ", most);
     return least;
   }
-  /// Text that must be one of these.
+  /// A required text, one of `words`.
   void word(const char* name, const std::vector<std::string>& words, const char* why) {
     const Value* const value = find(name);
     const auto text = value ? as_text(*value, false) : std::nullopt;
@@ -107,36 +107,34 @@ void read_layers(SectionObject& ltd, RandomLtd& read) {
   if (list == nullptr || !list->is_array() || list->items().size() > most_layers)
     return ltd.problem(
         list ? list->where() : ltd.where(), ltd.path(),
-        ".random_ltd_layer_id must be a list of the indices of the layers that see a part of the tokens");
+        ".random_ltd_layer_id must be a list of the indices of the layers that process a subset of the tokens");
   for (const Value& item : list->items())
     read.layers.push_back(ltd.whole(item, "random_ltd_layer_id", 0, read.total_layers - 1));
   std::sort(read.layers.begin(), read.layers.end());
   if (std::adjacent_find(read.layers.begin(), read.layers.end()) != read.layers.end())
-    ltd.problem(list->where(), ltd.path(), ".random_ltd_layer_id names a layer twice: name each once");
+    ltd.problem(list->where(), ltd.path(), ".random_ltd_layer_id contains a layer twice; list each layer once");
   if (static_cast<std::int64_t>(read.layers.size()) != count)
-    ltd.problem(list->where(), ltd.path(), ".random_ltd_layer_id names ", read.layers.size(),
-                " layers, random_ltd_layer_num is ", count, ": they must be equal");
+    ltd.problem(list->where(), ltd.path(), ".random_ltd_layer_id contains ", read.layers.size(),
+                " layers, but random_ltd_layer_num is ", count, ": they must be equal");
 }
 
 RandomLtd read_random_ltd(SectionObject& ltd, CompressionRemarks& remarks) {
   RandomLtd read;
   read.total_layers = ltd.whole("total_layer_num", 1, most_layers);
   read_layers(ltd, read);
-  ltd.word("hidden_state_order", {"batch_seq_dim", "seq_batch_dim"}, ", of which either gives the same here");
-  ltd.word("model_type", {"decoder"},
-           ": tokens are dropped in causal models; leave data_routing.random_ltd out for others");
+  ltd.word("hidden_state_order", {"batch_seq_dim", "seq_batch_dim"}, ", which have the same effect here");
+  ltd.word("model_type", {"decoder"}, ": only causal models drop tokens; remove data_routing.random_ltd for others");
   const std::string path = ltd.path();
   SectionObject rates(ltd.find("layer_token_lr_schedule"), path + ".layer_token_lr_schedule",
                       {"enabled", "total_layer_tokens", "warmup_layer_tokens", "warmup_type", "min_lr", "lr_range"},
                       remarks);
   if (rates.flag("enabled"))
     rates.problem(rates.where(), rates.path(),
-                  ".enabled: rates that follow the tokens seen are not built (DeepSpeed raises NotImplementedError); "
-                  "set it to false");
+                  ".enabled: rates that depend on the tokens seen are not implemented (DeepSpeed raises "
+                  "NotImplementedError); set it to false");
   if (ltd.find("random_ltd_schedule") == nullptr)
     ltd.problem(ltd.where(), path,
-                ".random_ltd_schedule is missing: give min_value, max_value, schedule_type and "
-                "schedule_config");
+                ".random_ltd_schedule is missing: set min_value, max_value, schedule_type and schedule_config");
   SectionObject schedule(ltd.find("random_ltd_schedule"), path + ".random_ltd_schedule",
                          {"min_value", "max_value", "schedule_type", "schedule_config"}, remarks);
   if (schedule.find("min_value") == nullptr && ltd.find("random_ltd_schedule") == nullptr) return read;
@@ -150,12 +148,12 @@ RandomLtd read_random_ltd(SectionObject& ltd, CompressionRemarks& remarks) {
   return read;
 }
 
-/// The section that a setting means.
+/// The section that the setting's text denotes.
 Value routing_section_of(const std::string& given, const std::string& name) {
   const bool is_text = trim(given).starts_with("{");
   if (!is_text && !path_exists(given))
-    throw InputError(concat("--", name, " ", given, ": no such file; give a file with DeepSpeed's section ", name,
-                            ", or the section itself as a JSON object, which begins with '{'"));
+    throw InputError(concat("--", name, " ", given, ": no such file; use a file with DeepSpeed's section ", name,
+                            ", or the section itself as a JSON object, starting with '{'"));
   if (!is_text && is_directory(given))
     throw InputError(concat("--", name, " ", given, " is a folder; expected a JSON file"));
   Value root = is_text ? parse_hjson(given, name) : parse_hjson(read_file(given, most_section_bytes), given);
@@ -206,7 +204,7 @@ std::int64_t RandomLtd::tokens_at(std::int64_t steps) const {
   const double linear = std::floor(static_cast<double>(steps) / static_cast<double>(require_steps) *
                                        static_cast<double>(max_value - min_value) +
                                    static_cast<double>(min_value));
-  // Where max_value is no multiple, DeepSpeed goes on to the next one before it stops at max_value.
+  // If max_value is not a multiple, DeepSpeed continues to the next multiple before it stops at max_value.
   if (linear >= static_cast<double>(max_value + seq_per_step)) return max_value;
   const auto tokens = static_cast<std::int64_t>(linear);
   return std::min(tokens - tokens % seq_per_step, max_value);
@@ -230,7 +228,7 @@ std::optional<RandomLtd> read_data_efficiency(const Value& section, CompressionR
                          {"enabled", "num_epochs", "num_workers", "pin_memory", "curriculum_learning"}, remarks);
   if (sampling.flag("enabled"))
     sampling.problem(sampling.where(), sampling.path(),
-                     ".enabled: sampling by difficulty is not built; set it to false");
+                     ".enabled: sampling by difficulty is not implemented; set it to false");
   SectionObject routing(all.find("data_routing"), "data_efficiency.data_routing", {"enabled", "random_ltd"}, remarks);
   if (!routing.flag("enabled")) return std::nullopt;
   SectionObject ltd(

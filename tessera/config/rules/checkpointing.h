@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// --gradient_checkpointing_kwargs as a value, for those who check, plan and train.
+/// Parses --gradient_checkpointing_kwargs, for checks, planner and training.
 
 #include <tessera/layout/checkpoint_plan.h>
 
@@ -9,8 +9,8 @@
 namespace tessera::config {
 
 /// The keys are every, names, part, preserve_rng_state, early_stop, offload_inputs_to; Hugging Face's use_reentrant is
-/// accepted (there is one implementation, which is not re-entrant). `text` is a JSON object or "every=2,...". Throws
-/// InputError for other keys, with the nearest, and for values that are none.
+/// accepted without effect (the only implementation is not re-entrant). `text` is a JSON object or "every=2,...".
+/// Throws InputError for other keys, with the nearest, and for invalid values.
 layout::CheckpointPlan parse_checkpoint_plan(const std::string& text);
 
 }  // namespace tessera::config

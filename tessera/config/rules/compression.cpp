@@ -22,11 +22,11 @@ constexpr std::string_view root_name = "compression_training";
 constexpr std::size_t most_problems = 20;
 constexpr std::uint64_t most_bytes = 1 << 20;
 
-/// What DeepSpeed's methods take.
+/// The keys of a DeepSpeed method.
 struct MethodKeys {
   std::string_view name;
   std::vector<std::string> shared, params;
-  std::string_view refused;  ///< why it cannot be enabled, and what to do
+  std::string_view refused;  ///< why it cannot be enabled, and the remedy
 };
 const std::vector<MethodKeys>& methods() {
   static const std::vector<MethodKeys> all = {
@@ -43,19 +43,19 @@ const std::vector<MethodKeys>& methods() {
        {"enabled", "schedule_offset", "schedule_offset_end", "schedule_offset_stride", "method", "dense_ratio",
         "block_pattern", "excluded_modules"},
        {"dense_ratio"},
-       "pruning single weights is not built; set enabled to false"},
+       "pruning single weights is not implemented; set enabled to false"},
       {"row_pruning",
        {"enabled", "schedule_offset", "method"},
        {"dense_ratio"},
-       "pruning rows of weights is not built; set enabled to false"},
+       "pruning rows of weights is not implemented; set enabled to false"},
       {"head_pruning",
        {"enabled", "schedule_offset", "method", "num_heads"},
        {"dense_ratio"},
-       "pruning heads of attention is not built; set enabled to false"},
+       "pruning heads of attention is not implemented; set enabled to false"},
       {"channel_pruning",
        {"enabled", "schedule_offset", "method"},
        {"dense_ratio"},
-       "channels are those of convolutions, which no model here has; set enabled to false"},
+       "channels belong to convolutions, which no model here has; set enabled to false"},
   };
   return all;
 }
@@ -134,7 +134,7 @@ class SectionReader {
     return otherwise;
   }
 
-  /// Whether the second of two words is said; `first` where nothing is.
+  /// Whether the value is the second of two words; by default it is `first`.
   bool second_word(const Value& section, const std::string& path, const char* name, std::string_view first,
                    std::string_view second) {
     const Value* value = section.find(name);
@@ -158,7 +158,7 @@ class SectionReader {
       layers.module_name_prefix = prefix->as_string();
     else
       problem(prefix ? prefix->where() : value.where(), path,
-              ".module_name_prefix must say what names of layers begin with, such as transformer.h");
+              ".module_name_prefix must be the prefix of the layers' names, such as transformer.h");
     if (numbers && numbers->is_array() && !numbers->items().empty() && numbers->items().size() <= 10'000)
       for (const Value& item : numbers->items()) {
         const auto text = as_text(item, true);
@@ -167,23 +167,23 @@ class SectionReader {
                                          layers.teacher_layer.end();
         if (!number || *number < 0 || again)
           problem(item.where(), path, ".teacher_layer has ", shown(item),
-                  again ? " twice; give each layer once" : "; it must be a list of whole numbers from 0 on");
+                  again ? " twice; list each layer once" : "; it must be a list of whole numbers from 0 on");
         else
           layers.teacher_layer.push_back(*number);
       }
     else
       problem(numbers ? numbers->where() : value.where(), path,
-              ".teacher_layer must be a list of the layers that are taken over, counted from 0");
+              ".teacher_layer must be a list of the layers to copy, counted from 0");
     const auto count = static_cast<std::int64_t>(layers.teacher_layer.size());
     if (before == remarks_.problems.size() && whole(value, path, "keep_number_layer", count, 1) != count)
       problem(value.at("keep_number_layer").where(), path, ".keep_number_layer is ",
-              shown(value.at("keep_number_layer")), ", but teacher_layer names ", count, " layers; give as many");
+              shown(value.at("keep_number_layer")), ", but teacher_layer contains ", count,
+              " layers; the numbers must be equal");
     const bool listed =
         others && others->is_array() &&
         std::all_of(others->items().begin(), others->items().end(), [](const Value& item) { return item.is_string(); });
     if (others && !others->is_null() && !listed)
-      problem(others->where(), path, ".other_module_name is ", shown(*others),
-              "; it must be a list of names of modules");
+      problem(others->where(), path, ".other_module_name is ", shown(*others), "; it must be a list of module names");
     if (listed)
       for (const Value& item : others->items()) layers.other_module_name.push_back(item.as_string());
     if (remarks_.problems.size() == before) compression.layers = std::move(layers);
@@ -212,7 +212,7 @@ class SectionReader {
       method.running_range = second_word(*shared, shared_path, "range_calibration", "dynamic", "static");
     if (!groups || !groups->is_object() || groups->members().empty())
       problem(groups && !groups->is_null() ? groups->where() : value.where(), groups_path,
-              " must say which modules are meant: {\"name\": {\"params\": {...}, \"modules\": [...]}}");
+              " must select modules: {\"name\": {\"params\": {...}, \"modules\": [...]}}");
     else
       for (const auto& [name, group] : groups->members())
         read_group(name, group, concat(groups_path, ".", name), of_weights, method);
@@ -233,7 +233,7 @@ class SectionReader {
     for (const char* name : {"quantizer_kernel", "quantize_verbose"})
       if (flag_of(shared, path, name))
         note(shared.at(name).where(), path, ".", name,
-             " has no effect: one implementation serves every device, and what is rounded is told at the start");
+             " has no effect: all devices use one implementation, and the start of the run reports what is quantized");
     if (const Value* mixed = shared.find("fp16_mixed_quantize");
         mixed && is_object(*mixed, path + ".fp16_mixed_quantize")) {
       const std::string inner = path + ".fp16_mixed_quantize";
@@ -249,15 +249,14 @@ class SectionReader {
       }
     }
     if (!method.in_forward) return;
-    // DeepSpeed says nothing of these either.
+    // DeepSpeed does not warn about these either.
     if (method.stochastic)
       note(shared.at("rounding").where(), path,
-           ".rounding stochastic has no effect beside quantize_weight_in_forward: "
-           "as in DeepSpeed, what is rounded in forward is rounded to nearest");
+           ".rounding stochastic has no effect with quantize_weight_in_forward: as in DeepSpeed, forward rounds to "
+           "nearest");
     if (method.change_ratio > 0)
       note(shared.at("fp16_mixed_quantize").where(), path,
-           ".fp16_mixed_quantize has no effect beside "
-           "quantize_weight_in_forward, as in DeepSpeed");
+           ".fp16_mixed_quantize has no effect with quantize_weight_in_forward, as in DeepSpeed");
     method.stochastic = false;
     method.change_ratio = 0;
   }
@@ -272,7 +271,7 @@ class SectionReader {
       const bool there = params && params->is_object() && params->find(key) && !params->find(key)->is_null();
       if (!there)
         problem(params ? params->where() : value.where(), path, ".params.", key,
-                " is missing: give how many bits numbers have");
+                " is missing; it is the number of bits");
       return there;
     };
     if (of_weights) {
@@ -285,13 +284,12 @@ class SectionReader {
         forward_only(*params, path, group);
       else if (group.start_bits < group.bits)
         problem(params->at("start_bits").where(), path, ".params: start_bits ", group.start_bits,
-                " is below target_bits ", group.bits, ", but bits only fall; give as many or more");
+                " is below target_bits ", group.bits, ", but bits only decrease; use at least target_bits");
       const char* const few = group.bits <= 2 ? "target_bits" : nullptr;
       if (few && (method.asymmetric || method.stochastic))
-        problem(
-            params->at(few).where(), path, ".params.", few, " is ", group.bits,
-            ": one and two bits are symmetric and rounded to nearest; give quantization_type symmetric and rounding "
-            "nearest in shared_parameters");
+        problem(params->at(few).where(), path, ".params.", few, " is ", group.bits,
+                ": one and two bits are symmetric and rounded to nearest; set quantization_type symmetric and rounding "
+                "nearest in shared_parameters");
     } else {
       if (!needs("bits")) return;
       group.bits = whole(*params, path + ".params", "bits", 8, 4, 8);
@@ -306,8 +304,8 @@ class SectionReader {
   void forward_only(const Value& params, const std::string& path, CompressionGroup& group) {
     if (group.start_bits != group.bits)
       note(params.at("start_bits").where(), path, ".params.start_bits ", group.start_bits,
-           " has no effect beside quantize_weight_in_forward: as in DeepSpeed, weights have target_bits (", group.bits,
-           ") at once");
+           " has no effect with quantize_weight_in_forward: as in DeepSpeed, weights have target_bits (", group.bits,
+           ") from the start");
     group.start_bits = group.bits;
   }
 
@@ -321,7 +319,7 @@ class SectionReader {
                                                              [](const Value& item) { return item.is_string(); });
     if (!all_text || modules->items().empty())
       return problem(modules->where(), path, ".modules is ", shown(*modules),
-                     "; it must be a list of regular expressions that occur in names of modules");
+                     "; it must be a list of regular expressions for module names");
     for (const Value& item : modules->items()) {
       group.modules.push_back(item.as_string());
       if (item.as_string() == "*") continue;
@@ -336,13 +334,13 @@ class SectionReader {
   CompressionRemarks& remarks_;
 };
 
-/// The section that a setting means.
+/// The section that the setting's text denotes.
 Value section_of(const std::string& given) {
   const bool is_text = trim(given).starts_with("{");
   if (!is_text && !path_exists(given))
     throw InputError(concat("--compression_training ", given,
-                            ": no such file; give a file with DeepSpeed's section compression_training, or the section "
-                            "itself as a JSON object, which begins with '{'"));
+                            ": no such file; use a file with DeepSpeed's section compression_training, or the section "
+                            "itself as a JSON object, starting with '{'"));
   if (!is_text && is_directory(given))
     throw InputError(concat("--compression_training ", given, " is a folder; expected a JSON file"));
   Value root = is_text ? parse_hjson(given, std::string(root_name)) : parse_hjson(read_file(given, most_bytes), given);
@@ -381,15 +379,15 @@ void settle_compression(Resolved& resolved, Problems& problems) {
     problems.lines.push_back(concat(remark.where.str(), ": ", remark.text));
     problems.doubtful.insert("compression_training");
   }
-  // A file of DeepSpeed's has told its own.
+  // the reader of DeepSpeed's file has reported its notes
   if (resolved.origin("compression_training").is_flag())
     for (const CompressionRemark& remark : remarks.notes)
       resolved.notes.push_back(concat(remark.where.str(), ": ", remark.text));
 }
 
 WeightBits weight_bits(const CompressionMethod& weights, const CompressionGroup& group, std::int64_t steps) {
-  const std::int64_t rounds = steps + 1;  // the weights of the first step have been rounded once
-  std::int64_t last = 0, lost = 0;        // the round in which a bit was lost last
+  const std::int64_t rounds = steps + 1;  // the first step's weights have been rounded once
+  std::int64_t last = 0, lost = 0;        // lost: the round of the last lost bit
   if (group.period == 0) {
     lost = std::min(rounds, group.start_bits - group.bits);
     last = lost;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// --lora_target_modules and --lora_modules_to_save as values, for those who check, plan and train.
+/// Parses --lora_target_modules and --lora_modules_to_save, for checks, planner and training.
 
 #include <string>
 #include <vector>
@@ -11,10 +11,10 @@ struct ModelConfig;
 
 namespace tessera::config {
 
-/// Ends of names of modules, one pattern alone, or PEFT's all-linear (LLaMA-Factory's "all" is the same word); empty:
-/// the family's. Throws InputError for an empty name and for a malformed pattern.
+/// Module name suffixes, a single pattern, or PEFT's all-linear (LLaMA-Factory's "all" is a synonym); empty: the
+/// family's default. Throws InputError for an empty name or a malformed pattern.
 std::vector<std::string> lora_targets(const ModelConfig& config);
-/// Ends of names. Throws InputError for an empty one.
+/// Module name suffixes. Throws InputError for an empty one.
 std::vector<std::string> lora_modules_to_save(const ModelConfig& config);
 
 }  // namespace tessera::config

@@ -65,7 +65,7 @@ const Names& names_of(ScheduleType type) {
   return all.at(type);
 }
 
-/// A name means the same kind of value wherever it occurs; DeepSpeed's "auto" stands for any number.
+/// A name has the same type of value everywhere; DeepSpeed's "auto" may replace any number.
 void check_kind(const std::string& name, const Value& value) {
   static const std::set<std::string> flags = {"bias_correction", "nesterov",       "centered",
                                               "scale_parameter", "relative_step",  "warmup_init",
@@ -81,7 +81,7 @@ void check_kind(const std::string& name, const Value& value) {
     value.as_real();
 }
 
-/// What a number of an optimizer must be.
+/// The allowed range of an optimizer's number.
 struct Range {
   bool (*holds)(double x);
   const char* words;
@@ -108,7 +108,7 @@ void check(const std::string& what, const Names& known, const NamedParameters& g
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       const auto near = nearest(name, known);
       throw InputError(concat(what, " '", name, "' is unknown", near ? concat("; did you mean '", *near, "'?") : "",
-                              known.empty() ? " (there are none)" : concat(" (known: ", join(known), ")")));
+                              known.empty() ? " (it has none)" : concat(" (known: ", join(known), ")")));
     }
     check_kind(name, value);
   }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What an optimizer keeps beside the weights, as far as --optim_args decide it.
+/// Sizes of optimizer states, as far as --optim_args determine them.
 
 #include <tessera/config/sections/words.h>
 
@@ -10,20 +10,19 @@ struct OptimizationConfig;
 
 namespace tessera::config {
 
-/// Numbers per element that --optim rmsprop keeps with these --optim_args: the averages of squares, those of gradients
-/// (centered=true), the momentum's (momentum above 0). Throws InputError where optim_args cannot be read.
+/// Values per element that --optim rmsprop stores with these --optim_args: the mean square, the mean gradient
+/// (centered=true), the momentum buffer (momentum above 0). Throws InputError if optim_args is invalid.
 int rmsprop_states(const OptimizationConfig& config);
 
-/// Whether --optim is one that keeps its moments in 8 bits (adamw_8bit, lion_8bit).
+/// Whether --optim stores its moments in 8 bits (adamw_8bit, lion_8bit).
 bool has_eight_bit_states(OptimizerKind optim);
 
-/// Bytes that the optimizer keeps per trained element: one moment or two, of 4 bytes, 2 (--bf16_optimizer_states) or
-/// 1 1/16 (has_eight_bit_states(): a byte and a 64th of a scale; those of embeddings, which stay wide, are not told
-/// apart here).
-/// Adafactor's rows and columns depend on shapes and count as 0, Muon as if it kept two moments of everything. Throws
-/// InputError where optim_args cannot be read.
+/// Optimizer bytes per trained element: one or two moments of 4 bytes, 2 (--bf16_optimizer_states) or 1 1/16
+/// (has_eight_bit_states(): a byte and a 64th of a scale; embeddings, which keep 32 bits, are not treated separately
+/// here). Adafactor's rows and columns depend on shapes and count as 0; Muon counts as two moments for every element.
+/// Throws InputError if optim_args is invalid.
 double optimizer_state_bytes(const OptimizationConfig& config);
-/// The same of an element whose states stay in 32 bits where others are kept in 8 (tables of embeddings).
+/// The same for an element whose states stay in 32 bits when the others have 8 (embedding tables).
 double wide_state_bytes(const OptimizationConfig& config);
 
 }  // namespace tessera::config

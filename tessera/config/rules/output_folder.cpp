@@ -19,7 +19,7 @@ bool is_bystander(const std::string& folder, const std::string& name) {
          std::filesystem::is_regular_file(path_join(folder, name), ignored);
 }
 
-/// The entries beside which no run begins untold.
+/// The entries that keep a run from starting without confirmation.
 std::vector<std::string> entries_that_count(const std::string& folder) {
   std::vector<std::string> names = list_folder(folder);
   std::erase_if(names, [&](const std::string& name) { return is_bystander(folder, name); });
@@ -37,11 +37,11 @@ std::string why_not_empty(const std::string& folder) {
   const std::string many = concat(names.size(), names.size() == 1 ? " entry" : " entries");
   if (of_a_run)
     return concat("is not empty (", many,
-                  "): choose another folder, continue it with --resume_from_checkpoint last, or replace its run with "
-                  "--overwrite_output_dir (what no run has written stays)");
+                  "): choose another folder, resume with --resume_from_checkpoint last, or replace its run with "
+                  "--overwrite_output_dir (files that no run wrote stay)");
   return concat("is not empty (", many, ", among them ", names[0],
-                "), and no run is in it: choose another folder, or begin beside these files with "
-                "--overwrite_output_dir, which removes none of them");
+                "), and contains no run: choose another folder, or start in it with --overwrite_output_dir, which "
+                "removes none of these files");
 }
 
 }  // namespace tessera::config

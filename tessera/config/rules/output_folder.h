@@ -1,14 +1,14 @@
 #pragma once
 /// \file
-/// When --output_dir is empty enough for a run that was not told what to do with its contents.
+/// Whether --output_dir is empty enough for a run without instructions for existing files.
 
 #include <string>
 
 namespace tessera::config {
 
-/// Why a run cannot begin there, without the folder's name: "is not empty (1 entry): ..."; empty: it can. Entries that
-/// people, shells and file systems leave there do not count: hidden files (.gitkeep), lost+found, and logs (regular
-/// files that end with .log, .out, .err or .pid).
+/// The reason why a run cannot start in `folder`, without the folder's name: "is not empty (1 entry): ..."; empty: it
+/// can. Entries that users, shells and file systems commonly create are ignored: hidden files (.gitkeep), lost+found,
+/// and logs (regular files ending in .log, .out, .err or .pid).
 std::string why_not_empty(const std::string& folder);
 
 }  // namespace tessera::config

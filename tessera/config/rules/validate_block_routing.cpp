@@ -20,17 +20,16 @@ class BlockRoutingRules : RuleChecks {
       if (given) problem({name, other}, said(name), " contradicts ", said(other), ": ", why);
     };
     constexpr const char* whole =
-        "what is left out of a block is chosen where blocks and rows are whole; divide the "
-        "model by --fsdp full_shard instead";
+        "tokens and blocks are skipped where blocks and rows are whole; shard the model with --fsdp full_shard instead";
     refuse(c_.parallel.pp_size > 1, "pp_size", whole);
     refuse(c_.parallel.tp_size > 1, "tp_size", whole);
     refuse(c_.parallel.cp_size > 1, "cp_size", whole);
     refuse(o.fp8_format != Fp8Format::none, "fp8_format",
-           "a linear map that is left out of a step has no largest value in it; leave one of them out");
+           "a linear layer that is skipped in a step has no maximum in it; remove one of them");
     refuse(!o.compression_training.empty(), "compression_training",
-           "an input that is left out of a step has no range in it; leave one of them out");
+           "an input that is skipped in a step has no range in it; remove one of them");
     refuse(o.preference_loss != PreferenceLoss::none, "preference_loss",
-           "the reference that answers are compared with would be another part of the model; leave one of them out");
+           "the reference model would skip other parts of the model; remove one of them");
   }
 };
 

@@ -21,12 +21,10 @@ class CompressionRules : RuleChecks {
       return problem({"compression_training"}, error.what());
     }
     if (c_.model.lora_r > 0)
-      refuse("lora_r",
-             "what is rounded, and begins with some layers only, are weights that are trained; leave one of "
-             "them out");
+      refuse("lora_r", "only trained weights are quantized or copied from selected layers; remove one of them");
     if (asked.layers && c_.model.model_name_or_path.empty())
       problem({"compression_training", "model_name_or_path"}, said("compression_training"),
-              ": layer_reduction takes over layers of a model: give its folder as --model_name_or_path");
+              ": layer_reduction copies layers of a model; set --model_name_or_path to its folder");
     if (asked.rounds()) rounding();
   }
 
@@ -34,14 +32,12 @@ class CompressionRules : RuleChecks {
   void rounding() {
     if (c_.parallel.tp_size > 1)
       refuse("tp_size",
-             "a process would round its part of a weight by the range of that part alone; divide the model "
-             "by --pp_size or --fsdp full_shard instead");
+             "a process would round its part of a weight by that part's range alone; divide the model with --pp_size "
+             "or --fsdp full_shard instead");
     if (c_.optimization.fp8_format != Fp8Format::none)
-      refuse("fp8_format", "both say how operands of the same products are rounded; leave one of them out");
+      refuse("fp8_format", "both determine how operands of the same products are rounded; remove one of them");
     if (c_.optimization.preference_loss != PreferenceLoss::none)
-      refuse("preference_loss",
-             "the reference that answers are compared with would be rounded, too; leave one of them "
-             "out");
+      refuse("preference_loss", "the reference model would be quantized, too; remove one of them");
   }
 
   void refuse(const char* name, const char* why) {

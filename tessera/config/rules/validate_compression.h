@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// What must hold between --compression_training and the other settings.
+/// Rules between --compression_training and the other settings.
 
 namespace tessera::config {
 
 struct Problems;
 struct Resolved;
 
-/// Adds to `problems` what rounding weights and inputs to few bits cannot stand beside.
+/// Adds settings that low-bit weights and inputs cannot be combined with to `problems`.
 void validate_compression(const Resolved& resolved, Problems& problems);
 
 }  // namespace tessera::config

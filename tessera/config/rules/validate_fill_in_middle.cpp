@@ -13,11 +13,11 @@ class FillInMiddleRules : RuleChecks {
     const DataConfig& d = c_.data;
     if (!d.fim_data) return;
     if (d.mock_data)
-      problem({"fim_data", "mock_data"}, said("fim_data"), " rearranges texts, and the tokens of ", said("mock_data"),
-              " are none: leave one of them out");
+      problem({"fim_data", "mock_data"}, said("fim_data"), " rearranges texts, but the tokens of ", said("mock_data"),
+              " are not texts: remove one of them");
     if (c_.optimization.preference_loss != PreferenceLoss::none)
-      problem({"fim_data", "preference_loss"}, said("fim_data"), " rearranges blocks of text, and ",
-              said("preference_loss"), " compares answers: leave one of them out");
+      problem({"fim_data", "preference_loss"}, said("fim_data"), " rearranges blocks of text, but ",
+              said("preference_loss"), " compares answers: remove one of them");
     if (!d.fim_split_sample.empty() && d.fim_fragment_rate < 0)
       problem({"fim_split_sample", "fim_fragment_rate"}, said("fim_split_sample"),
               " needs --fim_fragment_rate, the share of the fragments that are rearranged (1: all)");

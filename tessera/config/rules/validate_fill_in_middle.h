@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What must hold between --fim_data, its options and the other settings.
+/// Rules between --fim_data, its options and the other settings.
 
 #include <tessera/config/core/problems.h>
 
@@ -8,10 +8,10 @@ namespace tessera::config {
 
 struct Resolved;
 
-/// Adds to `problems` what texts cannot be rearranged beside.
+/// Adds settings that --fim_data cannot be combined with to `problems`.
 void validate_fill_in_middle(const Resolved& resolved, Problems& problems);
 
-/// The options that are given and have nothing to act on.
+/// Reports given options that have no effect.
 void unused_fill_in_middle(const Resolved& resolved, const Unused& unused);
 
 }  // namespace tessera::config

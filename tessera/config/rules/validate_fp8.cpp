@@ -14,11 +14,10 @@ class Fp8Rules : RuleChecks {
     if (o.fp8_format == Fp8Format::none) return without_fp8();
     if (o.fp16)
       problem({"fp8_format", "fp16"}, said("fp8_format"), " contradicts ", said("fp16"),
-              ": beside eight bits what is not rounded to them is computed in bfloat16 or in float32: give --bf16 "
-              "instead, or neither");
+              ": with fp8 everything else is computed in bfloat16 or float32; use --bf16 instead, or neither");
     const bool delayed = o.fp8_recipe == Fp8Recipe::delayed, one_scale = delayed || tensorwise();
     for (const char* name : {"fp8_amax_history_len", "fp8_amax_compute_algo"})
-      if (!delayed) only_of(name, "delayed, which remembers largest values");
+      if (!delayed) only_of(name, "delayed, which keeps maxima");
     if (!one_scale) only_of("fp8_margin", "delayed and tensorwise, whose scales are not powers of two");
   }
 
@@ -27,16 +26,15 @@ class Fp8Rules : RuleChecks {
 
   void only_of(const char* name, const char* recipes) {
     if (!is_default(name))
-      problem({name, "fp8_recipe"}, said(name), " belongs to --fp8_recipe ", recipes, ", not to ",
-              c_.optimization.fp8_recipe, ": leave it out");
+      problem({name, "fp8_recipe"}, said(name), " is only for --fp8_recipe ", recipes, ", not to ",
+              c_.optimization.fp8_recipe, ": remove it");
   }
 
   void without_fp8() {
     for (const char* name : {"fp8_recipe", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_margin",
                              "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"})
       if (!is_default(name))
-        problem({name, "fp8_format"}, said(name),
-                " belongs to fp8: give --fp8_format (hybrid or e4m3), or leave it out");
+        problem({name, "fp8_format"}, said(name), " is only for fp8: use --fp8_format (hybrid or e4m3), or remove it");
   }
 };
 

@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// What must hold between --fp8_format and the other settings.
+/// Rules between --fp8_format and the other settings.
 
 namespace tessera::config {
 
 struct Problems;
 struct Resolved;
 
-/// Adds to `problems` what fp8 cannot be computed beside, and settings of fp8 that have nothing to act on.
+/// Adds settings that fp8 cannot be combined with, and fp8 settings without effect, to `problems`.
 void validate_fp8(const Resolved& resolved, Problems& problems);
 
 }  // namespace tessera::config

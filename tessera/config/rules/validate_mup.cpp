@@ -13,10 +13,10 @@ class MupRules : RuleChecks {
     if (!c_.model.use_mup) return;
     if (!c_.model.model_name_or_path.empty())
       problem({"use_mup"}, said("use_mup"), " is for models from scratch (--config_name): the config.json of ",
-              c_.model.model_name_or_path, " says whether its weights began so; leave it out");
+              c_.model.model_name_or_path, " specifies whether its weights were initialized that way; remove it");
     const OptimizerKind optim = c_.optimization.optim;
     if (const std::string why = no_mup_beside(optim); !why.empty())
-      problem({"use_mup", "optim"}, said("use_mup"), " beside ", said("optim"), " ", optim, ": ", why);
+      problem({"use_mup", "optim"}, said("use_mup"), " with ", said("optim"), " ", optim, ": ", why);
   }
 };
 
@@ -24,7 +24,7 @@ class MupRules : RuleChecks {
 
 std::string no_mup_beside(OptimizerKind optim) {
   if (optim != OptimizerKind::adafactor && optim != OptimizerKind::lamb && optim != OptimizerKind::lars) return "";
-  return "it scales rates by the norms of the weights, so that they do not follow the width as they should: use adamw, "
+  return "it scales rates by the norms of the weights, so they would not scale correctly with the width; use adamw, "
          "adam, sgd, lion or muon";
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What must hold between --use_mup, its options and the other settings.
+/// Rules between --use_mup, its options and the other settings.
 
 #include <tessera/config/core/problems.h>
 
@@ -10,13 +10,13 @@ namespace tessera::config {
 
 struct Resolved;
 
-/// Why rates of this optimizer cannot follow the width, with the remedy; empty: they can.
+/// The reason why this optimizer's rates cannot scale with the width, and the remedy; empty: they can.
 std::string no_mup_beside(OptimizerKind optim);
 
-/// Adds to `problems` what maximal update parameterization cannot stand beside.
+/// Adds settings that maximal update parameterization cannot be combined with to `problems`.
 void validate_mup(const Resolved& resolved, Problems& problems);
 
-/// The options that are given and have nothing to act on.
+/// Reports given options that have no effect.
 void unused_mup(const Resolved& resolved, const Unused& unused);
 
 }  // namespace tessera::config

@@ -18,7 +18,7 @@ class QuantizedRules : RuleChecks {
     const ModelConfig& m = c_.model;
     if (m.load_in_4bit && m.load_in_8bit)
       return problem({"load_in_4bit", "load_in_8bit"}, said("load_in_4bit"), " contradicts ", said("load_in_8bit"),
-                     ": a weight is kept in one way: give one of them");
+                     ": a weight has one format; use only one of them");
     if (m.load_in_4bit) quantized("load_in_4bit");
     if (m.load_in_8bit) quantized("load_in_8bit");
   }
@@ -26,22 +26,20 @@ class QuantizedRules : RuleChecks {
  private:
   void quantized(const char* name) {
     if (c_.model.lora_r == 0 && !has_adapters(c_.model))
-      problem(
-          {name, "lora_r"}, said(name),
-          " needs adapters: weights of few bits are frozen, since a step of training is smaller than what tells two "
-          "of their numbers apart: give --lora_r 16 (--use_peft), or leave it out");
+      problem({name, "lora_r"}, said(name),
+              " needs adapters: quantized weights are frozen, since a training step is smaller than the distance "
+              "between their values; use --lora_r 16 (--use_peft), or remove it");
     if (c_.parallel.tp_size > 1)
       problem(
-          {name, "tp_size"}, said(name), " beside --tp_size ", c_.parallel.tp_size,
-          ": blocks of quantized weights are not cut: use --tp_size 1; data parallelism and pipelines (--pp_size) go "
-          "with them");
+          {name, "tp_size"}, said(name), " with --tp_size ", c_.parallel.tp_size,
+          ": blocks of quantized weights cannot be cut; use --tp_size 1, data parallelism or pipelines (--pp_size)");
     if (c_.optimization.fp8_format != Fp8Format::none)
       problem({name, "fp8_format"}, said(name), " contradicts ", said("fp8_format"), " ", c_.optimization.fp8_format,
-              ": the first keeps the weights of the blocks' linear maps in few bits, the second rounds them at every "
-              "step: leave one of them out");
+              ": the first stores quantized weights of the blocks' linear layers, the second rounds them at every "
+              "step; remove one of them");
     if (c_.device == Device::cuda)
       problem({name, "device"}, said(name),
-              " beside --device cuda: quantized weights are built for the CPU: use --device cpu, or leave it out");
+              " with --device cuda: quantized weights are implemented only on the CPU; use --device cpu, or remove it");
   }
 };
 

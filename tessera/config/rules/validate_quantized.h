@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What must hold between --load_in_4bit, --load_in_8bit and the other settings.
+/// Rules between --load_in_4bit, --load_in_8bit and the other settings.
 
 #include <tessera/config/core/problems.h>
 
@@ -8,10 +8,10 @@ namespace tessera::config {
 
 struct Resolved;
 
-/// Adds to `problems` what quantized weights cannot stand beside.
+/// Adds settings that quantized weights cannot be combined with to `problems`.
 void validate_quantized(const Resolved& resolved, Problems& problems);
 
-/// Settings of quantized weights that have nothing to act on.
+/// Reports settings of quantized weights that have no effect.
 void unused_quantized(const Resolved& resolved, const Unused& unused);
 
 }  // namespace tessera::config

@@ -8,14 +8,14 @@
 namespace tessera::config {
 namespace {
 
-/// A setting that has to keep its default beside --device xla, and why.
+/// A setting that must keep its default with --device xla, and the reason.
 struct Left {
   const char* name;
   const char* why;
 };
 
 constexpr const char* one_update = "the compiled update is AdamW's";
-constexpr const char* one_process = "one process drives all devices, which share the data only";
+constexpr const char* one_process = "one process drives all devices, which are only data-parallel";
 constexpr const char* same_step = "every step runs the same compiled program";
 constexpr std::array left = {
     Left{"optim_args", one_update},
@@ -23,22 +23,21 @@ constexpr std::array left = {
     Left{"mm_projector_lr", one_update},
     Left{"use_mup", one_update},
     Left{"bf16_optimizer_states", "moments are fp32"},
-    Left{"neftune_noise_alpha", "noise on embeddings is not compiled yet"},
+    Left{"neftune_noise_alpha", "noise on embeddings is not compiled"},
     Left{"preference_loss", "its reference model is not compiled"},
-    Left{"average_tokens_across_devices",
-         "one mean over the scored tokens of all devices is what the program computes"},
+    Left{"average_tokens_across_devices", "the program computes one mean over the scored tokens of all devices"},
     Left{"balance_batches", one_process},
     Left{"tokens_per_batch", same_step},
     Left{"batch_size_schedule", same_step},
-    Left{"auto_find_batch_size", "the compiler says what fits"},
-    Left{"packing", "where documents end would be part of the compiled program"},
+    Left{"auto_find_batch_size", "the compiler determines what fits"},
+    Left{"packing", "the ends of documents would be part of the compiled program"},
     Left{"gradient_noise_scale", "gradients stay on the devices"},
-    Left{"fp16", "TPUs compute in bfloat16: give --bf16"},
+    Left{"fp16", "TPUs compute in bfloat16: use --bf16"},
     Left{"fp8_format", "its products are not compiled"},
     Left{"compression_training", "it changes weights while they are on the devices"},
     Left{"progressive_layer_drop", same_step},
     Left{"data_efficiency", same_step},
-    Left{"gradient_checkpointing_kwargs", "whole units are computed again, all of them"},
+    Left{"gradient_checkpointing_kwargs", "all units are recomputed as a whole"},
     Left{"pp_size", one_process},
     Left{"tp_size", one_process},
     Left{"cp_size", one_process},
@@ -57,7 +56,7 @@ constexpr std::array left = {
     Left{"ignored_modules", "all parameters are divided"},
     Left{"grad_compression", one_process},
     Left{"checkpoint_in_memory", "states are on the devices"},
-    Left{"vision_tower", "places of images depend on data"},
+    Left{"vision_tower", "positions of images depend on the data"},
 };
 
 std::string text_of(const Value& value) { return value.is_string() ? value.as_string() : dump_json(value); }
@@ -73,17 +72,17 @@ class XlaRules : RuleChecks {
       const Field* const field = find_field(setting.name);
       if (dump_json(field->get(c_)) != dump_json(field->get(defaults)))
         problem({setting.name, "device"}, said(setting.name), " ", text_of(field->get(c_)),
-                " beside --device xla: ", setting.why, "; leave it out");
+                " with --device xla: ", setting.why, "; remove it");
     }
     if (c_.sharding.auto_strategy)
       problem({"strategy", "device"},
-              "--strategy auto beside --device xla: the planner knows no TPUs; say full_shard, ",
-              "shard_grad_op or ddp, and ask `tessera xla compile` what fits");
+              "--strategy auto with --device xla: the planner does not support TPUs; use full_shard, ",
+              "shard_grad_op or ddp, and check with `tessera xla compile` what fits");
     if (c_.optimization.optim != OptimizerKind::adamw)
-      problem({"optim", "device"}, said("optim"), " ", c_.optimization.optim, " beside --device xla: ", one_update);
+      problem({"optim", "device"}, said("optim"), " ", c_.optimization.optim, " with --device xla: ", one_update);
     if (c_.optimization.lr_scheduler_type == ScheduleType::one_cycle)
       problem({"lr_scheduler_type", "device"}, said("lr_scheduler_type"),
-              " one_cycle beside --device xla: it moves betas, which are part of the compiled program");
+              " one_cycle with --device xla: it changes betas, which are part of the compiled program");
     if (c_.sharding.strategy == Strategy::hybrid_shard || c_.sharding.strategy == Strategy::hybrid_shard_zero2)
       problem({"fsdp", "device"}, "--device xla has no hybrid strategies: all devices share one set of shards; use ",
               "full_shard or shard_grad_op");

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What --device xla cannot stand beside, and what acts with it alone.
+/// Rules between --device xla and the other settings.
 
 #include <tessera/config/core/problems.h>
 
@@ -8,10 +8,10 @@ namespace tessera::config {
 
 struct Resolved;
 
-/// Adds to `problems` every setting that a compiled step does not have.
+/// Adds every setting that a compiled step does not support to `problems`.
 void validate_xla(const Resolved& resolved, Problems& problems);
 
-/// The options that are given and have nothing to act on.
+/// Reports given options that have no effect.
 void unused_xla(const Resolved& resolved, const Unused& unused);
 
 }  // namespace tessera::config

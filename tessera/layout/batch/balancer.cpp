@@ -27,7 +27,7 @@ BatchBalancer::BatchBalancer(std::int64_t ranks, std::vector<double> seconds_per
     adopted_.assign(history_.size(), 1.0);
 }
 
-/// Memory is never less than an equal share needs, which runs without any balancing.
+/// Memory always suffices for an equal share, which runs without balancing.
 std::vector<RankSpeed> BatchBalancer::speeds_of(const std::vector<double>& seconds_per_row, std::int64_t rows) const {
   const auto ranks = static_cast<std::int64_t>(seconds_per_row.size());
   const std::int64_t equal = (rows + ranks - 1) / ranks;
@@ -51,7 +51,7 @@ bool BatchBalancer::measured(const std::vector<std::int64_t>& shares, const std:
   most_ = most;
   if (++steps_ <= rules_.ignored) return false;
   for (std::size_t r = 0; r < seconds.size(); ++r) {
-    if (shares[r] < 1 || !(seconds[r] > 0)) return false;  // nothing can be said of this step
+    if (shares[r] < 1 || !(seconds[r] > 0)) return false;  // this step gives no information
     history_[r].push_back(seconds[r] / static_cast<double>(shares[r]));
     if (history_[r].size() > static_cast<std::size_t>(rules_.window)) history_[r].erase(history_[r].begin());
   }

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// Shares that follow measured speeds: when they move, and how far.
+/// Shares that follow measured speeds: when they change, and by how much.
 ///
-/// A step's time that a rank has computed, without its waiting for others, by the rows that it had, is its time per
-/// row. The median of the last few steps counts, since a machine that does other things, too, gives outliers. New
-/// shares are taken when they promise a step that is more than 3 % shorter, twice in a row, and not before a window
-/// of steps has been measured with the present ones: what is measured then tells what they are worth, so shares
-/// settle where all ranks end together, even where time is not proportional to rows.
+/// A rank's time per row is its compute time in a step, without waiting for others, divided by its rows; the median of
+/// the last few steps is used because a machine with other load produces outliers. New shares are adopted if they
+/// promise, twice in a row, a step more than 3 % shorter, and only after a window of steps has been measured with the
+/// current ones. The measurement then includes the effect of the current shares, so shares settle where all ranks
+/// finish together, even if time is not proportional to rows.
 
 #include <tessera/layout/batch/shares.h>
 
@@ -16,27 +16,29 @@
 namespace tessera::layout {
 
 struct BalanceRules {
-  double least_gain = 0.03;  ///< a share of the slowest rank's time
-  int window = 4;            ///< steps whose median counts
-  int settled = 2;           ///< promises in a row
-  int ignored = 1;           ///< steps after the beginning, and after a change: memory is taken, caches are cold
+  double least_gain = 0.03;  ///< fraction of the slowest rank's time
+  int window = 4;            ///< number of steps for the median
+  int settled = 2;           ///< consecutive promises required
+  /// steps skipped at the start and after a change: memory is being allocated, caches are cold
+  int ignored = 1;
 };
 
 class BatchBalancer {
  public:
-  /// All ranks alike, or, on a resume, of known speeds (seconds per row; another number of ranks: all alike again).
+  /// Starts with equal ranks, or, on a resume, with known speeds (seconds per row; equal again if the number of ranks
+  /// differs).
   explicit BatchBalancer(std::int64_t ranks, std::vector<double> seconds_per_row = {}, BalanceRules rules = {});
 
-  /// The shares of a step of so many rows, at least `least` each: a function of the speeds adopted so far. Where memory
-  /// does not suffice for unequal ones: as equal as it allows, then equal.
+  /// The shares of a step of `rows` rows, at least `least` each, from the speeds adopted so far. If memory does not
+  /// allow unequal shares: as equal as memory allows, else equal.
   std::vector<std::int64_t> shares(std::int64_t rows, std::int64_t least) const;
-  /// A step is done in which rank r took shares[r] rows and computed seconds[r]; `most[r]`: the rows that it has memory
-  /// for, from now on. Returns whether speeds were adopted, so that the next shares may be others. The same numbers
-  /// must be given on every rank.
+  /// Records a step in which rank r took shares[r] rows and computed for seconds[r]; `most[r]`: rows that fit into its
+  /// memory from now on. Returns whether speeds were adopted, so that the next shares may differ. Must get the same
+  /// numbers on every rank.
   bool measured(const std::vector<std::int64_t>& shares, const std::vector<double>& seconds,
                 const std::vector<std::int64_t>& most, std::int64_t least);
 
-  /// The adopted ones; for a checkpoint.
+  /// The adopted speeds; for a checkpoint.
   const std::vector<double>& seconds_per_row() const { return adopted_; }
   std::int64_t changes() const { return changes_; }
 
@@ -45,8 +47,8 @@ class BatchBalancer {
 
   BalanceRules rules_;
   std::vector<double> adopted_;
-  std::vector<std::int64_t> most_;            ///< empty: not known
-  std::vector<std::vector<double>> history_;  ///< by rank: seconds per row of the last steps
+  std::vector<std::int64_t> most_;            ///< empty: unknown
+  std::vector<std::vector<double>> history_;  ///< per rank: seconds per row of the last steps
   int steps_ = 0, promises_ = 0;
   std::int64_t changes_ = 0;
 };

@@ -13,9 +13,9 @@
 namespace tessera::layout {
 namespace {
 
-constexpr double most_rows = 1e15;  // and whole numbers up to there are exact in a double
+constexpr double most_rows = 1e15;  // whole numbers up to here are exact in a double
 
-/// "250B" -> 250e9; nullopt: no number of rows.
+/// "250B" -> 250e9; nullopt: not a number of rows.
 std::optional<std::int64_t> rows_of_word(std::string_view word) {
   double unit = 1;
   constexpr std::string_view letters = "KMBT";
@@ -43,10 +43,10 @@ BatchRamp parse_steps(std::string_view text, std::string_view spaced) {
     const auto rows =
         colon == std::string::npos ? std::nullopt : rows_of_word(std::string_view(word).substr(colon + 1));
     if (!after || !rows || *rows < 1)
-      throw wrong("'", word, "' is no AFTER:ROWS of whole numbers, such as 1000:64 or 2.5M:128");
-    if (ramp.steps.empty() && *after != 0) throw wrong("the first entry must begin at 0, as 0:", *rows);
+      throw wrong("'", word, "' is not AFTER:ROWS with whole numbers, such as 1000:64 or 2.5M:128");
+    if (ramp.steps.empty() && *after != 0) throw wrong("the first entry must start at 0, as 0:", *rows);
     if (!ramp.steps.empty() && (*after <= ramp.steps.back().after || *rows <= ramp.steps.back().rows))
-      throw wrong("'", word, "' must begin later and have more rows than ", ramp.steps.back().after, ":",
+      throw wrong("'", word, "' must start later and have more rows than ", ramp.steps.back().after, ":",
                   ramp.steps.back().rows, " before it");
     ramp.steps.push_back({*after, *rows});
   }
@@ -65,15 +65,15 @@ BatchRamp parse_batch_ramp(std::string_view text) {
     const auto number = parse_int(word);
     if (!number)
       throw InputError(concat("--batch_size_schedule '", text, "': '", word,
-                              "' is no whole number; three are needed: START,INCREMENT,SAMPLES"));
+                              "' is not a whole number; three are needed: START,INCREMENT,SAMPLES"));
     numbers.push_back(*number);
   }
   if (numbers.size() != 3)
     throw InputError(concat("--batch_size_schedule '", text, "' has ", numbers.size(),
                             " numbers; three are needed: START,INCREMENT,SAMPLES, as in 32,32,1000000"));
   if (numbers[0] < 1 || numbers[1] < 1 || numbers[2] < 0)
-    throw InputError(
-        concat("--batch_size_schedule '", text, "': START and INCREMENT are rows, at least 1, and SAMPLES at least 0"));
+    throw InputError(concat("--batch_size_schedule '", text,
+                            "': START and INCREMENT must be at least 1 row, and SAMPLES at least 0"));
   return {numbers[0], numbers[1], numbers[2]};
 }
 
@@ -105,20 +105,20 @@ void check_batch_ramp(const BatchRamp& ramp, std::int64_t full, std::int64_t ran
                               full, " (processes x --per_device_train_batch_size x --gradient_accumulation_steps)"));
     for (const BatchStep& step : ramp.steps)
       if (step.rows % ranks != 0)
-        throw InputError(concat(name, step.rows, " is no multiple of the ", ranks,
-                                " processes that share a step, so that each has as many rows"));
+        throw InputError(concat(name, step.rows, " is not a multiple of the ", ranks,
+                                " processes that share a step, so that all have the same number of rows"));
     return;
   }
   if (ramp.start > full)
-    throw InputError(concat(name, "it begins with ", ramp.start, " rows per step, more than the full batch of ", full,
+    throw InputError(concat(name, "it starts with ", ramp.start, " rows per step, more than the full batch of ", full,
                             " (processes x --per_device_train_batch_size x --gradient_accumulation_steps)"));
   if ((full - ramp.start) % ramp.increment != 0)
     throw InputError(concat(name, "steps of ", ramp.increment, " do not lead from ", ramp.start,
-                            " to the full batch of ", full, ": ", full - ramp.start, " is no multiple of ",
+                            " to the full batch of ", full, ": ", full - ramp.start, " is not a multiple of ",
                             ramp.increment));
   if (ramp.start % ranks != 0 || ramp.increment % ranks != 0)
     throw InputError(concat(name, "START and INCREMENT must be multiples of the ", ranks,
-                            " processes that share a step, so that each has as many rows"));
+                            " processes that share a step, so that all have the same number of rows"));
 }
 
 }  // namespace tessera::layout

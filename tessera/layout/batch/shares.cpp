@@ -16,7 +16,7 @@ double seconds_of(const RankSpeed& speed, std::int64_t rows) {
   return speed.fixed_seconds + static_cast<double>(rows) * speed.seconds_per_row;
 }
 
-/// The most rows that end by `level`, within the bounds.
+/// The number of rows that finish by `level`, within the bounds.
 std::int64_t rows_by(const RankSpeed& speed, double level, std::int64_t least, std::int64_t rows) {
   const double fits = std::floor((level - speed.fixed_seconds) / speed.seconds_per_row);
   const auto most = std::min(speed.most, rows);
@@ -25,7 +25,7 @@ std::int64_t rows_by(const RankSpeed& speed, double level, std::int64_t least, s
 }
 
 void check(const std::vector<RankSpeed>& speeds, std::int64_t rows, std::int64_t least) {
-  if (speeds.empty()) throw InputError("shares of a batch: there is no rank");
+  if (speeds.empty()) throw InputError("shares of a batch: no ranks");
   std::int64_t room = 0;
   for (std::size_t r = 0; r < speeds.size(); ++r) {
     const RankSpeed& speed = speeds[r];
@@ -37,7 +37,7 @@ void check(const std::vector<RankSpeed>& speeds, std::int64_t rows, std::int64_t
                               "take longer"));
     if (speed.most < least)
       throw InputError(
-          concat("shares of a batch: rank ", r, " has memory for ", speed.most, " rows but takes at least ", least));
+          concat("shares of a batch: rank ", r, " has memory for ", speed.most, " rows but needs at least ", least));
     room += std::min(speed.most, rows);
   }
   const auto ranks = static_cast<std::int64_t>(speeds.size());
@@ -61,7 +61,7 @@ std::vector<std::int64_t> batch_shares(const std::vector<RankSpeed>& speeds, std
     for (const RankSpeed& speed : speeds) sum += rows_by(speed, level, least, rows);
     return sum;
   };
-  // The level lies between 0, where all have their least, and the time of the slowest with all rows.
+  // The level is between 0, where all ranks have their minimum, and the time of the slowest rank with all rows.
   double low = 0, high = 0;
   for (const RankSpeed& speed : speeds) high = std::max(high, seconds_of(speed, rows));
   for (int i = 0; i < 100 && low < high; ++i) {
@@ -72,7 +72,7 @@ std::vector<std::int64_t> batch_shares(const std::vector<RankSpeed>& speeds, std
   std::vector<std::int64_t> shares;
   for (const RankSpeed& speed : speeds) shares.push_back(rows_by(speed, low, least, rows));
 
-  using Next = std::pair<double, std::size_t>;  // when a rank would end with one more row
+  using Next = std::pair<double, std::size_t>;  // finish time of a rank with one more row
   std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
   const auto offer = [&](std::size_t r) {
     if (shares[r] < speeds[r].most) next.emplace(seconds_of(speeds[r], shares[r] + 1), r);

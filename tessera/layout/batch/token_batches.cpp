@@ -15,7 +15,7 @@ double row_cost(std::int64_t length, double quadratic) {
 }
 
 /// Ends of consecutive runs of rows sorted by length, longest first: each run as long as the budget and `most_cost`
-/// allow. Stops when there are more than `most` runs.
+/// allow. Stops after more than `most` runs.
 std::vector<std::size_t> runs(const std::vector<std::int64_t>& sorted, const TokenBudget& budget, double most_cost,
                               std::size_t most) {
   std::vector<std::size_t> ends;
@@ -40,7 +40,7 @@ bool fits(std::vector<std::int64_t> lengths, const TokenBudget& budget) {
               .empty();
 }
 
-/// Runs that are too few: the dearest one of at least two rows is cut in two, until there are enough.
+/// Splits the most expensive run of at least two rows until there are enough runs.
 void cut_more(std::vector<std::size_t>& ends, const std::vector<std::int64_t>& sorted, const TokenBudget& budget) {
   while (ends.size() < static_cast<std::size_t>(budget.micro_batches)) {
     double dearest = -1;
@@ -69,7 +69,7 @@ std::vector<TokenBatch> cut_step(const std::vector<std::int64_t>& lengths, const
 
   std::vector<std::size_t> ends = runs(sorted, budget, 1e300, most);
   if (ends.empty()) return {};
-  double low = 0, high = 0;  // the cheapest bound by which there are few enough runs lies in (low, high]
+  double low = 0, high = 0;  // the smallest cost bound with few enough runs is in (low, high]
   for (const std::int64_t n : sorted) high += row_cost(n, budget.quadratic);
   high = std::max(high, static_cast<double>(sorted.size()) * row_cost(sorted.front(), budget.quadratic));
   for (int i = 0; i < 60; ++i) {
@@ -112,8 +112,8 @@ TokenSteps::TokenSteps(TokenBudget budget, std::int64_t longest, std::function<s
     : budget_(budget), length_(std::move(length)), first_step_(step), begins_{sample} {
   if (longest > budget.tokens)
     throw InputError(concat("--tokens_per_batch ", budget.tokens, ": rows have up to ", longest,
-                            " tokens, so not even one fits into every micro-batch; give at least ", longest,
-                            ", or cut rows with --max_seq_length or --block_size"));
+                            " tokens, so not even one fits into a micro-batch; use at least ", longest,
+                            ", or shorten rows with --max_seq_length or --block_size"));
 }
 
 std::vector<std::int64_t> TokenSteps::lengths(std::int64_t first, std::int64_t count) const {
@@ -122,7 +122,7 @@ std::vector<std::int64_t> TokenSteps::lengths(std::int64_t first, std::int64_t c
   return result;
 }
 
-/// More rows never need fewer micro-batches, so the most that fit are found by doubling and halving.
+/// More rows never need fewer micro-batches, so the maximum is found by doubling and bisection.
 std::int64_t TokenSteps::most_rows(std::int64_t first) const {
   std::int64_t fit = budget_.micro_batches, beyond = 2 * fit;
   while (fits(lengths(first, beyond), budget_)) fit = std::exchange(beyond, 2 * beyond);

@@ -1,14 +1,14 @@
 #pragma once
 /// \file
-/// Steps that hold tokens instead of rows: micro-batches of rows of unequal length, none of which has more than N
-/// tokens when its rows are filled up to its longest.
+/// Steps that are sized by tokens instead of rows: micro-batches of rows of unequal length, each with at most N tokens
+/// when its rows are padded to its longest.
 ///
-/// A step is M micro-batches over all ranks together. It takes as many of the next rows of the sample order as M
-/// micro-batches can hold; these rows are sorted by length, longest first, and cut into M consecutive runs. (A run
-/// holds floor(N / its longest) rows at most, so cutting sorted rows needs the fewest micro-batches.) Of the ways to
-/// cut that keep the bound, the one is taken whose most expensive micro-batch is cheapest, where a row of n tokens,
-/// padding counted, costs n + quadratic n^2. So what a step holds, and how it is cut, depends on M and N alone: any
-/// number of ranks that has M micro-batches altogether takes the same steps.
+/// A step is M micro-batches over all ranks. It takes as many of the next rows in sample order as M micro-batches can
+/// hold; these rows are sorted by length, longest first, and cut into M consecutive runs. (A run holds at most floor(N
+/// / its longest) rows, so cutting sorted rows needs the fewest micro-batches.) Among the cuts within the bound, it
+/// uses the one that minimizes the most expensive micro-batch, where a row of n tokens, padding included, costs n +
+/// quadratic n^2. A step's rows and cut depend only on M and N, so every number of ranks with M micro-batches in total
+/// takes the same steps.
 
 #include <tessera/layout/batch/shares.h>
 
@@ -18,40 +18,40 @@
 
 namespace tessera::layout {
 
-/// How many tokens a micro-batch may have.
+/// Token limit of a micro-batch.
 struct TokenBudget {
-  std::int64_t tokens = 0;         ///< N of a micro-batch, padding counted
-  std::int64_t micro_batches = 1;  ///< M of a step, over all ranks
+  std::int64_t tokens = 0;         ///< N per micro-batch, padding included
+  std::int64_t micro_batches = 1;  ///< M per step, over all ranks
   double quadratic = 0;            ///< cost of a row of n tokens: n + quadratic n^2 (attention)
 };
 
-/// One micro-batch: places of its rows among those of the step, in the order in which they lie in the batch.
+/// One micro-batch: the indices of its rows in the step, in batch order.
 struct TokenBatch {
-  std::vector<std::int64_t> rows;  ///< places in the step, as said above
-  std::int64_t longest = 0;        ///< tokens that every row is filled up to
-  std::int64_t first = 0;          ///< how many rows of the step lie in micro-batches before this one
-  double cost = 0;                 ///< the sum over its rows, as TokenBudget::quadratic says
+  std::vector<std::int64_t> rows;  ///< indices into the step's rows, which are in sample order
+  std::int64_t longest = 0;        ///< tokens that every row is padded to
+  std::int64_t first = 0;          ///< number of rows of the step in earlier micro-batches
+  double cost = 0;                 ///< sum over its rows, see TokenBudget::quadratic
 };
 
-/// `lengths` of the next rows, in their order; as many as are given are cut into budget.micro_batches micro-batches,
-/// none empty. Empty when they do not fit, or are fewer than the micro-batches. Dearer ones come first.
+/// Cuts rows of the given `lengths`, all of them, into budget.micro_batches micro-batches, none empty. Returns an empty
+/// list if they do not fit, or are fewer than the micro-batches. The most expensive ones come first.
 std::vector<TokenBatch> cut_step(const std::vector<std::int64_t>& lengths, const TokenBudget& budget);
 
-/// Which micro-batches a rank takes, in order: micro-batches of about the same cost stand beside each other, and ranks
-/// take turns in getting the dearer one. Indices into what cut_step() gives; M is a multiple of `ranks`.
+/// The micro-batches of a rank, in order: micro-batches of similar cost are neighbours, and ranks take turns in getting
+/// the more expensive one. Indices into the result of cut_step(); M is a multiple of `ranks`.
 std::vector<std::size_t> batches_of_rank(std::size_t micro_batches, std::int64_t ranks, std::int64_t rank);
 
-/// Where each step begins; made as far as it is asked for. Not thread-safe.
+/// The first row of each step, computed on demand. Not thread-safe.
 class TokenSteps {
  public:
-  /// length(i): tokens of the i-th sample of the run. Step `step` begins at sample `sample`. Throws InputError when a
-  /// row of `longest` tokens is beyond the budget.
+  /// length(i): tokens of the i-th sample of the run. Step `step` starts at sample `sample`. Throws InputError if a row
+  /// of `longest` tokens exceeds the budget.
   TokenSteps(TokenBudget budget, std::int64_t longest, std::function<std::int64_t(std::int64_t)> length,
              std::int64_t step, std::int64_t sample);
 
-  /// The first sample of a step that is not before the first one.
+  /// First sample of a step; `step` is at least the constructor's.
   std::int64_t begin(std::int64_t step);
-  std::vector<TokenBatch> batches(std::int64_t step);    ///< those of all ranks, as cut_step() gives them
+  std::vector<TokenBatch> batches(std::int64_t step);    ///< micro-batches of all ranks, as returned by cut_step()
   const TokenBudget& budget() const { return budget_; }  ///< as given to the constructor
 
  private:

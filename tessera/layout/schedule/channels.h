@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which messages a schedule needs, and between whom.
+/// The messages that a schedule needs, with sender and receiver.
 
 #include <tessera/layout/schedule/schedule.h>
 
@@ -12,9 +12,10 @@ inline int rank_of(const Schedule& schedule, const Action& action) {
   return schedule.rank_of[static_cast<std::size_t>(action.stage)];
 }
 
-/// The send that must follow a computation, because the stage that needs its result is on another rank; else nothing.
+/// The send that must follow a computation because the stage that uses its result is on another rank; otherwise
+/// nullopt.
 std::optional<Action> send_after(const Schedule& schedule, const Action& action);
-/// The receive that must come before a computation, because what it needs is made on another rank; else nothing.
+/// The receive that must precede a computation because its input is computed on another rank; otherwise nullopt.
 std::optional<Action> receive_before(const Schedule& schedule, const Action& action);
 /// The other end of a message: SEND_F of stage s is RECV_F of stage s + 1, SEND_B of s is RECV_B of s - 1; and back.
 Action counterpart(const Action& message);

@@ -19,7 +19,7 @@ std::string name_of(Kind kind) { return text_of(Action{kind, false, 0, -1}).subs
 
 bool is_input_gradient(Kind kind) { return kind == Kind::input_gradient || kind == Kind::backward; }
 
-/// Looks for the first problem, rule after rule; each may rely on those before.
+/// Finds the first problem, rule by rule; each rule may rely on the earlier ones.
 class Checker {
  public:
   Checker(const Schedule& schedule, const Rules& rules) : schedule_(schedule), rules_(rules) {}
@@ -60,7 +60,7 @@ class Checker {
 
   Found sizes() {
     const auto whole = [](const std::string& reason) { return Problem{-1, -1, "", reason}; };
-    if (schedule_.rank_of.empty()) return whole("there is no stage");
+    if (schedule_.rank_of.empty()) return whole("it has no stages");
     if (schedule_.micro_batches < 1)
       return whole(concat(schedule_.micro_batches, " micro-batches; there must be at least one"));
     const auto ranks = schedule_.ranks.size();
@@ -68,12 +68,12 @@ class Checker {
     for (std::size_t stage = 0; stage < schedule_.rank_of.size(); ++stage) {
       const int rank = schedule_.rank_of[stage];
       if (rank < 0 || static_cast<std::size_t>(rank) >= ranks)
-        return whole(concat("stage ", stage, " is on rank ", rank, ", and there are ", ranks, " ranks"));
+        return whole(concat("stage ", stage, " is on rank ", rank, ", but there are ", ranks, " ranks"));
       has_stage[static_cast<std::size_t>(rank)] = true;
     }
     const auto idle = std::find(has_stage.begin(), has_stage.end(), false);
     if (idle != has_stage.end())
-      return whole(concat("rank ", idle - has_stage.begin(), " has no stage: take fewer ranks or more stages"));
+      return whole(concat("rank ", idle - has_stage.begin(), " has no stage: use fewer ranks or more stages"));
     return std::nullopt;
   }
 
@@ -85,14 +85,14 @@ class Checker {
       if (action.kind > Kind::reduce)
         return Problem{static_cast<int>(rank), static_cast<std::int64_t>(i), "", "no action"};
       if (action.stage < 0 || action.stage >= stages)
-        return problem(rank, i, "there is no stage ", action.stage, "; the stages are 0 to ", stages - 1);
+        return problem(rank, i, "no stage ", action.stage, "; the stages are 0 to ", stages - 1);
       if (rank_of(schedule_, action) != static_cast<int>(rank))
         return problem(rank, i, "stage ", action.stage, " is on rank ", rank_of(schedule_, action));
       if (!has_micro_batch(action.kind)) {
         if (action.micro_batch != -1)
           return problem(rank, i, name_of(action.kind), " is for a stage, not for micro-batch ", action.micro_batch);
       } else if (action.micro_batch < 0 || action.micro_batch >= micro_batches) {
-        return problem(rank, i, "there is no micro-batch ", action.micro_batch, "; they are 0 to ", micro_batches - 1);
+        return problem(rank, i, "unknown micro-batch ", action.micro_batch, "; they are 0 to ", micro_batches - 1);
       }
       if (!action.with_next) return std::nullopt;
       const auto& list = schedule_.ranks[rank];
@@ -100,12 +100,12 @@ class Checker {
                          is_compute(list[i + 1].kind) &&
                          (action.kind == Kind::forward) + (list[i + 1].kind == Kind::forward) == 1 &&
                          is_input_gradient(action.kind) + is_input_gradient(list[i + 1].kind) == 1;
-      if (!pairs) return problem(rank, i, "what is done as one must be two actions, an F and a B or I");
+      if (!pairs) return problem(rank, i, "an overlapped pair must be two actions, an F and a B or I");
       return std::nullopt;
     });
   }
 
-  /// No table is made for more (stage, micro-batch) than there are forwards.
+  /// Ensures that no table is larger in (stage, micro-batch) than the number of forwards.
   Found enough_forwards() {
     std::vector<std::int64_t> seen;
     first([&](std::size_t, std::size_t, const Action& action) -> Found {
@@ -120,7 +120,7 @@ class Checker {
     while (gap < static_cast<std::int64_t>(seen.size()) && seen[static_cast<std::size_t>(gap)] == gap) ++gap;
     return missing({Kind::forward, false, static_cast<std::int32_t>(gap / schedule_.micro_batches),
                     static_cast<std::int32_t>(gap % schedule_.micro_batches)},
-                   ": every micro-batch goes through every stage");
+                   ": every micro-batch passes through every stage");
   }
 
   Found once() {
@@ -130,7 +130,7 @@ class Checker {
     return first([&](std::size_t rank, std::size_t i, const Action& action) -> Found {
       if (!has_micro_batch(action.kind)) return std::nullopt;
       std::int32_t& place = place_of(action.kind, action);
-      if (place != nowhere) return problem(rank, i, "was done already, at position ", place);
+      if (place != nowhere) return problem(rank, i, "repeats position ", place);
       place = static_cast<std::int32_t>(i);
       return std::nullopt;
     });
@@ -143,13 +143,13 @@ class Checker {
         const auto lacks = [&](Kind kind, const char* why) {
           return missing(Action{kind, false, stage, micro_batch}, why);
         };
-        if (!has(Kind::forward)) return lacks(Kind::forward, ": every micro-batch goes through every stage");
+        if (!has(Kind::forward)) return lacks(Kind::forward, ": every micro-batch passes through every stage");
         const bool i = has(Kind::input_gradient), w = has(Kind::weight_gradient), b = has(Kind::backward);
         if (b && (i || w)) {
           const Action other{i ? Kind::input_gradient : Kind::weight_gradient, false, stage, micro_batch};
           return problem(rank_at(stage), static_cast<std::size_t>(place_of(other.kind, other)), "there is ",
                          text_of({Kind::backward, false, stage, micro_batch}),
-                         " too, of which it is a part: either B, or I and W");
+                         " as well, which includes it: use either B, or I and W");
         }
         if (backward_ && !b && !i && !w) return lacks(Kind::backward, ", or I and W");
         if (i && !w) return lacks(Kind::weight_gradient, ", the other part of I");
@@ -162,7 +162,7 @@ class Checker {
           const Kind sends = kind == Kind::forward ? Kind::send_forward : Kind::send_backward;
           const Kind receives = kind == Kind::forward ? Kind::receive_forward : Kind::receive_backward;
           if (send && !has(sends)) return lacks(sends, ": another rank has the stage that needs it");
-          if (receive && !has(receives)) return lacks(receives, ": another rank has the stage that makes it");
+          if (receive && !has(receives)) return lacks(receives, ": another rank has the stage that produces it");
           if (!send && has(sends)) return needless(sends, stage, micro_batch);
           if (!receive && has(receives)) return needless(receives, stage, micro_batch);
         }
@@ -179,12 +179,12 @@ class Checker {
         const Action other{kind, false, of_stage, action.micro_batch};
         const std::int32_t place = place_of(kind, other);
         const auto& list = schedule_.ranks[rank];
-        // In a pair, neither may need the other.
+        // In a pair, neither may depend on the other.
         const std::size_t begin = in_pair_too && i > 0 && list[i - 1].with_next ? i - 1 : i;
         if (static_cast<std::size_t>(place) < begin) return std::nullopt;
         return problem(rank, i, "needs ", text_of(other),
                        static_cast<std::size_t>(place) > i ? ", which comes later, at position "
-                                                           : ", with which it is done as one, at position ",
+                                                           : ", with which it is overlapped, at position ",
                        place);
       };
       const auto done_here = [&](std::int32_t of_stage) {
@@ -228,7 +228,7 @@ class Checker {
       const auto stage = static_cast<std::size_t>(action.stage);
       switch (action.kind) {
         case Kind::gather:
-          if (is_whole[stage]) return problem(rank, i, "the parameters of stage ", stage, " are whole already");
+          if (is_whole[stage]) return problem(rank, i, "the parameters of stage ", stage, " are already whole");
           is_whole[stage] = true;
           break;
         case Kind::reshard:
@@ -237,20 +237,20 @@ class Checker {
           break;
         case Kind::reduce:
           if (is_reduced[stage])
-            return problem(rank, i, "gradients of stage ", stage, " were reduced already: one reduction per batch");
-          if (!backward_) return problem(rank, i, "there is no backward, hence nothing to reduce");
+            return problem(rank, i, "gradients of stage ", stage, " were already reduced: one reduction per batch");
+          if (!backward_) return problem(rank, i, "without a backward there is nothing to reduce");
           is_reduced[stage] = true;
           break;
         case Kind::forward:
         case Kind::input_gradient:
         case Kind::backward:
           if (is_sharded[stage] && !is_whole[stage])
-            return problem(rank, i, "the parameters of stage ", stage, " are sharded: GATHER must come before");
+            return problem(rank, i, "the parameters of stage ", stage, " are sharded: a GATHER must precede it");
           [[fallthrough]];
         case Kind::weight_gradient:
           if (is_reduced[stage] && action.kind != Kind::forward && action.kind != Kind::input_gradient)
             return problem(rank, i, "gradients of stage ", stage,
-                           " were reduced before; that must be after all of them");
+                           " were reduced earlier; the reduction must come after all of them");
           break;
         default:
           break;
@@ -261,7 +261,7 @@ class Checker {
     for (std::size_t stage = 0; stage < stages; ++stage)
       if (is_whole[stage])
         return missing({Kind::reshard, false, static_cast<std::int32_t>(stage)}, ": the parameters of stage ", stage,
-                       " are whole at the end, and a schedule ends as it begins, since the next batch repeats it");
+                       " are whole at the end, but a schedule must end as it begins, since the next batch repeats it");
     if (!any_reduction) return std::nullopt;
     for (std::size_t stage = 0; stage < stages; ++stage)
       if (!is_reduced[stage])
@@ -270,7 +270,7 @@ class Checker {
     return std::nullopt;
   }
 
-  /// The k-th receive of every channel takes the k-th message.
+  /// Checks that the k-th receive of every channel takes the k-th message.
   Found channels() {
     if (!messages_) return std::nullopt;
     using Place = std::pair<std::size_t, std::size_t>;  // rank, position
@@ -285,13 +285,13 @@ class Checker {
       return std::nullopt;
     });
     for (const auto& [channel, messages] : ends)
-      for (std::size_t k = 0; k < messages.second.size(); ++k) {  // as many as sends: complete() saw to it
+      for (std::size_t k = 0; k < messages.second.size(); ++k) {  // as many as sends, checked by complete()
         const auto [from, sent_at] = messages.first[k];
         const auto [to, received_at] = messages.second[k];
         const Action& send = schedule_.ranks[from][sent_at];
         if (counterpart(send) == schedule_.ranks[to][received_at]) continue;
         return problem(to, received_at, "message ", k, " from rank ", channel.first, " is that of ", text_of(send),
-                       " (its position ", sent_at, "): receives must stand in the order of the sends");
+                       " (its position ", sent_at, "): receives must be in the order of the sends");
       }
     return std::nullopt;
   }
@@ -306,12 +306,12 @@ class Checker {
     return bounded.empty() ? std::nullopt : std::optional(circle(bounded));
   }
 
-  /// Who waits for whom, from a rank of the circle round to it again.
+  /// The cycle of waiting ranks, from one of its ranks back to it.
   Problem circle(const std::vector<Stopped>& stopped) const {
     std::map<int, const Stopped*> of_rank;
     for (const Stopped& one : stopped) of_rank[one.rank] = &one;
     const Stopped* at = &stopped.front();
-    for (std::size_t i = 0; i < stopped.size(); ++i) at = of_rank.at(at->waits_for);  // now inside the circle
+    for (std::size_t i = 0; i < stopped.size(); ++i) at = of_rank.at(at->waits_for);  // now inside the cycle
     const Stopped* begin = at;
     for (const Stopped* next = of_rank.at(at->waits_for); next != at; next = of_rank.at(next->waits_for))
       if (next->rank < begin->rank) begin = next;
@@ -330,8 +330,8 @@ class Checker {
     return lowered_.ranks[static_cast<std::size_t>(one.rank)][one.position];
   }
 
-  /// Where the user's list has it: a schedule of computations has the computation that follows or, for a send, is
-  /// before.
+  /// The position in the user's list: for a schedule of computations, that of the computation after the message or, for
+  /// a send, before it.
   std::size_t own_position(const Stopped& one) const {
     if (messages_) return one.position;
     const auto& list = lowered_.ranks[static_cast<std::size_t>(one.rank)];
@@ -349,15 +349,15 @@ class Checker {
     const Action other = counterpart(action);
     if (is_send(action.kind))
       return concat("room for ", text_of(action), ", since at most ", rules_.outstanding,
-                    rules_.outstanding == 1 ? " message is" : " messages are", " under way: for the next receive");
+                    rules_.outstanding == 1 ? " message is" : " messages are", " in flight: for the next receive");
     if (messages_) return text_of(other);
-    // A receive that with_messages() put there may only be in the way of the one that is needed, from the same rank.
+    // The receive, placed by with_messages(), may only be blocking the needed one from the same rank.
     const auto& list = schedule_.ranks[static_cast<std::size_t>(one.rank)];
     Action needed = other;
     for (std::size_t i = own_position(one), end = i + (list[i].with_next ? 2 : 1); i < end; ++i)
       if (const auto receive = receive_before(schedule_, list[i]))
         if (rank_of(schedule_, counterpart(*receive)) == one.waits_for) needed = counterpart(*receive);
-    // What makes the message.
+    // The computation that produces the message.
     if (needed.kind == Kind::send_forward) return text_of({Kind::forward, false, needed.stage, needed.micro_batch});
     const bool whole = place_of(Kind::backward, needed) != nowhere;
     return text_of({whole ? Kind::backward : Kind::input_gradient, false, needed.stage, needed.micro_batch});
@@ -366,7 +366,7 @@ class Checker {
   Problem needless(Kind kind, std::int32_t stage, std::int32_t micro_batch) const {
     const Action action{kind, false, stage, micro_batch};
     return problem(rank_at(stage), static_cast<std::size_t>(place_of(kind, action)),
-                   "no message is needed: there is no such neighbour, or it is on the same rank");
+                   "no message is needed: the neighbour does not exist, or is on the same rank");
   }
 
   std::size_t rank_at(std::int32_t stage) const {
@@ -400,7 +400,7 @@ std::string text_of(const Problem& problem) {
 std::optional<Problem> find_problem(const Schedule& schedule, const Rules& rules) {
   if (rules.outstanding < 0)
     throw InputError(
-        concat("at most ", rules.outstanding, " messages under way: it must be 1 or more, or 0 for no bound"));
+        concat("at most ", rules.outstanding, " messages in flight: it must be at least 1, or 0 for no bound"));
   return Checker(schedule, rules).run();
 }
 
@@ -414,7 +414,7 @@ int least_outstanding(const Schedule& schedule) {
   const Schedule lowered = has_messages(schedule) ? schedule : with_messages(schedule);
   const auto is_enough = [&](int outstanding) { return walk(lowered, {.outstanding = outstanding}).stopped.empty(); };
   int most = 1;
-  while (!is_enough(most)) most *= 2;  // no bound is enough, and that is as many as there are messages
+  while (!is_enough(most)) most *= 2;  // no bound is enough, equivalent to the number of messages
   int least = most / 2 + 1;
   while (least < most) {
     const int middle = least + (most - least) / 2;

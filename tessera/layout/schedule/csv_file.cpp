@@ -14,7 +14,7 @@ constexpr std::string_view first_word = "tessera-schedule";
 /// The actions of one cell: none, one, or a pair.
 void read_cell(const std::string& file, Piece cell, std::vector<Action>& actions) {
   cell = cell.trimmed();
-  // Python quotes an empty cell that stands alone in its line.
+  // Python quotes an empty cell that is alone in its line.
   if (cell.text.size() >= 2 && cell.text.front() == '"' && cell.text.back() == '"')
     cell = cell.from(1, cell.text.size() - 2).trimmed();
   if (cell.text.empty()) return;
@@ -25,18 +25,19 @@ void read_cell(const std::string& file, Piece cell, std::vector<Action>& actions
   const std::size_t close = cell.text.find(')'), middle = cell.text.find(';');
   if (close == std::string_view::npos || middle == std::string_view::npos || middle > close ||
       cell.text.substr(close + 1) != overlapped)
-    fail(file, cell, concat(quoted(cell.text), " is no pair that is done as one: (0F4;7B1)", overlapped));
+    fail(file, cell, concat(quoted(cell.text), " is not an overlapped pair: (0F4;7B1)", overlapped));
   actions.push_back(parse_action(file, cell.from(1, middle - 1).trimmed()));
   actions.back().with_next = true;
   actions.push_back(parse_action(file, cell.from(middle + 1, close - middle - 1).trimmed()));
 }
 
-/// Numbers of stages and micro-batches, and where stages are, from the actions. Every stage has an action and every
-/// micro-batch too, so neither number can exceed that of the actions; nothing is allocated for what one action claims.
+/// Derives the numbers of stages and micro-batches, and the placement, from the actions. Every stage and every
+/// micro-batch has an action, so neither number can exceed that of the actions; nothing is allocated for the claim of a
+/// single action.
 void derive_shape(const std::string& file, Schedule& schedule) {
   const auto refuse = [&](const std::string& reason) { throw InputError(concat(file, ": ", reason)); };
   const std::int64_t count = count_actions(schedule);
-  if (count == 0) refuse("there is no action");
+  if (count == 0) refuse("it has no actions");
   std::int32_t stages = 0, micro_batches = 0;
   for (const auto& actions : schedule.ranks)
     for (const Action& action : actions) {
@@ -57,7 +58,7 @@ void derive_shape(const std::string& file, Schedule& schedule) {
     }
   const auto nowhere = std::find(schedule.rank_of.begin(), schedule.rank_of.end(), -1);
   if (nowhere != schedule.rank_of.end())
-    refuse(concat("stage ", nowhere - schedule.rank_of.begin(), " has no action, and stage ", stages - 1, " has"));
+    refuse(concat("stage ", nowhere - schedule.rank_of.begin(), " has no action, but stage ", stages - 1, " has"));
 }
 
 }  // namespace
@@ -65,7 +66,7 @@ void derive_shape(const std::string& file, Schedule& schedule) {
 Schedule parse_csv(std::string_view text, const std::string& name_for_errors) {
   Schedule schedule;
   Lines lines(text);
-  std::optional<Piece> empty;  // the first line without an action; only at the end may there be any
+  std::optional<Piece> empty;  // the first line without an action; empty lines are only allowed at the end
   while (const auto line = lines.next()) {
     std::vector<Action> actions;
     for (std::size_t begin = 0; begin <= line->text.size();) {
@@ -77,9 +78,9 @@ Schedule parse_csv(std::string_view text, const std::string& name_for_errors) {
       if (!empty) empty = line;
       continue;
     }
-    if (empty) fail(name_for_errors, *empty, "a line without an action: every rank has a stage");
+    if (empty) fail(name_for_errors, *empty, "a line without an action: every rank needs a stage");
     if (schedule.ranks.size() == most_in_files)
-      fail(name_for_errors, *line, concat("more than ", most_in_files, " ranks, a line for each"));
+      fail(name_for_errors, *line, concat("more than ", most_in_files, " ranks (lines)"));
     actions.shrink_to_fit();
     schedule.ranks.push_back(std::move(actions));
   }
@@ -116,7 +117,7 @@ Schedule parse_schedule(std::string_view text, const std::string& name_for_error
     if (content.empty() || content.front() == '#') continue;
     return content.starts_with(first_word) ? parse_text(text, name_for_errors) : parse_csv(text, name_for_errors);
   }
-  throw InputError(concat(name_for_errors, ": there is no action"));
+  throw InputError(concat(name_for_errors, ": it has no actions"));
 }
 
 Schedule read_schedule(const std::string& path) { return parse_schedule(read_file(path, most_bytes_in_file), path); }

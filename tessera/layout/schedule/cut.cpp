@@ -30,11 +30,11 @@ class Search {
  public:
   Search(const ChainTimes& chain, const Schedule& schedule)
       : chain_(chain),
-        // Messages are put in anew by every simulation; what they cost does not depend on the cut.
+        // Every simulation adds messages anew; their cost does not depend on the cut.
         schedule_(computations_of(schedule)),
         left_(most_actions / std::max<std::int64_t>(1, count_actions(schedule_))) {}
 
-  /// The best within one or two moves of `counts`, and so on from there.
+  /// The best cut reached by repeatedly moving one or two borders, starting from `counts`.
   std::pair<double, Counts> from(Counts counts) {
     double best = seconds(counts);
     const auto borders = static_cast<int>(counts.size()) - 1;
@@ -73,7 +73,7 @@ class Search {
   }
 
  private:
-  /// `by` pieces go from stage border + 1 to stage `border`.
+  /// Moves `by` pieces from stage border + 1 to stage `border`.
   static bool move(Counts& counts, int border, int by) {
     std::int64_t &before = counts[static_cast<std::size_t>(border)],
                  &behind = counts[static_cast<std::size_t>(border) + 1];
@@ -90,7 +90,7 @@ class Search {
 
   const ChainTimes& chain_;
   Schedule schedule_;
-  std::int64_t left_;  // simulations
+  std::int64_t left_;  // remaining simulations
 };
 
 }  // namespace
@@ -117,7 +117,7 @@ ChainTimes chain_of_flops(const std::vector<BlockFlops>& blocks, const EndFlops&
 
 std::vector<StageCosts> stage_costs(const std::vector<StagePart>& parts, const ChainTimes& chain) {
   const std::int64_t each = chain.halves ? 2 : 1;
-  TESSERA_CHECK(chain.halves || !cuts_blocks(parts), "blocks are cut, but what they take is known of whole ones only");
+  TESSERA_CHECK(chain.halves || !cuts_blocks(parts), "blocks are cut, but only the times of whole ones are known");
   std::vector<StageCosts> costs;
   for (const StagePart& part : parts) {
     StageCosts& sum = costs.emplace_back(StageCosts{0, 0, 0});

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Where to cut a model for one schedule. Equal stages are not what every schedule wants: a rank's stages add up, the
-/// last stage has the head, and schedules that put weight gradients in gaps bear stages that others do not.
+/// Where to cut a model for a given schedule. Equal stages are not always best: a rank's stages add up, the last stage
+/// has the head, and schedules that fill gaps with weight gradients tolerate stages that others do not.
 
 #include <tessera/layout/schedule/timing.h>
 #include <tessera/layout/stages.h>
@@ -10,43 +10,43 @@
 
 namespace tessera::layout::schedule {
 
-/// What the passes of one micro-batch take on a chain, in any unit of time.
+/// Times of one micro-batch's passes along a chain, in any unit.
 struct ChainTimes {
-  std::vector<StageCosts> pieces;  ///< one for each block, or with `halves` two: its attention, its MLP
+  std::vector<StageCosts> pieces;  ///< one per block; with `halves` two: its attention, its MLP
   bool halves = false;             ///< blocks may be cut
-  StageCosts embeddings{0, 0, 0};  ///< what comes before the blocks
-  StageCosts end{0, 0, 0};         ///< what comes after them
+  StageCosts embeddings{0, 0, 0};  ///< layers before the blocks
+  StageCosts end{0, 0, 0};         ///< layers after the blocks
 };
 
-/// The row whose FLOP say where to cut, where positions reach so far.
+/// Tokens of the row whose FLOP determine the cut, if the model has that many positions.
 inline constexpr std::int64_t flops_of_tokens = 1024;
 /// FLOP of a block's forward pass per token. Products with weights cost as much again for the gradients of their inputs
-/// and of their weights. Scores, and mixing what they weigh, are counted as if every token saw the whole row.
+/// and of their weights. Attention scores and values are counted as if every token attended to the whole row.
 struct BlockFlops {
   double attention = 0;  ///< products with attention's weights
-  double scores = 0;     ///< scores and what they mix: no weights
-  double mlp = 0;        ///< products with the MLP's weights, or those of the experts that a token meets
+  double scores = 0;     ///< scores and weighted values: no weights
+  double mlp = 0;        ///< products with the MLP's weights, or those of a token's experts
   double all() const { return attention + scores + mlp; }  ///< the sum of the three
 };
-/// What follows the blocks, in FLOP per token: a head, and depths of multi-token prediction, each of which passes the
-/// head again and has a map before its block.
+/// FLOP per token after the blocks: a head, and depths of multi-token prediction, each of which has a map before its
+/// block and uses the head again.
 struct EndFlops {
-  double head = 0;                      ///< logits of a token
+  double head = 0;                      ///< logits
   std::vector<BlockFlops> depths = {};  ///< the block of each depth
-  double depth_map = 0;                 ///< a depth's map of two widths to one
+  double depth_map = 0;                 ///< a depth's map from two widths to one
 };
-/// The passes through such blocks and such an end. Attention is taken to be causal (half of the scores), has no
-/// weights, and computes its scores again in backward; a head computes its gradients in the forward pass, chunk by
-/// chunk (nn/linear_cross_entropy.h). Looking up embeddings costs nothing beside them.
+/// The times of these blocks and this end. Attention is assumed to be causal (half of the scores), has no weights, and
+/// recomputes its scores in backward; a head computes its gradients in the forward pass, chunk by chunk
+/// (nn/linear_cross_entropy.h). Embedding look-ups count as free.
 ChainTimes chain_of_flops(const std::vector<BlockFlops>& blocks, const EndFlops& end, bool halves);
 
-/// What the stages of a cut take. Backward is input and weight gradient, one after the other.
+/// The costs of a cut's stages. Backward is input gradient plus weight gradient.
 std::vector<StageCosts> stage_costs(const std::vector<StagePart>& parts, const ChainTimes& chain);
 
-/// The cut with which time_schedule() says the shortest step. It starts from even cuts and cuts by cost and moves one
-/// or two borders at a time as long as that helps, so it is never worse than these; the best one is not promised. Time:
-/// about that of simulating four million actions at most, which its three starts share. The same on every rank. Throws
-/// InputError where cut_by_cost() and time_schedule() do.
+/// The cut with the shortest step by time_schedule(). Starts from even cuts and from cuts by cost, and moves one or two
+/// borders at a time while that helps: never worse than the starting cuts, but not necessarily optimal. Takes at most
+/// about the time of simulating four million actions, shared by its three starting cuts. Deterministic, so equal on
+/// every rank. Throws InputError where cut_by_cost() and time_schedule() do.
 std::vector<StagePart> cut_for_schedule(const ChainTimes& chain, const Schedule& schedule);
 
 }  // namespace tessera::layout::schedule

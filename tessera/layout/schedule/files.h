@@ -1,11 +1,11 @@
 #pragma once
 /// \file
-/// Schedules in files: PyTorch's CSV, and a text form that says everything.
+/// Schedule files: PyTorch's CSV, and a complete text form.
 ///
 /// **CSV** (torch/distributed/pipelining/schedules.py, _dump_csv and _load_csv): a line per rank, a cell per action, an
-/// empty cell for a step in which the rank idles. "compute_only" has F, I, W, B and pairs "(0F4;7B1)OVERLAP_F_B",
-/// "compute_comms" also SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD and REDUCE_GRAD. The numbers of stages and
-/// micro-batches, and where stages are, follow from the actions.
+/// empty cell for a step in which the rank idles. "compute_only" has F, I, W, B and pairs "(0F4;7B1)OVERLAP_F_B";
+/// "compute_comms" also has SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD and REDUCE_GRAD. The numbers of stages and
+/// micro-batches, and the placement of stages, are inferred from the actions.
 ///
 /// **Text**:
 ///
@@ -15,10 +15,10 @@
 ///   rank 0: 0F0 0F1 7F0+0B0 0SEND_F1 0GATHER
 ///   rank 1: ...
 ///
-/// One line per rank (a rank may have several: they are joined); a + between two that are done as one; # begins a
-/// comment; empty lines mean nothing.
+/// One line per rank (several lines of a rank are joined); + joins two overlapped actions; # begins a comment; empty
+/// lines are ignored.
 ///
-/// Readers take any bytes: they give a schedule that is yet to be checked (check.h), or throw InputError with
+/// Readers accept any bytes: they return a schedule that is yet to be checked (check.h), or throw InputError with
 /// "NAME:LINE:COLUMN: ", both counted from 1, columns in bytes.
 
 #include <tessera/layout/schedule/schedule.h>
@@ -30,17 +30,19 @@
 namespace tessera::layout::schedule {
 
 Schedule parse_csv(std::string_view text, const std::string& name_for_errors);
-/// Lines end in "\n"; PyTorch's writer ends them in "\r\n", both read either.
+/// Lines end in "
+/// "; PyTorch's writer uses "\r
+/// ". Both readers accept either.
 std::string to_csv(const Schedule& schedule);
 
 Schedule parse_text(std::string_view text, const std::string& name_for_errors);
 std::string to_text(const Schedule& schedule);
 
-/// The size of the largest file that is read. In memory a schedule takes up to 16 times as much: a rank with one action
-/// is a line of 4 bytes.
+/// Largest file size that is read. In memory a schedule is up to 16 times larger: a rank with one action is a line of 4
+/// bytes.
 inline constexpr std::uint64_t most_bytes_in_file = std::uint64_t{128} << 20;
 
-/// Either form, known by the first word of the file. Throws InputError.
+/// Reads either form, detected by the first word. Throws InputError.
 Schedule read_schedule(const std::string& path);
 Schedule parse_schedule(std::string_view text, const std::string& name_for_errors);
 

@@ -17,13 +17,13 @@ void check_size(const char* name, const Shape& shape, std::int64_t through) {
     throw InputError(concat("schedule ", name, ": ", shape.ranks, " ranks, ", shape.stages_per_rank,
                             " stages per rank, ", shape.micro_batches, " micro-batches: each must be at least 1"));
   constexpr std::int64_t most = (std::int64_t{1} << 28) / 3;
-  if (through <= most / shape.ranks / shape.stages_per_rank) return;  // divided, since products overflow
+  if (through <= most / shape.ranks / shape.stages_per_rank) return;  // division, since products overflow
   throw InputError(concat(
       "schedule ", name, ": ", shape.ranks, " ranks x ", shape.stages_per_rank, " stages x ", through, " micro-batches",
       through > shape.micro_batches
-          ? concat(" (as many fill the pipeline; those from ", shape.micro_batches, " on are left out)")
+          ? concat(" (needed to fill the pipeline; those from ", shape.micro_batches, " on are dropped)")
           : "",
-      " are more than the ", most, " computations of the largest schedule"));
+      " exceed the ", most, " computations of the largest schedule"));
 }
 
 void check_shape(const char* name, const Shape& shape, int least, int most) {
@@ -34,20 +34,20 @@ void check_shape(const char* name, const Shape& shape, int least, int most) {
                             least == most ? concat("exactly ", least)
                             : v < least   ? concat("at least ", least)
                                           : concat("at most ", most),
-                            v < least ? ", else take 1f1b" : "", ": the nearest is ", v < least ? least : most));
+                            v < least ? ", otherwise use 1f1b" : "", ": the nearest is ", v < least ? least : most));
   if (shape.group_size == 0) return;
   const int smallest = std::min(shape.ranks, shape.micro_batches);
   if (shape.group_size < smallest || shape.group_size > shape.micro_batches)
     throw InputError(concat("schedule ", name, ": groups of ", shape.group_size, " micro-batches; with ", shape.ranks,
                             " ranks and ", shape.micro_batches, " micro-batches from ", smallest, " to ",
-                            shape.micro_batches, " can go through a stage together: the nearest is ",
+                            shape.micro_batches, " can pass a stage together: the nearest is ",
                             std::clamp(shape.group_size, smallest, shape.micro_batches)));
 }
 
 std::vector<int> group_sizes(const Shape& shape) {
   std::vector<int> sizes;
   if (shape.group_size > 0) {
-    // The last group is filled up with micro-batches that RankList leaves out: a short one may deadlock.
+    // The last group is padded with micro-batches that RankList drops, since a short one may deadlock.
     sizes.assign(static_cast<std::size_t>((shape.micro_batches + shape.group_size - 1) / shape.group_size),
                  shape.group_size);
   } else {

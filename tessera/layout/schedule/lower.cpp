@@ -11,18 +11,18 @@
 namespace tessera::layout::schedule {
 namespace {
 
-/// The last index of a pair that begins at i, or i.
+/// The index of the second action of a pair that begins at i, otherwise i.
 std::size_t end_of_pair(const std::vector<Action>& actions, std::size_t i) {
   return actions[i].with_next && i + 1 < actions.size() ? i + 1 : i;
 }
 
-/// A message on its way to a rank: what receives it, and where in the rank's computations it is needed.
+/// A message to a rank: its receive, and the index of the computation that needs it.
 struct Arrival {
   Action receive;
   std::size_t needed_at;
 };
 
-/// Throws Error unless every action is for a stage on its rank and for a micro-batch that there is.
+/// Throws Error unless every action is for a stage on its rank and for an existing micro-batch.
 void check_ranges(const Schedule& schedule) {
   TESSERA_CHECK(schedule.micro_batches >= 1, schedule.micro_batches, " micro-batches");
   for (const int rank : schedule.rank_of)
@@ -51,7 +51,7 @@ Schedule with_messages(const Schedule& schedule) {
   check_ranges(schedule);
   constexpr auto nowhere = std::numeric_limits<std::size_t>::max();
   const auto keep = [](const Action& action) { return !is_message(action.kind); };
-  // Where every message is needed: (stage, micro-batch) -> index of its F, of its I or B.
+  // Index of the computation that needs each message: (stage, micro-batch) -> its F, or its I or B.
   const auto all = static_cast<std::size_t>(schedule.stages()) * static_cast<std::size_t>(schedule.micro_batches);
   std::vector<std::size_t> forward_at(all, nowhere), backward_at(all, nowhere);
   std::vector<std::vector<Action>> kept(schedule.ranks.size());
@@ -63,14 +63,14 @@ Schedule with_messages(const Schedule& schedule) {
     std::copy_if(schedule.ranks[rank].begin(), schedule.ranks[rank].end(), std::back_inserter(kept[rank]), keep);
     for (std::size_t i = 0; i < kept[rank].size(); ++i) {
       const Action& action = kept[rank][i];
-      // Both of a pair start together, so both need what they need before the first.
+      // The two actions of a pair start together, so both need their inputs before the first.
       const std::size_t at = i > 0 && kept[rank][i - 1].with_next ? i - 1 : i;
       if (action.kind == Kind::forward) forward_at[key(action.stage, action.micro_batch)] = at;
       if (action.kind == Kind::backward || action.kind == Kind::input_gradient)
         backward_at[key(action.stage, action.micro_batch)] = at;
     }
   }
-  // (receiver, sender) -> messages in the order in which they are sent.
+  // (receiver, sender) -> messages in sending order.
   std::map<std::pair<int, int>, std::vector<Arrival>> channels;
   for (const auto& actions : kept)
     for (const Action& action : actions)
@@ -79,12 +79,12 @@ Schedule with_messages(const Schedule& schedule) {
         const std::size_t at = receive.kind == Kind::receive_forward
                                    ? forward_at[key(receive.stage, receive.micro_batch)]
                                    : backward_at[key(receive.stage, receive.micro_batch)];
-        TESSERA_CHECK(at != nowhere, text_of(receive), " is needed by no computation");
+        TESSERA_CHECK(at != nowhere, text_of(receive), " is not needed by any computation");
         channels[{rank_of(schedule, receive), rank_of(schedule, *send)}].push_back({receive, at});
       }
   Schedule lowered = schedule;
   for (auto& actions : lowered.ranks) actions.clear();
-  std::vector<std::vector<std::vector<Action>>> receives(kept.size());  // rank -> index -> before it
+  std::vector<std::vector<std::vector<Action>>> receives(kept.size());  // rank -> index -> receives before it
   for (std::size_t rank = 0; rank < kept.size(); ++rank) receives[rank].resize(kept[rank].size());
   for (auto& [ends, arrivals] : channels) {
     for (std::size_t i = arrivals.size(); i-- > 1;)
@@ -127,7 +127,7 @@ Schedule with_sharding(const Schedule& schedule, Gathering gathering, bool reduc
     actions.clear();
     for (std::size_t i = 0; i < kept.size(); ++i) {
       const std::size_t end = end_of_pair(kept, i);
-      std::vector<int> stages;  // whose parameters the action or pair needs, each once
+      std::vector<int> stages;  // stages whose parameters the action or pair needs, each once
       for (std::size_t j = i; j <= end; ++j)
         if (needs_parameters(kept[j].kind) && std::find(stages.begin(), stages.end(), kept[j].stage) == stages.end())
           stages.push_back(kept[j].stage);

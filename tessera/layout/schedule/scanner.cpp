@@ -41,7 +41,7 @@ std::optional<Piece> Lines::next() {
 int parse_number(const std::string& file, const Piece& piece, int most, std::string_view what) {
   const auto value = parse_int(piece.text);
   if (!value || *value < 0 || *value > most || !is_digit(piece.text.front()))
-    fail(file, piece, concat(quoted(piece.text), " is no ", what, ": a whole number from 0 to ", most));
+    fail(file, piece, concat(quoted(piece.text), " is not a ", what, ": a whole number from 0 to ", most));
   return static_cast<int>(*value);
 }
 
@@ -55,7 +55,7 @@ Action parse_action(const std::string& file, const Piece& piece) {
   const std::size_t number = first_not(word, [](char c) { return (c >= 'A' && c <= 'Z') || c == '_'; });
   const std::size_t end = first_not(number, is_digit);
   if (word == 0 || number == word || end != text.size())
-    fail(file, piece, concat(quoted(text), " is no action: stage, what, micro-batch, as 2F3 or 0SEND_F1"));
+    fail(file, piece, concat(quoted(text), " is not an action: stage, kind, micro-batch, as in 2F3 or 0SEND_F1"));
   const std::string_view name = text.substr(word, number - word);
   const auto kind = parse_word<Kind>(name);
   if (!kind) {
@@ -66,14 +66,14 @@ Action parse_action(const std::string& file, const Piece& piece) {
     }
     const auto near = name.size() < 3 ? std::nullopt : nearest(name.substr(0, 20), words);
     fail(file, piece.from(word),
-         concat("there is no action ", quoted(name), "; ",
-                near ? concat("did you mean ", *near, "?") : concat("there are ", join(words))));
+         concat("unknown action ", quoted(name), "; ",
+                near ? concat("did you mean ", *near, "?") : concat("the actions are ", join(words))));
   }
   Action action{*kind, false, parse_number(file, piece.from(0, word), most_in_files - 1, "stage"), -1};
   if (end > number && has_micro_batch(*kind))
     action.micro_batch = parse_number(file, piece.from(number), most_in_files - 1, "micro-batch");
   else if (end > number)
-    fail(file, piece.from(number), concat(name, " is for a stage; a micro-batch may not follow"));
+    fail(file, piece.from(number), concat(name, " is for a stage; no micro-batch may follow"));
   else if (has_micro_batch(*kind))
     fail(file, piece, concat(quoted(text), " lacks the micro-batch: ", text, "0 or another number"));
   return action;

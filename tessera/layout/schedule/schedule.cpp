@@ -55,7 +55,7 @@ Schedule with_only(const Schedule& schedule, Predicate predicate) {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (!predicate(actions[i].kind)) continue;
       some.push_back(actions[i]);
-      // A pair whose other half goes is a pair no more.
+      // A pair without its other half is no longer a pair.
       if (some.back().with_next && (i + 1 == actions.size() || !predicate(actions[i + 1].kind)))
         some.back().with_next = false;
     }
@@ -74,8 +74,8 @@ bool has_backward(const Schedule& schedule) {
 
 std::vector<int> place_stages(Placement placement, int ranks, int stages_per_rank) {
   if (ranks < 1 || stages_per_rank < 1)
-    throw InputError(concat("a pipeline of ", ranks, " ranks with ", stages_per_rank,
-                            " stages each: there must be at least one of both"));
+    throw InputError(
+        concat("a pipeline of ", ranks, " ranks with ", stages_per_rank, " stages each: both must be at least 1"));
   std::vector<int> rank_of;
   for (int chunk = 0; chunk < stages_per_rank; ++chunk)
     for (int i = 0; i < ranks; ++i) rank_of.push_back(placement == Placement::v && chunk % 2 == 1 ? ranks - 1 - i : i);

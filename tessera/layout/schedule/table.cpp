@@ -17,7 +17,7 @@ bool is_equal(const StageTime& time) {
   return time.forward == time.input_gradient && time.forward == time.weight_gradient;
 }
 
-/// (p - 1)(F + B); where micro-batches do not fill the loop of p ranks, each of the v - 1 turns waits for p - m more.
+/// (p - 1)(F + B); if micro-batches do not fill the loop of p ranks, each of the v - 1 rounds waits for p - m more.
 Bubble loop_bubble(const Shape& shape, const StageTime& time) {
   const int gap = std::max(shape.ranks - shape.micro_batches, 0);
   return ((shape.stages_per_rank - 1) * gap + shape.ranks - 1) * whole(time);
@@ -127,7 +127,8 @@ const std::vector<ScheduleRow>& schedules() {
        .most_stages = any,
        .bubble = "(p - 1) (F + B), with stages of 1 / v of the size",
        .in_flight = "v m",
-       .when = "sharded parameters (ZeRO-3, FSDP) with few micro-batches: a stage is gathered once and used to the end",
+       .when = "sharded parameters (ZeRO-3, FSDP) with few micro-batches: a stage is gathered once and used for all of "
+               "them",
        .make = looped_breadth_first,
        .bubble_time = loop_bubble,
        .inner_bubble_time = loop_bubble,
@@ -139,7 +140,7 @@ const std::vector<ScheduleRow>& schedules() {
        .takes_groups = true,
        .bubble = "(p - 1) max(F, I, F + I - W)",
        .in_flight = "min(v m, (v - 1) G + p)",
-       .when = "1F1B's memory on the first rank (the others keep as much), a third of its bubble",
+       .when = "1F1B's memory on the first rank (the same on the others), a third of its bubble",
        .make = zb_h1,
        .bubble_time = zb_h1_bubble,
        .inner_bubble_time = zb_h1_bubble,
@@ -149,7 +150,7 @@ const std::vector<ScheduleRow>& schedules() {
        .bubble = "(p - 1) max(F, I - F, F + I - 2 W); inside a rank (p - 1) max(0, I - F, F + I - 2 W)",
        .in_flight = "min(m, 2 p - 1)",
        .when =
-           "twice 1F1B's memory; no bubble inside a rank, which pays when ranks step without waiting for each other",
+           "twice 1F1B's memory; no bubble inside a rank, which pays off if ranks step without waiting for each other",
        .make = zb_h2,
        .bubble_time = zb_h2_bubble,
        .inner_bubble_time = zb_h2_inner,
@@ -159,10 +160,10 @@ const std::vector<ScheduleRow>& schedules() {
        .placement = Placement::v,
        .least_stages = 2,
        .most_stages = 2,
-       .bubble = "(p - 1) F when F = I = W; inside a rank 0",
+       .bubble = "(p - 1) F if F = I = W; inside a rank 0",
        .in_flight = "min(2 m, m + 1 + r, 2 p)",
-       .when = "the least bubble: 1F1B's memory, the same on all ranks, the loss on the rank of the embedding; best "
-               "where F, I and W cost the same",
+       .when = "the smallest bubble: 1F1B's memory, the same on all ranks, the loss on the rank of the embedding; best "
+               "if F, I and W cost the same",
        .make = zbv,
        .bubble_time = zbv_bubble,
        .inner_bubble_time = zbv_inner,
@@ -172,9 +173,9 @@ const std::vector<ScheduleRow>& schedules() {
        .placement = Placement::v,
        .least_stages = 2,
        .most_stages = 2,
-       .bubble = "(p - 1) (F + 2 I - W) when F = I = W, nothing hidden",
+       .bubble = "(p - 1) (F + 2 I - W) if F = I = W, nothing hidden",
        .in_flight = "min(2 m, m + 1 + r, 2 p + 1)",
-       .when = "experts: forward and backward done as one hide each other's communication; m >= 2 p",
+       .when = "experts: overlapped forward and backward hide each other's communication; m >= 2 p",
        .make = dualpipev,
        .bubble_time = dualpipev_bubble,
        .inner_bubble_time = dualpipev_bubble,
@@ -193,16 +194,16 @@ const ScheduleRow* find_schedule(std::string_view name) {
 
 const ScheduleRow& schedule_of(std::string_view name) {
   if (const ScheduleRow* row = find_schedule(name)) return *row;
-  std::vector<std::string> names, known;  // what is printed, what is compared
+  std::vector<std::string> names, known;  // names to print, names to compare
   for (const ScheduleRow& row : schedules()) {
     names.emplace_back(row.name);
     known.push_back(plain(row.name));
     for (const std::string_view other : row.others) known.push_back(plain(other));
   }
   const auto near = nearest(plain(name), known);
-  throw InputError(
-      concat("no pipeline schedule '", name, "'; ",
-             near ? concat("did you mean ", find_schedule(*near)->name, "?") : concat("there are ", join(names))));
+  throw InputError(concat(
+      "unknown pipeline schedule '", name, "'; ",
+      near ? concat("did you mean ", find_schedule(*near)->name, "?") : concat("the schedules are ", join(names))));
 }
 
 Schedule make_schedule(std::string_view name, Shape shape) {
@@ -210,7 +211,7 @@ Schedule make_schedule(std::string_view name, Shape shape) {
   if (shape.stages_per_rank == 0) shape.stages_per_rank = row.least_stages;
   if (shape.group_size != 0 && !row.takes_groups)
     throw InputError(concat("schedule ", row.name, ": groups of ", shape.group_size,
-                            " micro-batches mean nothing to it; interleaved_1f1b and zb_h1 take them"));
+                            " micro-batches are not supported; interleaved_1f1b and zb_h1 support them"));
   return row.make(shape);
 }
 
@@ -219,8 +220,8 @@ const ScheduleRow* find_maker(const Schedule& schedule) {
   const int ranks = static_cast<int>(schedule.ranks.size());
   if (ranks < 1 || schedule.stages() < 1 || schedule.stages() % ranks != 0) return nullptr;
   const Shape shape{ranks, schedule.stages() / ranks, schedule.micro_batches};
-  // A right schedule has all its forwards, so that its shape is no larger than what generators make; but those that go
-  // through more micro-batches than there are may be.
+  // A valid schedule has all its forwards, so its shape is no larger than generators' output; but generators that
+  // process extra micro-batches may exceed the limit.
   const auto makes_it = [&](const ScheduleRow& row) {
     if (shape.stages_per_rank < row.least_stages) return false;
     if (row.most_stages != any && shape.stages_per_rank > row.most_stages) return false;
@@ -229,7 +230,7 @@ const ScheduleRow* find_maker(const Schedule& schedule) {
     try {
       return row.make(shape) == computations;
     } catch (const InputError&) {
-      return false;  // too large a shape for this generator: it did not make it
+      return false;  // the shape is too large for this generator, so it did not make it
     }
   };
   const ScheduleRow* named = find_schedule(schedule.name);

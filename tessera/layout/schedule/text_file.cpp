@@ -7,7 +7,7 @@
 namespace tessera::layout::schedule {
 namespace {
 
-/// Takes the first word, up to a blank, off a line.
+/// Removes the first word, up to a blank, from a line.
 Piece take_word(Piece& line) {
   line = line.trimmed();
   const std::size_t end = std::min(line.text.find_first_of(" \t"), line.text.size());
@@ -29,7 +29,7 @@ class TextReader {
       last_ = *line;
     }
     last_.column += last_.text.size();
-    if (!has_version_) fail(file_, last_, "the file is empty: it begins with 'tessera-schedule 1'");
+    if (!has_version_) fail(file_, last_, "the file is empty: it must begin with 'tessera-schedule 1'");
     if (schedule_.rank_of.empty()) fail(file_, last_, "the line 'stages' with the rank of every stage is missing");
     if (schedule_.micro_batches == 0) fail(file_, last_, "the line 'micro_batches' with their number is missing");
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank)
@@ -40,17 +40,17 @@ class TextReader {
  private:
   void read_line(const Piece& word, Piece rest) {
     if (!has_version_) {
-      if (word.text != "tessera-schedule") fail(file_, word, "the file begins with 'tessera-schedule 1'");
+      if (word.text != "tessera-schedule") fail(file_, word, "the file must begin with 'tessera-schedule 1'");
       const Piece version = take_word(rest);
-      if (version.text != "1") fail(file_, version, concat("version ", quoted(version.text), "; there is 1"));
+      if (version.text != "1") fail(file_, version, concat("version ", quoted(version.text), "; only 1 is supported"));
       schedule_.name = quoted(rest.text).substr(1, std::min<std::size_t>(rest.text.size(), 40));
       has_version_ = true;
     } else if (word.text == "micro_batches") {
-      if (schedule_.micro_batches != 0) fail(file_, word, "'micro_batches' stands a second time");
+      if (schedule_.micro_batches != 0) fail(file_, word, "'micro_batches' occurs a second time");
       schedule_.micro_batches = parse_number(file_, rest, most_in_files, "number of micro-batches");
       if (schedule_.micro_batches == 0) fail(file_, rest, "0 micro-batches: there must be at least one");
     } else if (word.text == "stages") {
-      if (!schedule_.rank_of.empty()) fail(file_, word, "'stages' stands a second time");
+      if (!schedule_.rank_of.empty()) fail(file_, word, "'stages' occurs a second time");
       read_stages(rest);
     } else if (word.text == "rank") {
       read_actions(word, rest);
@@ -58,12 +58,12 @@ class TextReader {
       const auto near = nearest(word.text.substr(0, 20), std::vector<std::string>{"micro_batches", "stages", "rank"});
       fail(file_, word,
            concat(quoted(word.text), ": ",
-                  near ? concat("did you mean ", *near, "?") : "a line begins with micro_batches, stages or rank"));
+                  near ? concat("did you mean ", *near, "?") : "a line must begin with micro_batches, stages or rank"));
     }
   }
 
   void read_stages(Piece rest) {
-    if (rest.text.empty()) fail(file_, rest, "there is no stage: the rank of every stage must follow");
+    if (rest.text.empty()) fail(file_, rest, "no stages: the rank of every stage must follow");
     std::size_t ranks = 0;
     while (!rest.text.empty()) {
       const Piece word = take_word(rest);
@@ -72,12 +72,12 @@ class TextReader {
       if (schedule_.rank_of.size() > most_in_files) fail(file_, word, concat("more than ", most_in_files, " stages"));
     }
     if (ranks > schedule_.rank_of.size())
-      fail(file_, rest, concat(ranks, " ranks for ", schedule_.rank_of.size(), " stages: every rank has a stage"));
+      fail(file_, rest, concat(ranks, " ranks for ", schedule_.rank_of.size(), " stages: every rank needs a stage"));
     schedule_.ranks.resize(ranks);
   }
 
   void read_actions(const Piece& word, Piece rest) {
-    if (schedule_.rank_of.empty()) fail(file_, word, "the line 'stages' must come before");
+    if (schedule_.rank_of.empty()) fail(file_, word, "the line 'stages' must precede it");
     const std::size_t colon = rest.text.find(':');
     if (colon == std::string_view::npos) fail(file_, rest, "a ':' must follow the number of the rank");
     const Piece number = rest.from(0, colon).trimmed();

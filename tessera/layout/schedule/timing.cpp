@@ -49,7 +49,7 @@ double HeldBytes::during(const Action& action) {
       bytes_ = before;
       return before + stage.activation_bytes;
     case Kind::input_gradient:
-      bytes_ += stage.weight_gradient_bytes - stage.activation_bytes;  // layer by layer the one becomes the other
+      bytes_ += stage.weight_gradient_bytes - stage.activation_bytes;  // converted gradually, layer by layer
       break;
     case Kind::backward:
       bytes_ -= stage.activation_bytes;

@@ -11,7 +11,7 @@ namespace {
 struct Channel {
   int from = 0, to = 0;
   std::vector<double> arrived, received;  ///< times of the messages, in order
-  double free_at = 0;                     ///< when the last message is on its way
+  double free_at = 0;                     ///< when the last message has been sent
 };
 
 class Walk {
@@ -51,7 +51,7 @@ class Walk {
       while (step(rank, walked.ranks[rank])) {
       }
       if (ranks_[rank].position == before) continue;
-      // Those who waited for this rank look again.
+      // Ranks that waited for this one check again.
       ready.insert(ready.end(), ranks_[rank].waiters.begin(), ranks_[rank].waiters.end());
       ranks_[rank].waiters.clear();
     }
@@ -70,7 +70,7 @@ class Walk {
     std::vector<std::size_t> waiters;
   };
 
-  /// The channel of a message, and its bytes.
+  /// The channel and size of a message.
   Channel& channel_of(const Action& send) {
     const auto stage = static_cast<std::size_t>(send.stage);
     return channels_[send.kind == Kind::send_forward ? to_next_[stage] : to_previous_[stage]];
@@ -107,7 +107,7 @@ class Walk {
       const Action& second = actions[rank.position + 1];
       start = std::max(start, gathered_at_[static_cast<std::size_t>(second.stage)]);
       const double other = time_of(second), whole = time + other;
-      // Drawn one after the other, each with its share of what they take together.
+      // Drawn one after the other, each with its share of their common time.
       const double together = whole - costs_.overlap * std::min(time, other);
       const double middle = start + (whole > 0 ? together * time / whole : 0);
       done.push_back({first, start, middle});
@@ -151,7 +151,7 @@ class Walk {
       if (action.kind == Kind::gather) gathered_at_[static_cast<std::size_t>(action.stage)] = end;
       done.push_back({action, start, end});
       ++rank.position;
-      return true;  // beside the computations: the rank's clock does not move
+      return true;  // concurrent with computations: the rank's clock does not advance
     }
     done.push_back({action, start, end});
     rank.clock = end;
@@ -163,7 +163,7 @@ class Walk {
   const Costs& costs_;
   std::vector<Rank> ranks_;
   std::vector<Channel> channels_;
-  std::vector<std::size_t> to_next_, to_previous_;  ///< per stage, its channel to the rank of its neighbour
+  std::vector<std::size_t> to_next_, to_previous_;  ///< per stage, the channel to its neighbour's rank
   std::vector<double> gathered_at_;                 ///< per stage
 };
 

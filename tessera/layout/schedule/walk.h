@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The one run of the model of check.h that decides whether a schedule deadlocks and when everything happens.
+/// One simulation of the model of check.h: determines whether a schedule deadlocks, and all times.
 
 #include <tessera/layout/schedule/timing.h>
 
@@ -8,19 +8,19 @@
 
 namespace tessera::layout::schedule {
 
-/// A rank that does not go on.
+/// A rank that is blocked.
 struct Stopped {
   int rank = 0;
-  std::size_t position = 0;  ///< the action that waits: a send (for room) or a receive
+  std::size_t position = 0;  ///< the blocked action: a send (for room) or a receive
   int waits_for = 0;         ///< the rank at the other end
 };
 
 struct Walked {
-  std::vector<std::vector<TimedAction>> ranks;  ///< what was done
-  std::vector<Stopped> stopped;                 ///< empty: everybody reached the end
+  std::vector<std::vector<TimedAction>> ranks;  ///< completed actions
+  std::vector<Stopped> stopped;                 ///< empty: all ranks finished
 };
 
-/// `schedule` has all its messages and obeys all rules of check.h but, perhaps, that about circles.
+/// `schedule` has all its messages and satisfies all rules of check.h except possibly that about deadlocks.
 Walked walk(const Schedule& schedule, const Costs& costs);
 
 }  // namespace tessera::layout::schedule

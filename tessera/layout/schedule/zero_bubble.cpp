@@ -8,7 +8,7 @@
 namespace tessera::layout::schedule {
 namespace {
 
-/// How many micro-batches a generator goes through that fills the pipeline.
+/// Number of micro-batches that a generator processes to fill the pipeline.
 std::int64_t filled(const Shape& shape) {
   return std::max<std::int64_t>(shape.micro_batches, std::int64_t{2} * shape.ranks);
 }
@@ -54,7 +54,7 @@ Schedule zbv(const Shape& shape) {
       list.input_gradient(stage);
       list.weight_gradient(stage);
     };
-    // Until the first micro-batch is back here.
+    // Until the first micro-batch returns to this rank.
     for (int i = 0; i < 2 * (p - rank) - 1; ++i) list.forward(there);
     for (int i = 0; i < rank; ++i) {
       list.forward(back);
@@ -66,7 +66,7 @@ Schedule zbv(const Shape& shape) {
       all_three(there, list.forwards(there) < all);
       all_three(back, true);
     }
-    // I first, since other ranks wait for it; W fills.
+    // I first, since other ranks wait for it; W fills the gap.
     for (int i = 0; i < rank; ++i) {
       list.input_gradient(there);
       list.input_gradient(back);
@@ -85,8 +85,8 @@ Schedule dualpipev(const Shape& shape) {
   return made("dualpipev", shape, Placement::v, 2, 2, [&](RankList& list, int rank) {
     const int p = shape.ranks, there = rank, back = 2 * p - 1 - rank, before = p - 1 - rank;
     const int all = std::max(shape.micro_batches, 2 * p);
-    std::deque<int> late;  // stages whose W is still to be done
-    bool split = false;    // backward as I, W later
+    std::deque<int> late;  // stages whose W is pending
+    bool split = false;    // backward as I now, W later
     const auto backward = [&](int stage) {
       if (!split) return list.backward(stage);
       list.input_gradient(stage);
@@ -97,7 +97,7 @@ Schedule dualpipev(const Shape& shape) {
       list.weight_gradient(late.front());
       late.pop_front();
     };
-    // Until the first micro-batch is back here.
+    // Until the first micro-batch returns to this rank.
     for (int i = 0; i < 2 * before; ++i) list.forward(there);
     for (int i = 0; i < rank + 1; ++i) {
       list.forward(there);
@@ -108,9 +108,9 @@ Schedule dualpipev(const Shape& shape) {
       list.weight_gradient(back);
       list.forward(back);
     }
-    // Forward and backward as one, by turns on both stages.
+    // Overlapped forward and backward, alternating between both stages.
     for (int i = 0; i < all - 2 * p + rank + 1; ++i) {
-      if (i == 0 && rank == p - 1) {  // others wait for this forward: it is not held up by the backward
+      if (i == 0 && rank == p - 1) {  // others wait for this forward, so the backward must not delay it
         list.forward(there);
         list.backward(back);
       } else {
@@ -122,7 +122,7 @@ Schedule dualpipev(const Shape& shape) {
       list.backward(back);
       list.overlapped(back, there);
     }
-    // Backward only; from the middle on I alone, since other ranks wait for it, and W fills the end.
+    // Only backward; from the middle on only I, since other ranks wait for it, and W fills the end.
     for (int i = 0; i < rank + 1; ++i) {
       if (i == (rank + 1) / 2 && rank % 2 == 1) split = true;
       backward(back);
