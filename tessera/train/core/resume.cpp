@@ -41,7 +41,7 @@ std::string checkpoint_to_resume(const OutputConfig& output, const comm::Group& 
   if (!found && may_begin_anew(output)) return "";
   if (!found)
     refuse(group, concat("--resume_from_checkpoint ", asked, ": ", output.output_dir,
-                         " has no complete checkpoint-N folder; remove the flag to start from the beginning"));
+                         " has no complete checkpoint-N folder; remove the flag to start from scratch"));
   return *found;
 }
 

@@ -423,7 +423,7 @@ std::string tokenizer_place(const ModelConfig& config) {
 
 void check_output_folder(const OutputConfig& output) {
   const std::string& folder = output.output_dir;
-  if (folder.empty()) throw InputError("--output_dir is missing: it names the folder for model, metrics and report");
+  if (folder.empty()) throw InputError("--output_dir is missing: the folder that receives model, metrics and report");
   if (path_exists(folder)) {
     if (!is_directory(folder)) throw InputError(concat("--output_dir ", folder, " is a file, not a folder"));
     if (output.resume_from_checkpoint.empty()) {
