@@ -120,7 +120,7 @@ TEST_P(TrainerResume, nothing_to_go_on_from) {
     }
     if (world.rank() == 0) {
       EXPECT_EQ(error, concat("--resume_from_checkpoint last: ", folder.path(),
-                              " has no complete checkpoint-N folder; remove the flag to start from the beginning"));
+                              " has no complete checkpoint-N folder; remove the flag to start from scratch"));
     }
     EXPECT_EQ(train(folder.path(), world.size(), 2, "false").weights.empty(), false);
   });
