@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Ranks that have not come to tessera::init() while others wait for them there: who they are, and what their processes
-/// do. A program that never calls it is none of this file's business, so nothing is said before the first rank has
-/// come.
+/// Reports ranks that have not reached tessera::init() while others wait for them there: which ones, and what their
+/// processes do. A program that never calls init() is not reported: nothing is printed before the first rank has
+/// arrived.
 
 #include <tessera/launch/watch/proc_status.h>
 
