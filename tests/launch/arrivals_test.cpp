@@ -39,7 +39,7 @@ TEST(Arrivals, MissingRanksAreListedAfterFiveSecondsAndEveryTen) {
   host.ranks[0].came = host.ranks[0].waits = host.ranks[2].came = host.ranks[2].waits = true;
   EXPECT_EQ(host.pass(30), (std::vector<int>{5, 15, 25}));
   EXPECT_EQ(host.text,
-            "waited 25 s for ranks 1, 3 of this host to come to tessera::init(); here: ranks 0, 2\n"
+            "waited 25 s for ranks 1, 3 of this host to reach tessera::init(); arrived: ranks 0, 2\n"
             "  rank 1 (pid 101): D (waits for a disk or a network file system)\n"
             "  rank 3 (pid 99): no such process");
   host.ranks[1].came = host.ranks[1].waits = true;

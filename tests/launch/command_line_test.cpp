@@ -91,8 +91,8 @@ TEST(LaunchCommandLine, MistakesAreNamed) {
   EXPECT_TRUE(says({"--num_proceses", "4", "prog"}, "unknown option --num_proceses; did you mean --num_processes?"));
   EXPECT_TRUE(says({"--zzzzzzzz", "prog"}, "unknown option --zzzzzzzz"));
   EXPECT_TRUE(says({"--num_processes", "four", "prog"},
-                   "--num_processes four: expected a whole number from 1 to 4096, or gpu, cpu or auto"));
-  EXPECT_TRUE(says({"--num_processes", "0", "prog"}, "expected a whole number"));
+                   "--num_processes four: expected an integer from 1 to 4096, or gpu, cpu or auto"));
+  EXPECT_TRUE(says({"--num_processes", "0", "prog"}, "expected an integer"));
   EXPECT_TRUE(says({"--master_port=70000", "prog"}, "from 0 to 65535"));
   EXPECT_TRUE(says({"--num_processes"}, "needs a value"));
   EXPECT_TRUE(says({"--no_prefix=1", "prog"}, "takes no value"));
@@ -101,7 +101,7 @@ TEST(LaunchCommandLine, MistakesAreNamed) {
   EXPECT_TRUE(says({"--fsdp=full shard", "--fsdp_config=path/to/fsdp_config/ my-trainer-script.py"},
                    "Is the program inside of '--fsdp_config=path/to/fsdp_config/ my-trainer-script.py'"));
   EXPECT_TRUE(says({"--"}, "no program was given"));
-  EXPECT_TRUE(says({"--log_dir=", "prog"}, "--log_dir needs a value that is not empty"));
+  EXPECT_TRUE(says({"--log_dir=", "prog"}, "--log_dir needs a non-empty value"));
   EXPECT_TRUE(says({"--monitor_interval", "x", "prog"}, "expected a number"));
   EXPECT_TRUE(says({"--hang_timeout", "nan", "prog"}, "expected a number"));
 }
@@ -111,7 +111,7 @@ TEST(LaunchCommandLine, KnownElsewhereButNotHere) {
   EXPECT_TRUE(says({"--elastic_training", "prog"}, "resumes on any number of processes"));
   EXPECT_TRUE(says({"--rdzv_backend=etcd", "prog"}, "c10d or static"));
   EXPECT_TRUE(says({"--rdzv_conf=timeout", "prog"}, "KEY=VALUE"));
-  EXPECT_TRUE(says({"--nnodes=1:4", "prog"}, "keeps its number of machines"));
+  EXPECT_TRUE(says({"--nnodes=1:4", "prog"}, "the number of machines of a job is fixed"));
   const LaunchCommand accepted =
       parse_launch_command({"--standalone", "--nnodes=1:1", "--rdzv_backend=c10d", "--rdzv_id", "job7",
                             "--rdzv-conf=timeout=3,x=y", "--role", "worker", "--start_method=spawn", "--multi_gpu",

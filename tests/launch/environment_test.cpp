@@ -125,7 +125,7 @@ TEST(Environment, LocalRankArgumentIsRemovedAndChecked) {
   EXPECT_EQ(read({}, &none).world_size, 1);
   EXPECT_TRUE(none.empty());
   expect_says(message_of(torchrun, {"--local-rank=2"}),
-              "--local-rank=2 but the environment of torchrun says local rank 1");
+              "--local-rank=2 but the environment of torchrun has local rank 1");
   expect_says(message_of({}, {"--local-rank=1"}), "--local-rank=1 was given, but RANK, WORLD_SIZE");
   expect_says(message_of(torchrun, {"--local-rank=x"}), "--local-rank=x");
 }
@@ -282,8 +282,8 @@ TEST(Environment, APodsVariablesAreNotARanks) {
       {"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}, {"PET_NPROC_PER_NODE", "2"}};
   EXPECT_EQ(
       message_of(pod),
-      "set: RANK=0, WORLD_SIZE=2, PET_NNODES=1, PET_NPROC_PER_NODE=2; missing: LOCAL_RANK. They are a pod's, whose "
-      "launcher is to start 2 processes: start the program by tessera launch --nproc_per_node 2 PROGRAM; or unset "
+      "set: RANK=0, WORLD_SIZE=2, PET_NNODES=1, PET_NPROC_PER_NODE=2; missing: LOCAL_RANK. They describe a pod whose "
+      "launcher has to start 2 processes: start the program with tessera launch --nproc_per_node 2 PROGRAM; or unset "
       "RANK, WORLD_SIZE and PET_NPROC_PER_NODE to run as one process");
   expect_says(message_of(with(pod, {{"PET_NNODES", "4"}})),
               "tessera launch --secret_file FILE PROGRAM, which reads PET_*");

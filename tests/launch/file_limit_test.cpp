@@ -36,7 +36,7 @@ TEST(FileLimit, TooSmallForTheBoardIsSaidBeforeAnythingStarts) {
   const Captured done = run_with(64 << 10, shell("echo started"));
   EXPECT_EQ(done.exit_code, 2);
   EXPECT_EQ(done.out, "");
-  EXPECT_TRUE(contains(done.err, "no shared memory for the board of 1 ranks")) << done.err;
+  EXPECT_TRUE(contains(done.err, "cannot allocate shared memory for the board of 1 ranks")) << done.err;
   EXPECT_TRUE(contains(done.err, "may write files of at most 65536 bytes; raise that limit (ulimit -f")) << done.err;
 }
 

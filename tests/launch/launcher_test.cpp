@@ -107,7 +107,7 @@ TEST(Launcher, NobodyReadsAndTheRanksGoOn) {
     const Captured done = agent.finish();
     EXPECT_EQ(done.exit_code, 0) << done.err;
     EXPECT_TRUE(contains(done.out, "[agent] nobody read this output for ")) << done.err;
-    EXPECT_TRUE(contains(done.out, " lines of the ranks are left out here (--log_dir DIR keeps all)\n"));
+    EXPECT_TRUE(contains(done.out, " lines of the ranks were dropped (--log_dir DIR keeps all)\n"));
   }
 }
 
@@ -269,7 +269,7 @@ TEST(Launcher, WhatMovedToASessionOfItsOwnIsEnded) {
     const auto pids = pids_after(done.out, "child ");
     ASSERT_EQ(pids.size(), 4u) << done.out;
     for (int pid : pids) EXPECT_FALSE(is_running(pid));
-    EXPECT_TRUE(contains(done.err, "[agent] 4 processes that ranks left in sessions of their own were ended, too"))
+    EXPECT_TRUE(contains(done.err, "[agent] 4 processes that ranks had left running in their own sessions were killed"))
         << done.err;
     for (const int pid : pids) ::kill(pid, SIGKILL);
     ::unlink("go");

@@ -131,10 +131,9 @@ TEST_F(TrainingFlagsTest, TypedFlagsBeatTheFile) {
   EXPECT_EQ(origins.at("strategy"), "--fsdp-sharding-strategy");
   const std::string file = fixtures + "guide.yaml";
   EXPECT_EQ(command.notes,
-            (Strings{concat("--fsdp_offload_params false takes the place of ", file, ":11: fsdp_offload_params true"),
-                     concat("--fsdp-sharding-strategy SHARD_GRAD_OP takes the place of ", file,
-                            ":12: fsdp_sharding_strategy 1"),
-                     concat("--mixed_precision no takes the place of ", file, ":19: mixed_precision bf16")}));
+            (Strings{concat("--fsdp_offload_params false overrides ", file, ":11: fsdp_offload_params true"),
+                     concat("--fsdp-sharding-strategy SHARD_GRAD_OP overrides ", file, ":12: fsdp_sharding_strategy 1"),
+                     concat("--mixed_precision no overrides ", file, ":19: mixed_precision bf16")}));
   EXPECT_EQ(parse({"--config_file", file, "--mixed_precision", "fp16", "--mixed_precision", "bf16"}).notes, Strings{})
       << "the last one says the same as the file";
 }
@@ -165,7 +164,7 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   const LaunchCommand command = parse({});
   EXPECT_EQ(command.options.num_processes, 3);
   EXPECT_EQ(command.notes, Strings{concat("settings are taken from ", path,
-                                          ", as accelerate launch does (--config_file none leaves it out)")});
+                                          ", as accelerate launch does (--config_file none ignores it)")});
   EXPECT_EQ(settings(command), "device=auto strategy=full_shard");
   EXPECT_EQ(parse({"--config_file", "none"}).options.num_processes, 1);
   EXPECT_EQ(settings(parse({"--config_file", "none", "--mixed_precision", "bf16"})), "bf16=true");
@@ -232,7 +231,7 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
        "tessera launch: unknown option --fsdp_sharding_strateg; did you mean --fsdp_sharding_strategy?"},
       {{"--fsdp", "full_shrad"}, "tessera launch: --fsdp: unknown word 'full_shrad'; did you mean full_shard?"},
       {{"--fsdp", "full shrad"}, "tessera launch: --fsdp: unknown word 'full'; did you mean full_shard?"},
-      {{"--fsdp", "offload"}, "tessera launch: --fsdp offload names no strategy: write --fsdp \"full_shard offload\""},
+      {{"--fsdp", "offload"}, "tessera launch: --fsdp offload contains no strategy: use --fsdp \"full_shard offload\""},
       {{"--fsdp", "full_shard no_shard"},
        "tessera launch: --fsdp full_shard and no_shard are different strategies; keep one of them"},
       {{"--fsdp_config", at("missing.json")},
@@ -249,13 +248,13 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
        concat("tessera launch: deepspeed_config_file ", at("missing.json"), ": no such file")},
       {{"--deepspeed", at("bad.json")}, concat("tessera launch: ", at("bad.json"), ":1:")},
       {{"--use_fsdp", "--use_deepspeed"},
-       "tessera launch: --use_fsdp and --use_deepspeed are two ways of training: give one of them"},
-      {{"--cpu", "--multi_gpu"}, "tessera launch: --cpu and --multi_gpu exclude each other: give one of them"},
+       "tessera launch: --use_fsdp and --use_deepspeed select different training modes: remove one of them"},
+      {{"--cpu", "--multi_gpu"}, "tessera launch: --cpu and --multi_gpu exclude each other: remove one of them"},
       {{"--fsdp_offload_params", "true"},
-       "tessera launch: --fsdp_offload_params needs --use_fsdp (or a --config_file that says so); as a setting of "
-       "tessera train it stands after the program"},
+       "tessera launch: --fsdp_offload_params needs --use_fsdp (or a --config_file that sets it); as a setting of "
+       "tessera train it goes after the program"},
       {{"--gradient_accumulation_steps", "2"},
-       "tessera launch: --gradient_accumulation_steps needs --use_deepspeed (or a --config_file that says so)"},
+       "tessera launch: --gradient_accumulation_steps needs --use_deepspeed (or a --config_file that sets it)"},
       {{"--use_fsdp", "-n", "3", "--parallelism_config_tp_size", "2"},
        "tessera launch: --parallelism_config_tp_size: parallelism_config_tp_size 2 is 2 processes, but num_processes "
        "is 3"},

@@ -70,8 +70,8 @@ TEST(Watch, InnocentsThatEndSoonerAreNotNamed) {
 TEST(Watch, ARankThatEndsWithCodeZeroAmidTheJobIsNamed) {
   const Captured done = run_agent(fake("--victim 1 --at 3 --do leave"), ranks(3));
   EXPECT_EQ(done.exit_code, 1);
-  EXPECT_TRUE(contains(done.err, "; it says that a peer is gone: rank 1 (pid ")) << done.err;
-  EXPECT_TRUE(contains(done.err, ") ended with code 0 in the middle of the job")) << done.err;
+  EXPECT_TRUE(contains(done.err, "; it reports that a peer is gone: rank 1 (pid ")) << done.err;
+  EXPECT_TRUE(contains(done.err, ") exited with code 0 in the middle of the job")) << done.err;
 }
 
 TEST(Watch, BadInputKeepsItsCodeAndItsTellerHoweverLateItIs) {
@@ -350,7 +350,7 @@ TEST(Restart, StartsThatFailAtOnceArePausedLongerAndLonger) {
   const Captured done = run_agent(shell("exit 7"), options);
   EXPECT_GT(watch.seconds(), 0.35);
   EXPECT_EQ(done.exit_code, 7);
-  for (const char* text : {"(restart 1 of 3) in 0.05 s: the last start failed before it made a step",
+  for (const char* text : {"(restart 1 of 3) in 0.05 s: the previous start failed before its first step",
                            "(restart 2 of 3) in 0.1 s", "(restart 3 of 3) in 0.2 s"})
     EXPECT_TRUE(contains(done.err, text)) << done.err;
 }
@@ -376,7 +376,7 @@ TEST(Restart, ASignalEndsAPause) {
   const Captured done = agent.finish();
   EXPECT_FALSE(done.timed_out);
   EXPECT_EQ(done.exit_code, 7);
-  EXPECT_TRUE(contains(done.err, "SIGTERM received; there is no restart")) << done.err;
+  EXPECT_TRUE(contains(done.err, "SIGTERM received; not restarting")) << done.err;
 }
 
 TEST(Restart, TheNumberOfRestartsIsLimited) {

@@ -31,8 +31,8 @@ class Arrivals {
   /// Missing ranks are listed `first` seconds after the first one was seen to wait, and then every `next` seconds.
   explicit Arrivals(double first = 5, double next = 10, ReadStatus read_status = read_proc_status);
 
-  /// `ranks`: of this host, those whose processes run. What is to be said now, if anything: "waited 5 s for ranks 1, 3
-  /// of this host; here: ranks 0, 2. Rank 1 (pid 7): S (sleeping). ...".
+  /// Returns the message that is due, if any: "waited 5 s for ranks 1, 3 of this host; here: ranks 0, 2. Rank 1 (pid
+  /// 7): S (sleeping). ...". `ranks`: the running ranks of this host.
   std::optional<std::string> look(const std::vector<Rank>& ranks, Time now);
 
  private:

@@ -36,7 +36,7 @@ std::optional<int> number_in(const char* variable) {
   return number && *number >= 0 && *number < (1 << 20) ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
-/// Which of several machines this is, by the batch system that started one of us on each.
+/// This machine's rank, from the variables of the batch system that started one agent on each machine.
 std::optional<int> machine_rank_of_environment(int machines) {
   struct Source {
     const char *rank, *size;
@@ -51,7 +51,7 @@ std::optional<int> machine_rank_of_environment(int machines) {
   return std::nullopt;
 }
 
-/// Kubeflow hands torchrun's options to a pod as variables PET_*; options win over them.
+/// Kubeflow passes torchrun's options to a pod as variables PET_*; command-line options take precedence.
 void take_kubeflow(FlagValues& given) {
   if (given.machines || !number_in("PET_NNODES")) return;
   given.machines = number_in("PET_NNODES");
@@ -71,7 +71,7 @@ void share_processes(const FlagValues& given, LaunchCommand& result) {
     throw InputError(concat("--num_processes ", *given.total,
                             " counts the ranks of all machines, but --nproc_per_node ", *given.per_machine, " on ",
                             options.num_machines, " machines makes ", *given.per_machine * options.num_machines,
-                            ": give one of them"));
+                            ": remove one of them"));
   }
   if (*given.total % options.num_machines != 0) {
     throw InputError(concat("--num_processes ", *given.total,
@@ -82,24 +82,24 @@ void share_processes(const FlagValues& given, LaunchCommand& result) {
   options.num_processes = *given.total / options.num_machines;
 }
 
-/// Drops the hosts that a check found bad, whatever user name stands before them in the list.
+/// Drops the hosts on the bad list, ignoring a user name in front of the host.
 void leave_out_bad_hosts(const std::string& file, std::vector<HostSlots>& hosts, std::vector<std::string>& notes) {
-  if (!path_exists(file)) throw InputError(concat("--bad_hosts: there is no file ", file));
+  if (!path_exists(file)) throw InputError(concat("--bad_hosts: no such file: ", file));
   const std::vector<std::string> bad = read_bad_hosts(file);
   std::erase_if(hosts, [&](const HostSlots& host) {
     const bool is_bad = std::find(bad.begin(), bad.end(), host.name.substr(host.name.find('@') + 1)) != bad.end();
-    if (is_bad) notes.push_back(concat(host.name, " is left out: it stands in ", file));
+    if (is_bad) notes.push_back(concat(host.name, " is excluded: it is listed in ", file));
     return is_bad;
   });
   if (hosts.empty()) throw InputError(concat("--bad_hosts ", file, ": no host is left"));
 }
 
-/// Hosts of a hostfile or list: how many machines, ranks and which is the first.
+/// Takes the hosts of a hostfile or list: number of machines, ranks, and the first host's address.
 void take_hosts(const FlagValues& given, LaunchCommand& result) {
   LaunchOptions& options = result.options;
   std::vector<HostSlots> hosts;
   if (!given.hostfile.empty() && !given.host_list.empty()) {
-    throw InputError("--hostfile and --host_list both name the hosts: give one of them");
+    throw InputError("--hostfile and --host_list both name the hosts: remove one of them");
   }
   if (!given.hostfile.empty()) hosts = read_hostfile(given.hostfile);
   if (!given.host_list.empty()) {

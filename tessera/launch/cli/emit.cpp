@@ -16,7 +16,7 @@ std::string shell_words(const std::vector<std::string>& words) {
   return text;
 }
 
-/// A value of an #SBATCH line: Slurm cuts it at blanks and knows no quotes.
+/// A value of an #SBATCH line: Slurm cuts it at blanks and has no quoting.
 std::string slurm_value(const std::string& name, const std::string& value) {
   const bool good = !value.empty() && std::all_of(value.begin(), value.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == ':' || c == ',' || c == '+';
@@ -25,12 +25,12 @@ std::string slurm_value(const std::string& name, const std::string& value) {
   return value;
 }
 
-/// What stands before `tessera launch` when it runs in a container; the working folder is the same inside.
+/// The words before `tessera launch` that run it in a container; the working directory is the same inside.
 std::string container_words(const EmitJob& job) {
   const EmitOptions& o = job.emission;
   if (o.image.empty()) {
     if (!o.container.empty() || !o.mounts.empty())
-      throw InputError("--emit slurm: --container and --mounts are for a job in a container: name its --image");
+      throw InputError("--emit slurm: --container and --mounts need a container image: add --image IMAGE");
     return "";
   }
   const std::string mounts = o.mounts.empty() ? "" : "," + quote_for_shell(o.mounts);
@@ -85,7 +85,7 @@ std::vector<std::string> agent_words(const EmitJob& job) {
   options.master_port = 0;
   std::vector<std::string> words = words_of(options);
   for (const std::string& variable : job.exports) words.insert(words.end(), {"--export", variable});
-  if (!job.exports.empty()) words.insert(words.end(), {"--config_file", "none"});  // all of it has been said
+  if (!job.exports.empty()) words.insert(words.end(), {"--config_file", "none"});  // the exports contain all of it
   return words;
 }
 

@@ -1,4 +1,4 @@
-// A program for Ray: Ray places one task on each of so many nodes, and each task runs an agent.
+// A program for Ray: Ray places one task on each of several nodes, and each task runs an agent.
 #include <tessera/launch/cli/emit.h>
 
 #include <tessera/base/text.h>
