@@ -178,7 +178,7 @@ TEST(LaunchCommandLine, Machines) {
     EXPECT_EQ(ipv6.master_addr, "fd00::1") << words[0];
     EXPECT_EQ(ipv6.master_port, 123) << words[0];
   }
-  EXPECT_TRUE(says({"--rdzv_endpoint=a:1", "--master_addr=b", "prog"}, "different places"));
+  EXPECT_TRUE(says({"--rdzv_endpoint=a:1", "--master_addr=b", "prog"}, "different addresses"));
   EXPECT_TRUE(says({"--rdzv_endpoint=a:x", "prog"}, "HOST:PORT"));
 }
 
@@ -236,7 +236,7 @@ TEST(LaunchCommandLine, Hosts) {
   EXPECT_TRUE(says(with({"--num_machines=3"}), "only 2 hosts"));
   EXPECT_TRUE(says(with({"-n=5"}), "6 slots"));
   EXPECT_TRUE(says(with({"--include=a", "--exclude=b"}), "exclude each other"));
-  EXPECT_TRUE(says(with({"--include=a", "--num_machines=1"}), "--include and --exclude already say"));
+  EXPECT_TRUE(says(with({"--include=a", "--num_machines=1"}), "--include and --exclude already select"));
   EXPECT_TRUE(says({"--include=a", "prog"}, "--hostfile"));
   const std::string bad = folder.path() + "/bad";
   write_file_atomically(bad, "a  # slow\nz\n");
@@ -264,7 +264,7 @@ TEST(LaunchCommandLine, Output) {
   EXPECT_EQ(ranks.tee_of_rank, (std::map<int, int>{{0, 0}, {1, 3}, {2, 2}}));
   EXPECT_TRUE(says({"--redirects=3", "prog"}, "--log_dir"));
   EXPECT_TRUE(says({"--log_dir=d", "--redirects=4", "prog"}, "0 (none)"));
-  EXPECT_TRUE(says({"--log_dir=d", "--redirects=0:1,0:2", "prog"}, "rank 0 twice"));
+  EXPECT_TRUE(says({"--log_dir=d", "--redirects=0:1,0:2", "prog"}, "rank 0 is listed twice"));
   EXPECT_EQ(parse_launch_command({"--tee=3", "prog"}).options.tee, 3);  // without files: as always
   EXPECT_EQ(parse_launch_command({"--local-ranks-filter=0,2", "prog"}).options.shown_ranks, (std::vector<int>{0, 2}));
 }

@@ -258,12 +258,12 @@ TEST_F(FleetTest, TheEndOfMachineZeroIsKnownAtOnce) {
     EXPECT_EQ(event->kind, FleetEvent::lost);
     EXPECT_EQ(event->machine, 0);
     EXPECT_NE(event->text.find("Connection refused"), std::string::npos) << event->text;
-    EXPECT_NE(event->text.find("machine 0 (host0), whose agent has ended"), std::string::npos) << event->text;
+    EXPECT_NE(event->text.find("machine 0 (host0), whose agent has exited"), std::string::npos) << event->text;
     EXPECT_FALSE(fleet->agree({143, true, event->text}).restart);
   });
   EXPECT_EQ(errors, Strings(2));
   ASSERT_EQ(said.size(), 1u) << join(said, "\n");
-  EXPECT_EQ(said[0].find("the job ends with machine 0 (host0), whose agent held its store: start the agents"), 0u)
+  EXPECT_EQ(said[0].find("the job ends with machine 0 (host0), whose agent hosted its store: start the agents"), 0u)
       << said[0];
 }
 
@@ -435,8 +435,8 @@ TEST_F(FleetTest, AMachineThatDoesNotComeBackEndsTheJob) {
     EXPECT_EQ(verdict.code, 1);
   });
   EXPECT_EQ(errors, Strings(2));
-  EXPECT_NE(join(said).find("for machine 1 (host1) to come back"), std::string::npos) << join(said);
-  EXPECT_NE(join(said).find("machine 1 (host1) did not come back within"), std::string::npos) << join(said);
+  EXPECT_NE(join(said).find("for machine 1 (host1) to return"), std::string::npos) << join(said);
+  EXPECT_NE(join(said).find("machine 1 (host1) did not return within"), std::string::npos) << join(said);
 }
 
 TEST_F(FleetTest, WithoutTheStoreAMachineStopsByItself) {
@@ -488,7 +488,7 @@ TEST_F(FleetTest, MissingMachinesAreListed) {
   });
   EXPECT_GE(said.size(), 2u);
   EXPECT_NE(said.back().find("3 of 4 machines missing: machine 1, 2, 3"), std::string::npos) << said.back();
-  EXPECT_NE(errors[0].find("not all machines have come: 3 of 4 machines missing"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("not all machines have joined: 3 of 4 machines missing"), std::string::npos) << errors[0];
 }
 
 TEST_F(FleetTest, WrongRanksAndNumbersAreRefused) {
@@ -515,7 +515,7 @@ TEST_F(FleetTest, AnotherNumberOfMachinesIsRefusedOnAll) {
     server_ = StoreServer(store_options(secret_));
     const Strings errors = run(2, [&](int k) { Fleet fleet(options(k, k == 0 ? 2 : other)); });
     for (const std::string& error : errors) {
-      EXPECT_NE(error.find(concat("was told --num_machines ", other)), std::string::npos) << error;
+      EXPECT_NE(error.find(concat("was started with --num_machines ", other)), std::string::npos) << error;
     }
   }
 }
@@ -527,7 +527,7 @@ TEST_F(FleetTest, AWrongSecretIsNotLetIn) {
     if (k == 1) mine.secret = make_secret();
     Fleet fleet(mine);
   });
-  EXPECT_NE(errors[0].find("not all machines have come"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("not all machines have joined"), std::string::npos) << errors[0];
   EXPECT_FALSE(errors[1].empty());
 }
 

@@ -325,7 +325,7 @@ TEST(Launcher, TooFewOpenFilesIsAnInputErrorBeforeAnythingStarts) {
     try {
       code = run(shell("sleep 600"), ranks(3));
     } catch (const InputError& error) {
-      code = contains(error.what(), "3 processes need about 76 open files here, but the limit is 20") ? 2 : 98;
+      code = contains(error.what(), "3 processes need about 76 open files in the agent, but the limit is 20") ? 2 : 98;
     }
     ::_exit(code);
   }

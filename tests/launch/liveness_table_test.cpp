@@ -79,8 +79,8 @@ TEST(LivenessTable, AReportNamesRankPhaseAndSecondsAndComesLessAndLessOften) {
   ASSERT_EQ(found.size(), 5u);  // after 5, 10, 20, 40, 80 s
   EXPECT_TRUE(
       found[0].text.starts_with("no progress for 5 s: rank 1 (pid 101) computes (1 of a processor), step 4, "
-                                "forward; ranks 0, 2, 3 wait in a collective; nothing is ended for that; "
-                                "told again after 10"))
+                                "forward; ranks 0, 2, 3 wait in a collective; no rank is ended for that; "
+                                "reported again after 10"))
       << found[0].text;
 }
 
@@ -95,7 +95,7 @@ TEST(LivenessTable, ADeclaredPhaseIsReportedAfterAMinute) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_TRUE(
       says(found[0].text,
-           "rank 1 (pid 101) sleeps, merging adapters; ranks 0, 2, 3 wait in a collective; nothing is ended for that"))
+           "rank 1 (pid 101) sleeps, merging adapters; ranks 0, 2, 3 wait in a collective; no rank is ended for that"))
       << found[0].text;
 }
 

@@ -20,7 +20,7 @@ TEST(LivenessWatch, AStoppedRankIsFrozenWithinThreeSeconds) {
   ASSERT_EQ(early.size(), 1u);
   EXPECT_EQ(early[0].kind, LivenessFinding::stopped);
   EXPECT_EQ(early[0].text,
-            "rank 2 (pid 102) stands still: no heartbeat for 1 s, process state T (stopped by a signal); the job ends "
+            "rank 2 (pid 102) is stopped: no heartbeat for 1 s, process state T (stopped by a signal); the job ends "
             "after 2.5 s (--heartbeat_timeout)");
   const auto found = job.pass(0.5, {2});
   ASSERT_EQ(found.size(), 1u);
@@ -40,7 +40,7 @@ TEST(LivenessWatch, APauseOfTwoSecondsIsToldAfterwards) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, LivenessFinding::paused);
   EXPECT_EQ(found[0].text,
-            "rank 1 (pid 101) gave no heartbeat for 2.2 s (process state T (stopped by a signal)) and goes on");
+            "rank 1 (pid 101) gave no heartbeat for 2.2 s (process state T (stopped by a signal)) and continues");
 }
 
 TEST(LivenessWatch, AShortPauseIsNotWorthALine) {
@@ -132,10 +132,10 @@ TEST(LivenessWatch, ASuspendedMachineIsNoFreeze) {
 
 TEST(LivenessWatch, RanksWithoutAHeartAreEndedOnlyWhenTheyAreStopped) {
   const std::vector<std::pair<void (*)(RankSlot&), std::string>> changes = {
-      {+[](RankSlot& slot) { slot.state = RankState::none; }, "before it has come to tessera::init()"},
-      {+[](RankSlot& slot) { slot.state = RankState::left; }, "after it has left the job"},
-      {+[](RankSlot& slot) { slot.generation = 2; }, "before it has come to tessera::init()"},
-      {+[](RankSlot& slot) { slot.heartbeat_ns = 0; }, "before it has come to tessera::init()"}};
+      {+[](RankSlot& slot) { slot.state = RankState::none; }, "before it reached tessera::init()"},
+      {+[](RankSlot& slot) { slot.state = RankState::left; }, "after it left the job"},
+      {+[](RankSlot& slot) { slot.generation = 2; }, "before it reached tessera::init()"},
+      {+[](RankSlot& slot) { slot.heartbeat_ns = 0; }, "before it reached tessera::init()"}};
   for (const auto& [change, when] : changes) {
     JobUnderWatch job;
     job.pass(1);
@@ -172,7 +172,7 @@ TEST(LivenessWatch, NoProgressForFiveSecondsIsToldAndForFiveMinutesOfSleepAHang)
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, LivenessFinding::hang);
   EXPECT_EQ(found[0].ranks, (std::vector<int>{0, 1, 2, 3}));
-  EXPECT_TRUE(says(found[0].text, "(limit 300 s: --hang_timeout) although all hearts beat")) << found[0].text;
+  EXPECT_TRUE(says(found[0].text, "(limit 300 s: --hang_timeout) although all heartbeats continue")) << found[0].text;
   EXPECT_TRUE(job.pass(60, {}, false).empty()) << "once";
 }
 

@@ -163,7 +163,7 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   write_file_atomically(path, "distributed_type: FSDP\nnum_processes: 3\n");
   const LaunchCommand command = parse({});
   EXPECT_EQ(command.options.num_processes, 3);
-  EXPECT_EQ(command.notes, Strings{concat("settings are taken from ", path,
+  EXPECT_EQ(command.notes, Strings{concat("reading settings from ", path,
                                           ", as accelerate launch does (--config_file none ignores it)")});
   EXPECT_EQ(settings(command), "device=auto strategy=full_shard");
   EXPECT_EQ(parse({"--config_file", "none"}).options.num_processes, 1);
@@ -179,7 +179,7 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   write_file_atomically(path, "distributed_type: MULTI_NPU\n");
   const std::string message = message_of({});
   EXPECT_NE(message.find("means accelerators"), std::string::npos) << message;
-  EXPECT_NE(message.find("--config_file none leaves it out"), std::string::npos) << message;
+  EXPECT_NE(message.find("--config_file none ignores it"), std::string::npos) << message;
   EXPECT_EQ(parse({"--secret_from_stdin"}).exports, Strings{});  // an agent that ours has started
 }
 
@@ -262,7 +262,7 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
        "tessera launch: --parallelism_config_dp_replicate_size: parallelism_config_dp_replicate_size 2 x "
        "parallelism_config_dp_shard_size 2 are 4 processes, but num_processes is 3"},
       {{"--include", "localhost:a"}, "--include localhost:a: expected numbers of devices: localhost:0,1"},
-      {{"--include", "localhost:1", "-n", "2"}, "--include localhost:1 already says how many ranks"},
+      {{"--include", "localhost:1", "-n", "2"}, "--include localhost:1 already sets the number of ranks"},
   };
   for (const auto& [words, message] : cases)
     EXPECT_EQ(message_of(words).substr(0, message.size()), message) << join(words, " ") << "\n" << message_of(words);

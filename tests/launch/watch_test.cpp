@@ -160,7 +160,7 @@ TEST(Watch, AFreezeMayOnlyBeReported) {
   const Captured done = agent.finish();
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_TRUE(contains(done.err, "is frozen")) << done.err;
-  EXPECT_TRUE(contains(done.err, "and goes on")) << done.err;
+  EXPECT_TRUE(contains(done.err, "and continues")) << done.err;
 }
 
 TEST(Watch, APauseOfTwoSecondsIsTolerated) {
@@ -170,7 +170,7 @@ TEST(Watch, APauseOfTwoSecondsIsTolerated) {
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_TRUE(contains(done.err, "[agent] rank 0 (pid ")) << done.err;
   EXPECT_TRUE(contains(done.err, "gave no heartbeat for ")) << done.err;
-  EXPECT_TRUE(contains(done.err, "(process state T (stopped by a signal)) and goes on")) << done.err;
+  EXPECT_TRUE(contains(done.err, "(process state T (stopped by a signal)) and continues")) << done.err;
 }
 
 TEST(Watch, ARankThatComputesForEverIsToldAndNotEnded) {
@@ -179,7 +179,7 @@ TEST(Watch, ARankThatComputesForEverIsToldAndNotEnded) {
   AgentUnderTest agent(fake("--victim 1 --at 5 --do spin"), options);
   ASSERT_TRUE(agent.wait_for("victim ", 1));
   EXPECT_TRUE(agent.wait_for_error(" computes (")) << agent.err();
-  EXPECT_TRUE(agent.wait_for_error("step 4, forward; ranks 0, 2 wait in a collective; nothing is ended for that"))
+  EXPECT_TRUE(agent.wait_for_error("step 4, forward; ranks 0, 2 wait in a collective; no rank is ended for that"))
       << agent.err();
   std::this_thread::sleep_for(std::chrono::duration<double>(2.5 * options.hang_timeout));  // a sleeper would be ended
   EXPECT_TRUE(is_running(pids_after(agent.out(), "victim ").at(0)));
@@ -249,7 +249,7 @@ TEST(Watch, ARankThatIsStoppedBeforeItComesIsNamedAndEnded) {
   const Captured done = run_agent(fake("--victim 1 --do stopearly"), ranks(3));
   EXPECT_EQ(done.exit_code, 1) << done.err;
   EXPECT_FALSE(done.timed_out);
-  EXPECT_TRUE(contains(done.err, " s before it has come to tessera::init(), process state T")) << done.err;
+  EXPECT_TRUE(contains(done.err, " s before it reached tessera::init(), process state T")) << done.err;
   EXPECT_TRUE(contains(done.err, "[agent] rank 1 (pid ")) << done.err;
 }
 
@@ -259,7 +259,7 @@ TEST(Watch, ARankThatIsStoppedAfterItHasLeftIsNamedAndEndedAndNothingBeginsAgain
   const Captured done = run_agent(fake("--victim 1 --steps 3 --do stopleft"), options);
   EXPECT_EQ(done.exit_code, 1) << done.err;
   EXPECT_FALSE(done.timed_out);
-  EXPECT_TRUE(contains(done.err, " s after it has left the job, process state T")) << done.err;
+  EXPECT_TRUE(contains(done.err, " s after it left the job, process state T")) << done.err;
   EXPECT_FALSE(contains(done.err, "restarting")) << done.err;
 }
 
@@ -284,7 +284,7 @@ TEST(Watch, ARankThatSleepsForEverIsNamedWithStacks) {
   EXPECT_EQ(done.exit_code, 1);
   EXPECT_TRUE(contains(done.err, "[agent] no progress for ")) << done.err;
   EXPECT_TRUE(contains(done.err,
-                       ") has not come to all_reduce #4 of group 'world' (3 ranks, 1024 x float32, sum, tag "
+                       ") has not reached all_reduce #4 of group 'world' (3 ranks, 1024 x float32, sum, tag "
                        "'bucket 3'), where ranks 0, 2 wait for it; it is outside of any collective, step 4, "
                        "forward"))
       << done.err;

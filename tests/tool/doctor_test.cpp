@@ -51,7 +51,7 @@ TEST_F(DoctorTest, TwoMachinesAreComparedAndBadOnesRemembered) {
   write_file_atomically(at("bad"), "{}\n");
   const auto other_file = two_machines({"--bad_hosts", at("bad")});
   EXPECT_NE(other_file.exit_code, 0);
-  EXPECT_NE(other_file.err.find("bad:1: '{}' is no host name"), std::string::npos) << other_file.err;
+  EXPECT_NE(other_file.err.find("bad:1: '{}' is not a host name"), std::string::npos) << other_file.err;
   EXPECT_EQ(read_file(at("bad")), "{}\n");
 }
 

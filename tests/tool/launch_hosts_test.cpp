@@ -93,8 +93,8 @@ TEST_F(LaunchHosts, WithoutRestartsAHostThatIsGoneIsNamed) {
   EXPECT_EQ(done.exit_code, 1) << done.err;
   EXPECT_EQ(starts(), 1u);
   EXPECT_TRUE(contains(done.err,
-                       "host 127.0.0.2 (machine 1): its ssh ended with exit code 255, and the job ends. With "
-                       "--max_restarts N its agent would be started again"))
+                       "host 127.0.0.2 (machine 1): its ssh ended with exit code 255, and the job ends. Use "
+                       "--max_restarts N to have its agent started again"))
       << done.err;
 }
 

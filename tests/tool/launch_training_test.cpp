@@ -83,7 +83,7 @@ TEST_F(LaunchTrainingTest, TheGuidesFileAndBert) {
   write_file_atomically(at("home/accelerate/default_config.yaml"), guide);
   const auto run = tessera(Strings{"launch"} + bert("out"), home());
   ASSERT_EQ(run.exit_code, 0) << run.err << run.out;
-  EXPECT_TRUE(contains(run.err, "settings are taken from " + at("home/accelerate/default_config.yaml"))) << run.err;
+  EXPECT_TRUE(contains(run.err, "reading settings from " + at("home/accelerate/default_config.yaml"))) << run.err;
   EXPECT_EQ(losses("out").size(), 3u);
   const Value report = end_line("out");
   EXPECT_EQ(report.at("event").as_string(), "end");

@@ -27,7 +27,7 @@
 
 namespace tessera::launch {
 
-/// What a rank is doing.
+/// The current activity of a rank.
 enum class RankState : std::uint32_t {
   none,     ///< has not reached tessera::init() (a foreign program never does: it is watched by its pidfd only)
   joining,  ///< inside tessera::init()

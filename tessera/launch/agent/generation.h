@@ -67,7 +67,7 @@ class Generation {
   void on_hang(const LivenessFinding& finding);
   void tell_stacks();
 
-  /// Fails the generation: reports `text`, unless it has been reported elsewhere (`told`), and ends all ranks.
+  /// Fails the generation: reports `text`, unless `told` (reported elsewhere already), and ends all ranks.
   /// `culprit` may be null.
   void fail(LocalRank* culprit, const std::string& text, bool told = false);
   void tell_circumstances(const LocalRank& rank, bool last_lines);

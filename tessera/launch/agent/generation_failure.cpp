@@ -19,8 +19,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long a failure waits for a likelier culprit: a rank that fails on its own may exit after those whose connections
-/// it broke.
+/// How long a failure waits for a likelier culprit: a rank that fails on its own may exit after the ranks whose
+/// connections it broke.
 constexpr milliseconds settle_failed{60}, settle_victim{500}, settle_follower{5000};
 /// On several hosts: long enough to learn of another agent's death (FleetOptions::ended_seconds and two heartbeats).
 constexpr milliseconds settle_victim_of_hosts{5000};

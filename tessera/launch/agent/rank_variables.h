@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The environment of a rank: torchrun's variables, and those that only Tessera programs read (TESSERA_*).
+/// The environment of a rank: torchrun's variables, and TESSERA_* for Tessera programs.
 
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/process.h>

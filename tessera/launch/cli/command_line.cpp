@@ -114,8 +114,8 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
       given.include.starts_with("localhost:")) {  // DeepSpeed: devices of this host
     const std::string devices = given.include.substr(10);
     if (given.per_machine || given.total) {
-      throw InputError(
-          concat("--include ", given.include, " already says how many ranks: do not give their number beside it"));
+      throw InputError(concat("--include ", given.include,
+                              " already sets the number of ranks: remove --num_processes and --nproc_per_node"));
     }
     for (const std::string& device : split(devices, ',')) {
       if (!parse_int(device))
@@ -137,8 +137,8 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
   const bool filtered = !given.include.empty() || !given.exclude.empty();
   if (filtered && (given.machines || given.per_machine)) {
     throw InputError(
-        "--include and --exclude already say which hosts and slots: do not give --num_machines or "
-        "--nproc_per_node beside them");
+        "--include and --exclude already select hosts and slots: remove --num_machines and "
+        "--nproc_per_node");
   }
   hosts = filter_hosts(hosts, given.include, given.exclude);
   if (!given.bad_hosts.empty()) leave_out_bad_hosts(given.bad_hosts, hosts, result.notes);
@@ -184,8 +184,8 @@ void take_rendezvous(const FlagValues& given, LaunchCommand& result) {
     const int number = endpoint->port.value_or(29500);
     if ((!address.empty() && address != endpoint->host) || (port && *port != number)) {
       throw InputError(concat("--rdzv_endpoint ", given.endpoint,
-                              " and --main_process_ip/--main_process_port say "
-                              "different places: give one of them"));
+                              " and --main_process_ip/--main_process_port set "
+                              "different addresses: remove one of them"));
     }
     address = endpoint->host;
     port = number;
@@ -211,7 +211,7 @@ void check_machines(const FlagValues& given, LaunchCommand& result) {
   if (!rank) rank = machine_rank_of_environment(options.num_machines);
   if (!rank) {
     throw InputError(concat("--num_machines is ", options.num_machines,
-                            ": say which one this is with --machine_rank (0 is the one at --main_process_ip)"));
+                            ": add --machine_rank, this machine's rank (0 is the one at --main_process_ip)"));
   }
   if (*rank >= options.num_machines) {
     throw InputError(concat("machine rank ", *rank, " of ", options.num_machines, " machines: they count from 0"));
@@ -235,7 +235,7 @@ void take_output(const FlagValues& given, LaunchOptions& options) {
   };
   const bool redirected = given.redirects.all != 0 || !given.redirects.of_rank.empty();
   if (redirected && options.log_dir.empty()) {
-    throw InputError("--redirects sends output to files only: say where with --log_dir");
+    throw InputError("--redirects sends output to files only: add --log_dir DIR");
   }
   options.tee = shown(-1);
   for (const StreamFlags* flags : {&given.tee, &given.redirects}) {

@@ -102,7 +102,7 @@ std::string emit_slurm(const EmitJob& job) {
   if (!o.account.empty()) text += concat("#SBATCH --account=", slurm_value("--account", o.account), "\n");
   if (o.requeue) text += "#SBATCH --requeue\n#SBATCH --open-mode=append\n";
   text += concat("#SBATCH --output=%x-%j.log\n# ", grace_seconds(job),
-                 " s before the time limit the ranks are asked to save and end.\n#SBATCH --signal=TERM@",
+                 " s before the time limit the ranks are asked to save and exit.\n#SBATCH --signal=TERM@",
                  grace_seconds(job), "\n");
   text +=
       "set -euo pipefail\n\n"
@@ -121,7 +121,7 @@ std::string emit_slurm(const EmitJob& job) {
   if (!o.requeue) return text + "\n";
   return text +
          " || status=$?\n\n"
-         "# 3: the ranks were asked to stop and have saved; the job goes back into the queue and goes on from there.\n"
+         "# 3: the ranks were asked to stop and have saved; the job is requeued and continues from the checkpoint.\n"
          "if [ \"$status\" -eq 3 ]; then scontrol requeue \"$SLURM_JOB_ID\"; fi\n"
          "exit \"$status\"\n";
 }

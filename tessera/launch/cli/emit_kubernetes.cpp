@@ -134,7 +134,7 @@ std::string emit_jobset(const EmitJob& job) {
   return concat(
       "# An agent in each pod starts its ranks; the agents meet in pod 0, whose name JobSet makes. When a pod is "
       "evicted\n"
-      "# all start again and, with --resume_from_checkpoint auto, go on from what they have saved.\n"
+      "# all start again and, with --resume_from_checkpoint auto, continue from their checkpoints.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=",
       name, " --prefix\n", secret_object(job), head(job, "jobset.x-k8s.io/v1alpha2", "JobSet"),
       "spec:\n  network:\n    enableDNSHostnames: true\n    publishNotReadyAddresses: true\n  failurePolicy:\n"
@@ -153,8 +153,8 @@ std::string emit_trainjob(const EmitJob& job) {
   const std::string command = command_lines(pod_words(job, "", false));
   const std::string pod = pod_spec(job, "node", command, "restartPolicy: Never\n");
   return concat(
-      "# An agent in each pod starts its ranks; how many pods there are and where they meet is what Kubeflow's torch\n"
-      "# policy tells them. The runtime is this job's own: it mounts the job's secret and leaves time to save.\n"
+      "# An agent in each pod starts its ranks; the number of pods and their meeting point come from Kubeflow's\n"
+      "# torch policy. The runtime is this job's own: it mounts the job's secret and leaves time to save.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=",
       name, " --prefix\n", secret_object(job), head(job, "trainer.kubeflow.org/v1alpha1", "TrainingRuntime"),
       "spec:\n  mlPolicy:\n    numNodes: ", job.options.num_machines, "\n    torch: {}\n  template:\n    spec:\n",
@@ -184,7 +184,7 @@ std::string emit_mpijob(const EmitJob& job) {
   return concat(
       "# The launcher starts an agent on each worker by ssh, from the hostfile that the operator writes; the "
       "operator's\n"
-      "# keys open the way. The image has an sshd, and tessera where the launcher has it; it needs no MPI.\n"
+      "# keys authenticate it. The image has an sshd, and tessera at the launcher's path; it needs no MPI.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l "
       "training.kubeflow.org/job-role=launcher,training.kubeflow.org/job-name=",
       name, "\n", head(job, "kubeflow.org/v2beta1", "MPIJob"), "spec:\n  slotsPerWorker: ", job.options.num_processes,
@@ -207,7 +207,7 @@ std::string emit_volcano(const EmitJob& job) {
   return concat(
       "# An agent in each pod starts its ranks; the agents meet in pod 0, whose name Volcano's svc plug-in makes. When "
       "a\n"
-      "# pod is evicted all start again and, with --resume_from_checkpoint auto, go on from what they have saved.\n"
+      "# pod is evicted all start again and, with --resume_from_checkpoint auto, continue from their checkpoints.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l volcano.sh/job-name=",
       o.job_name, " --prefix\n", secret_object(job), head(job, "batch.volcano.sh/v1alpha1", "Job"),
       "spec:\n  schedulerName: volcano\n", o.partition.empty() ? "" : concat("  queue: ", o.partition, "\n"),

@@ -146,12 +146,12 @@ class Merged {
   void read_file() {
     std::string path = typed_.config_file;
     if (path.empty() && !typed_.cpu &&
-        !command_.secret_from_stdin) {  // an agent that ours has started is told everything
+        !command_.secret_from_stdin) {  // an agent started by ours gets all settings explicitly
       const auto usual = config::default_accelerate_file();
       if (!usual) return;
       path = default_file_ = *usual;
       command_.notes.push_back(
-          concat("settings are taken from ", path, ", as accelerate launch does (--config_file none leaves it out)"));
+          concat("reading settings from ", path, ", as accelerate launch does (--config_file none ignores it)"));
     }
     if (path.empty() || path == "none") return;
     root_ = config::load_accelerate_file(path, &command_.notes);

@@ -17,7 +17,7 @@
 ///
 /// A machine is lost when it gives no sign of life for lost_seconds; until then a connection that breaks, or brings no
 /// answer, is replaced. The exit of an agent, even a killed one, is known at once, because its kernel closes the
-/// connection: then the store executes its will (StoreClient::set_will). Where a failure may be followed by a restart,
+/// connection: then the store executes its will (StoreClient::set_will). If a failure may be followed by a restart,
 /// machine 0 waits for lost machines to return: either the same agent, which has also ended its ranks and tries to
 /// reach the store for join_seconds, or a new one with the same machine rank. Machine 0 itself cannot be lost: it hosts
 /// the store, and its agent reaches it within its process. When machine 0 is cut off, it has lost all others, and
@@ -64,7 +64,7 @@ struct Machine {
   std::string token = {};  ///< distinguishes its agent from another one in its place
 };
 
-/// Which ranks run where in one generation. Equal on all machines except for `first_rank` and `local_processes`.
+/// The placement of ranks in one generation. Equal on all machines except for `first_rank` and `local_processes`.
 struct FleetPlan {
   int generation = 0;
   int world_size = 1;

@@ -139,7 +139,7 @@ class FleetLink {
   double try_seconds_ = 1;  ///< time after which a connection without an answer is replaced; grows until one answers
   int connections_ = 0;
   std::int64_t beats_ = 0;
-  /// What machine 0 knows of another machine.
+  /// Machine 0's knowledge of another machine.
   struct Watched {
     std::string heart;
     Clock::time_point heard;

@@ -27,7 +27,7 @@ class Host {
   /// hosts (which may take arbitrarily long). Throws InputError, and Error when the others do not come.
   Host(const std::vector<std::string>& command, const LaunchOptions& options);
 
-  /// Where the ranks of the first generation run.
+  /// The plan of the first generation: which ranks run where.
   FleetPlan first_plan() const;
 
   /// Prints a line for the user, on standard error and in LOG_DIR/agent.log.
@@ -47,7 +47,8 @@ class Host {
   /// Writes a text that is too long for the terminal to a file next to the ranks' logs; returns its path, empty without
   /// a log_dir.
   std::string write_report(const std::string& name, const std::string& text);
-  /// Where rank 0 draws a progress line on the terminal: the sequence that clears it before another line.
+  /// The sequence that clears rank 0's progress line before another line is printed, where one is drawn on the
+  /// terminal.
   std::string line_start(int fd) const;
 
   const std::vector<std::string> command;

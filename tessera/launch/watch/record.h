@@ -53,7 +53,7 @@ struct Entry {
   Op op = Op::barrier;
   Status status = Status::started;
   std::uint8_t row = 0;    ///< index of its group in RankSlot::totals (board.h), set by the recorder
-  char reduction[8] = {};  ///< "sum", ...; empty when there is none
+  char reduction[8] = {};  ///< "sum", ...; empty: none
   char dtype[16] = {};     ///< "float32", ...; empty for a barrier
   char group[32] = {};     ///< the group's name, cut to 31 bytes
   char tag[32] = {};       ///< the caller's Tag, cut to 31 bytes

@@ -48,7 +48,8 @@ struct WaitVerdict {
 /// `now_ns`: CLOCK_MONOTONIC, for "ended 5.2 s ago".
 WaitVerdict find_culprit(const std::vector<RankView>& ranks, std::int64_t now_ns);
 
-/// What a rank was doing: "step 40, forward; its last collective: all_reduce #12 of group 'world' (...), not finished".
+/// Describes a rank's last activity: "step 40, forward; its last collective: all_reduce #12 of group 'world' (...), not
+/// finished".
 std::string describe_place(const RankView& rank, std::int64_t now_ns);
 
 }  // namespace tessera::launch

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What a process waits for outside of the job, as far as the kernel reveals it: a lock that another program holds, a
-/// reader of its output, a program that it has started.
+/// Finds what a process waits for outside of the job, as far as the kernel reveals it: a lock that another program
+/// holds, a reader of its output, a program that it has started.
 
 #include <sys/types.h>
 
