@@ -79,7 +79,7 @@ TEST(BenchComm, SharedTensorsWork) {
 
 TEST(Bench, BadOptions) {
   const std::vector<std::pair<Strings, Strings>> cases = {
-      {{"bench"}, {"say what to measure"}},
+      {{"bench"}, {"a benchmark name is missing"}},
       {{"bench", "com"}, {"'com'", "did you mean 'comm'"}},
       {{"bench", "comm", "--op", "all_redce"}, {"all_redce", "did you mean 'all_reduce'"}},
       {{"bench", "comm", "--backend", "goo"}, {"goo", "did you mean 'gloo'"}},

@@ -63,7 +63,7 @@ TEST_F(CheckpointCommand, ConvertsAFileOfTorchSave) {
   const auto run = tessera({"checkpoint", "convert", torch_files + "state_dict.bin", at("out")});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_TRUE(contains(run.err, "head.weight shares the memory of embed.weight and is stored once")) << run.err;
-  EXPECT_TRUE(contains(run.err, "without config.json")) << run.err;
+  EXPECT_TRUE(contains(run.err, "has no config.json")) << run.err;
   const format::SafetensorsFile file(at("out/model.safetensors"));
   EXPECT_EQ(file.tensors().size(), 9u);
   EXPECT_EQ(file.find("head.weight"), nullptr);
@@ -245,7 +245,7 @@ TEST_F(CheckpointCommand, OverwritesModelFoldersOnly) {
   expect_refused(convert(fixture, {"--overwrite"}), {"thesis.txt", "would be lost"});
   std::filesystem::remove(at("out/thesis.txt"));
   write("out/m.safetensors", tiny_llama().build());  // a GGUF file under another name, in the folder itself
-  expect_refused(convert(at("out/m.safetensors"), {"--overwrite"}), {"lies in the folder"});
+  expect_refused(convert(at("out/m.safetensors"), {"--overwrite"}), {"is in the folder"});
 }
 
 TEST_F(CheckpointCommand, AnEmptyFolderIsFine) {
@@ -299,8 +299,8 @@ TEST_F(CheckpointCommand, BadArguments) {
   expect_refused({"convert", fixture, at("text.txt")}, {"is a file"});
   expect_refused({"inspect"}, {"one path"});
   expect_refused({"inspect", at("nowhere")}, {"does not exist"});
-  expect_refused({"inspect", at("text.txt")}, {"none of the files that inspect reads"});
-  expect_refused({"inspect", at("")}, {"holds no model"});
+  expect_refused({"inspect", at("text.txt")}, {"not a file that inspect reads"});
+  expect_refused({"inspect", at("")}, {"contains no model"});
   EXPECT_EQ(tessera({"checkpoint", "convert", "--help"}).exit_code, 0);
   EXPECT_EQ(tessera({"checkpoint", "inspect", "--help"}).exit_code, 0);
 }
@@ -362,7 +362,7 @@ TEST_F(CheckpointCommand, InspectsCheckpointsOfRuns) {
   const Value damaged = parse_json(inspected({at("run/checkpoint-30"), "--json"}), "");
   EXPECT_EQ(damaged.at("step").as_int(), 30);
   EXPECT_FALSE(damaged.at("complete").as_bool());
-  expect_refused({"inspect", at("run")}, {"holds no model", "checkpoint-30"});
+  expect_refused({"inspect", at("run")}, {"contains no model", "checkpoint-30"});
 }
 
 TEST_F(CheckpointCommand, InspectsAdapters) {

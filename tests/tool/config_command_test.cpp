@@ -53,9 +53,9 @@ TEST_F(ConfigCommand, AFileIsOfTheKindItIsSaidToBe) {
   EXPECT_EQ(config({"check", plain, "--kind", "training_args"}).exit_code, 0);
   EXPECT_EQ(config({"check", megatron, "--kind", "megatron"}).exit_code, 0);
   EXPECT_EQ(config({"check", plain, "--kind", "megatron"}).out,
-            concat(plain, ": has no MODEL_ARGS, below which Megatron-LM's arguments stand\n"));
+            concat(plain, ": has no MODEL_ARGS, which contains Megatron-LM's arguments\n"));
   EXPECT_EQ(config({"check", megatron, "--kind", "training_args"}).out,
-            concat(megatron, ": has MODEL_ARGS: write --kind megatron\n"));
+            concat(megatron, ": has MODEL_ARGS: use --kind megatron\n"));
 }
 
 TEST_F(ConfigCommand, ChecksAFileWithoutTheShellsVariables) {

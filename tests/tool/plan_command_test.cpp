@@ -35,11 +35,11 @@ TEST(PlanCommand, one_rank_one_group_many_ranks) {
 
 TEST(PlanCommand, what_is_wrong_is_said) {
   const std::vector<std::pair<Strings, std::string>> table = {
-      {{"plan"}, "say what to plan"},
+      {{"plan"}, "a command is missing"},
       {{"plan", "grups"}, "unknown 'grups'"},
       {{"plan", "groups"}, "--mesh"},
       {{"plan", "groups", "--mesh", "tp=3", "--world_size", "8"}, "tp=3 does not divide the 8 ranks"},
-      {{"plan", "groups", "--mesh", "tp=2", "--rank", "2"}, "--rank 2: a whole number from 0 to 1"},
+      {{"plan", "groups", "--mesh", "tp=2", "--rank", "2"}, "--rank 2: expected a whole number from 0 to 1"},
       {{"plan", "groups", "--mesh", "tp=2", "--group", "tq"}, "no axis 'tq'"},
       {{"plan", "groups", "--mesh", "tp=1073741823"}, "at most 16777216"},
       {{"plan", "--gpus", "8xH100"}, "which model?"},
