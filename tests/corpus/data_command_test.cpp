@@ -128,7 +128,7 @@ TEST_F(DataCommand, MergeTakesSeveralKinds) {
   good(with("m.txt"));
   EXPECT_EQ(read_file(made.path("m.txt")), "x\ny\none\ntwo\nz\n");
   expect_has(refused(with("m.csv")), "can write .jsonl and .txt");
-  expect_has(refused(with("b.txt")), "is one of the files that are read");
+  expect_has(refused(with("b.txt")), "is one of the input files");
 }
 
 TEST_F(DataCommand, Misuse) {

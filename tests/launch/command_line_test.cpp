@@ -108,7 +108,7 @@ TEST(LaunchCommandLine, MistakesAreNamed) {
 
 TEST(LaunchCommandLine, KnownElsewhereButNotHere) {
   EXPECT_TRUE(says({"--autotuning", "run", "prog"}, "tessera train --strategy auto"));
-  EXPECT_TRUE(says({"--elastic_training", "prog"}, "resumes on any number of processes"));
+  EXPECT_TRUE(says({"--elastic_training", "prog"}, "on another number of processes"));
   EXPECT_TRUE(says({"--rdzv_backend=etcd", "prog"}, "c10d or static"));
   EXPECT_TRUE(says({"--rdzv_conf=timeout", "prog"}, "KEY=VALUE"));
   EXPECT_TRUE(says({"--nnodes=1:4", "prog"}, "the number of machines of a job is fixed"));

@@ -134,7 +134,7 @@ TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
   EXPECT_TRUE(contains(forced.out, "unknown key train_batch_size")) << forced.out;
   EXPECT_EQ(config({"check"}).exit_code, 2);
   EXPECT_TRUE(contains(config({"check", at("none.yaml")}).out, "none.yaml")) << "a file that is not there";
-  EXPECT_TRUE(contains(config({"check", file("odd.json", "{\"zzz\": 1}")}).out, "no key of it is known"));
+  EXPECT_TRUE(contains(config({"check", file("odd.json", "{\"zzz\": 1}")}).out, "it contains no known key"));
   EXPECT_TRUE(contains(config({"check", "--kind", "deepsped", good}).out, "did you mean deepspeed?"));
 }
 

@@ -169,7 +169,8 @@ TEST_F(TopTest, SaysThatTheAgentIsStopped) {
   ASSERT_EQ(waitpid(agent, &status, WUNTRACED), agent);
   board_.header().agent_pid = agent;
   const std::string text = top({"--once"}).out;
-  EXPECT_TRUE(contains(text, concat("the agent is stopped, and nobody watches its ranks: kill -CONT ", agent))) << text;
+  EXPECT_TRUE(contains(text, concat("the agent is stopped, and its ranks are not watched: kill -CONT ", agent)))
+      << text;
   EXPECT_TRUE(agent_of_json().at("agent_stopped").as_bool());
   kill(agent, SIGKILL);
   waitpid(agent, &status, 0);

@@ -25,7 +25,7 @@ constexpr const char* comm_help =
     "each result is checked once. A round is as many operations, back to back, as fill\n"
     "5 ms; its time is that of the slowest rank. latency: median over the rounds\n"
     "of one operation's time; p95: of the same times. Definitions as in nccl-tests:\n"
-    "bytes are the size of the larger tensor, algbw = bytes / latency, busbw = bytes that\n"
+    "bytes: size of the larger tensor, algbw = bytes / latency, busbw = bytes that\n"
     "each rank must move at least / latency; GB = 10^9 bytes. send_recv: every rank\n"
     "sends to the next and receives from the one before.\n\n"
     "  --num_processes N   ranks [2]. Under mpirun, srun or torchrun: theirs\n"

@@ -20,12 +20,12 @@ namespace {
 
 constexpr const char* help =
     "tessera bench scaling [options] [-- flags of tessera train]\n\n"
-    "Runs one training job on increasing numbers of processes and reports the speed-up\n"
-    "and the losses. strong: the number of rows per step is fixed and divided among the\n"
+    "Runs one training job on more and more processes and reports the speed-up\n"
+    "and the losses. strong: the rows of a step are fixed and divided among the\n"
     "processes. weak: the number of rows per process is fixed.\n\n"
     "  --processes N,N,..  [1,2,.. up to the cores; the first is the baseline]\n"
     "  --mode M            strong, weak, both [both]\n"
-    "  --rows N            rows per process at the largest number of processes; strong\n"
+    "  --rows N            rows per process at the most processes; strong\n"
     "                      scaling: N x that number in every step [2]\n"
     "  --steps N           timed steps of a run [20]\n"
     "  --warmup N          untimed steps before them [3]\n"
@@ -34,8 +34,8 @@ constexpr const char* help =
     "backend, strategy. The default is a GPT-2 of 4 layers x 256 on blocks of 128\n"
     "bytes, with one thread per process.\n\n"
     "speed-up: tokens per second relative to the first row; efficiency: the\n"
-    "speed-up divided by the number of processes. lost to: shares of the step's time by which\n"
-    "it is longer than with perfect scaling; they add up to 100 % - efficiency.\n"
+    "speed-up divided by the number of processes. lost to: shares of the step by\n"
+    "which it is longer than with perfect scaling; they add up to 100 % - efficiency.\n"
     "comm: blocked in collectives; imbalance: waiting there for slower ranks (from\n"
     "the ranks' records); input: waiting for data; other: between the steps.\n";
 

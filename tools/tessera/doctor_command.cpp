@@ -26,7 +26,7 @@ constexpr const char* help =
     "  --folder DIR         where the run will write; default: the current folder. Writes 32 MiB and removes them\n"
     "  --num_processes N    ranks planned for this machine; default 1, under tessera launch the ranks it starts "
     "here\n"
-    "  --bad_hosts FILE     file of hosts that fail or hold the others up, with the reason; hosts that are good "
+    "  --bad_hosts FILE     hosts that fail or slow the others down, with the reason; hosts that are good "
     "again are "
     "removed.\n"
     "                       tessera launch --bad_hosts FILE and sbatch --exclude=FILE skip them\n"

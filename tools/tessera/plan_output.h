@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What `tessera plan` and `tessera plan check` print of a plan: tables that fit 80 columns, and JSON.
+/// Output of `tessera plan` and `tessera plan check` for one plan: tables that fit 80 columns, and JSON.
 
 #include <tessera/base/value.h>
 #include <tessera/plan/search.h>
@@ -10,7 +10,7 @@
 
 namespace tessera::tool {
 
-/// "41.2 GB", "8.25 GB", "8.2 MB": decimal units, as devices are sold.
+/// "41.2 GB", "8.25 GB", "8.2 MB": decimal units, as in device specifications.
 std::string gigabytes(double bytes);
 /// Memory of the fullest rank by kind, and time of a step by kind, side by side.
 void print_parts(const plan::Candidate& candidate);

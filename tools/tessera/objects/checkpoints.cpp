@@ -34,14 +34,14 @@ constexpr const char* fetch_help =
     "tessera checkpoint fetch: copies a checkpoint from an object store\n\n"
     "usage: tessera checkpoint fetch s3://BUCKET/PREFIX DIR [--connections N]\n\n"
     "PREFIX: a checkpoint, or the parent of several checkpoint-N: the newest complete one. It\n"
-    "becomes DIR, complete or not at all: it is fetched as DIR.fetching, and the same command continues\n"
+    "becomes DIR, complete or not at all: it grows as DIR.fetching, and the same command continues\n"
     "from there. Every byte is compared with the manifest.\n\n"
     "  --connections N   parallel transfers; default 4\n\n";
 
 constexpr const char* ls_help =
     "tessera checkpoint ls: checkpoints in an object store\n\n"
     "usage: tessera checkpoint ls s3://BUCKET/PREFIX [--json]\n\n"
-    "One line per checkpoint-N below PREFIX: whole, or unfinished (the upload has not ended).\n\n"
+    "One line per checkpoint-N below PREFIX: whole or unfinished (still uploading).\n\n"
     "  --json   one JSON object per line: url, step, whole, objects, bytes\n\n";
 
 bool wants_help(const Arguments& arguments, const char* help) {
