@@ -62,8 +62,7 @@ int comm_command(const Arguments& given) {
   launch_options.num_processes = options.num_processes;
   launch_options.prefix_rank0 = false;  // it prints the table
   launch_options.job = concat("bench comm ", join(options.ops, ","));
-  launch_options.hang_timeout = 60;  // there are no steps by which to recognize slow operations, and 256 MB over
-                                     // sockets is slow
+  launch_options.hang_timeout = 60;  // without steps a hang cannot be told from 256 MB over slow sockets
   return launch::run(command, launch_options);
 }
 

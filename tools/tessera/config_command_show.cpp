@@ -155,7 +155,7 @@ bool check_file(const std::string& path, const std::optional<std::string>& word,
   return false;
 }
 
-/// Files of different kinds can describe one run: prints their contradictions. Returns whether there are none.
+/// Files of different kinds can describe one run: prints their contradictions. Returns whether they are consistent.
 bool check_together(const Arguments& paths, const std::optional<std::string>& processes) {
   Arguments flags;
   for (const std::string& path : paths) {

@@ -18,7 +18,7 @@ Value value_of(const plan::Candidate& candidate, const plan::Question& question)
 /// The engine that --engine and --engine_year name. Throws InputError: unknown (with the nearest), a year that is none,
 /// a year of tessera, which is today's.
 plan::Engine engine_of_words(const std::optional<std::string>& name, const std::optional<std::string>& year);
-/// What runs the plan, in one line.
+/// The command that runs the plan, in one line.
 std::string command_of(const plan::Question& question, const plan::Plan& plan);
 
 }  // namespace tessera::tool
