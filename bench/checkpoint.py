@@ -1,5 +1,5 @@
-"""The cost of saving: GPT-2 with 124 M parameters (AdamW, fp32: 1.5 GB of state), two processes, compared with dd of the
-same bytes into the same folder. (The cost of resuming: bench/resume.py.)
+"""The cost of saving: GPT-2 with 124 M parameters (AdamW, fp32: 1.5 GB of state), two processes, compared with dd of
+the same bytes into the same folder. (The cost of resuming: bench/resume.py.)
 
     python3 bench/checkpoint.py [--build build] [--folder DIR] [--strategies full_shard,ddp] [--saves 6] [--json FILE]
 

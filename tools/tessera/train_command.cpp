@@ -146,7 +146,7 @@ int train_command(const Arguments& given) {
     config::Problems problems;
     const config::Resolved resolved = config::resolve_flags(arguments, problems, launch::job_variables(environment));
     config::validate_said(resolved, problems);
-    if (environment.rank > 0) return 0;  // the first one speaks
+    if (environment.rank > 0) return 0;  // rank 0 prints
     config::throw_if_any(problems);
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
     print(config::print_config_json(resolved));
@@ -156,7 +156,7 @@ int train_command(const Arguments& given) {
   fetch_objects(resolved, environment);
   const bool launched = environment.launcher != "none";
   const bool first_to_speak =
-      launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has spoken
+      launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has printed them
   if (first_to_speak) {
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
     if (const std::string line = config::unused_gpu(resolved, has_gpu_driver()); !line.empty()) log::warning(line);
@@ -164,7 +164,7 @@ int train_command(const Arguments& given) {
   const int local_ranks = launched
                               ? std::max(1, environment.local_world_size)
                               : static_cast<int>(std::max<std::int64_t>(1, resolved.values.parallel.num_processes));
-  if (environment.launcher != "tessera" || std::getenv("TESSERA_CONFIG_FD") == nullptr)  // else our agent has looked
+  if (environment.launcher != "tessera" || std::getenv("TESSERA_CONFIG_FD") == nullptr)  // else our agent has checked
     check_memory(resolved.values, launched ? environment.world_size : local_ranks, local_ranks, environment.rank == 0);
   return !launched && resolved.values.parallel.num_processes > 1
              ? launch_ranks(arguments, resolved)

@@ -58,9 +58,9 @@ struct GroupTotals {
 struct alignas(64) RankSlot {
   std::atomic<std::int32_t> rank, pid;
   std::atomic<RankState> state;
-  std::atomic<std::uint32_t> generation;  ///< number of the restart that wrote this slot
+  std::atomic<std::uint32_t> generation;  ///< generation that wrote this slot
 
-  std::atomic<std::int64_t> heartbeat_ns;  ///< written every 100 ms by a thread of its own
+  std::atomic<std::int64_t> heartbeat_ns;  ///< written every 100 ms by a dedicated thread
   std::atomic<std::uint64_t> progress;     ///< counts finished collectives, micro-batches and steps
   std::atomic<std::int64_t> progress_ns;   ///< time of the last change
 

@@ -20,7 +20,7 @@
 namespace tessera::launch {
 
 struct Outcome {
-  int code = 0;           ///< what the agent returns if this was the end
+  int code = 0;           ///< the agent's exit code unless a restart follows
   bool failed = false;    ///< a rank failed, froze or hung
   bool stopped = false;   ///< the job was asked to stop
   bool left = false;      ///< this agent exits alone, and another replaces it (LaunchOptions::by_launcher)

@@ -146,7 +146,7 @@ int start(const LaunchCommand& command, const std::string& program) {
   if (options.num_machines > 1) wait_for_name(options.master_addr);
   set_exports(command.exports);
   options.by_launcher = command.secret_from_stdin;
-  const bool replaced = options.machine_rank > 0 && options.max_restarts > 0;  // by an agent that is started again
+  const bool replaced = options.machine_rank > 0 && options.max_restarts > 0;  // replaced by a restarted agent
   if (command.secret_from_stdin) obey_stdin(options.stop_seconds + 10, replaced ? SIGHUP : SIGTERM);
   return run(command.command, options);
 }

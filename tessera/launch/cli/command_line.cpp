@@ -275,7 +275,7 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
   result.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())),
                         arguments.end());
   if (result.command.empty() && result.emit != "hostfile") {
-    // A quotation mark that a shell closes late takes the program along: --fsdp_config="path/ my-script.py"
+    // A quotation mark that is closed too late includes the program: --fsdp_config="path/ my-script.py"
     const auto holds = std::find_if(arguments.begin(), arguments.end(), [](const std::string& word) {
       const std::size_t blank = word.rfind(' ');
       return word.starts_with("--") && blank != std::string::npos &&
@@ -339,7 +339,7 @@ std::vector<std::string> words_of(const LaunchOptions& options) {
   if (!options.job.empty()) add("--rdzv_id", options.job);
   if (!options.log_dir.empty()) {
     add("--log_dir", options.log_dir);
-    // Shown is what --redirects does not take away.
+    // Streams that --redirects does not hide are shown.
     std::string streams = std::to_string(3 & ~options.tee);
     if (!options.tee_of_rank.empty()) {
       std::vector<std::string> parts = {concat("*:", streams)};

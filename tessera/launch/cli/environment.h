@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// A rank's place in the job, read from its launcher's environment.
+/// launch/: starts ranks and keeps them alive. This header: a rank's place in the job, read from its launcher's
+/// environment.
 
 #include <functional>
 #include <optional>

@@ -51,7 +51,7 @@ std::string table_of(const Allocation& allocation, std::span<const SharedFinding
 /// {"hosts": [...], "health", "findings": [...], "links": [...]}: rates in bytes per second, times in seconds.
 Value value_of(const Allocation& allocation, std::span<const SharedFinding> findings);
 
-/// A host that a job should do without, and why.
+/// A host that a job should avoid, and the reason.
 struct BadHost {
   std::string host;  ///< its name
   std::string why;   ///< one line

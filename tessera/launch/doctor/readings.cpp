@@ -127,7 +127,8 @@ void read_disk(Readings& out) {
   struct statvfs disk{};
   if (statvfs(out.folder.c_str(), &disk) == 0) {
     out.folder_bytes = static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize);
-    if (disk.f_files > 0) out.folder_files = static_cast<std::int64_t>(disk.f_favail);  // some have no inodes
+    if (disk.f_files > 0)
+      out.folder_files = static_cast<std::int64_t>(disk.f_favail);  // some file systems have no inodes
   }
   std::string path = path_join(out.folder, ".tessera-doctor-XXXXXX");
   const UniqueFd file(mkstemp(path.data()));

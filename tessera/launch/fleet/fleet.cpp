@@ -305,7 +305,7 @@ class Fleet::Link {
     std::set<int> waited;
     for (int k = 0; k < options_.num_machines; ++k) waited.insert(k);
     std::vector<FleetOutcome> outcomes(waited.size());
-    std::optional<Clock::time_point> until;  // for the others, once a machine is lost
+    std::optional<Clock::time_point> until;  // deadline for the others once a machine is lost
     while (!waited.empty()) {
       tick();
       if (link_.cut()) break;  // nobody can be informed

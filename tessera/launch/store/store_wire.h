@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The protocol of the rendezvous store, version 1: fixed layouts, little endian, over TCP.
+/// The protocol of the rendezvous store: fixed layouts, little endian, over TCP.
 ///
 /// K is the job's secret, H HMAC-SHA256. The client speaks first; a peer that does not know K learns nothing, not even
 /// the version:
