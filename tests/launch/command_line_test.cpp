@@ -99,7 +99,7 @@ TEST(LaunchCommandLine, MistakesAreNamed) {
   EXPECT_TRUE(says({"--num_processes", "2"}, "no program was given"));
   EXPECT_TRUE(says({}, "no program was given"));
   EXPECT_TRUE(says({"--fsdp=full shard", "--fsdp_config=path/to/fsdp_config/ my-trainer-script.py"},
-                   "Is the program inside of '--fsdp_config=path/to/fsdp_config/ my-trainer-script.py'"));
+                   "Is the program part of '--fsdp_config=path/to/fsdp_config/ my-trainer-script.py'"));
   EXPECT_TRUE(says({"--"}, "no program was given"));
   EXPECT_TRUE(says({"--log_dir=", "prog"}, "--log_dir needs a non-empty value"));
   EXPECT_TRUE(says({"--monitor_interval", "x", "prog"}, "expected a number"));
@@ -132,7 +132,8 @@ TEST(LaunchCommandLine, Processes) {
     more.push_back("prog");
     return more;
   };
-  EXPECT_EQ(parse_launch_command(with({"--num_processes=6"})).options.num_processes, 3);  // accelerate: of all machines
+  EXPECT_EQ(parse_launch_command(with({"--num_processes=6"})).options.num_processes, 3);  // accelerate counts all
+                                                                                          // machines
   EXPECT_EQ(parse_launch_command(with({"--nproc_per_node=6"})).options.num_processes, 6);
   EXPECT_EQ(parse_launch_command(with({"--nproc_per_node=3", "-n", "6"})).options.num_processes, 3);
   EXPECT_TRUE(says(with({"--nproc_per_node=4", "-n", "6"}), "makes 8"));
@@ -152,9 +153,9 @@ TEST(LaunchCommandLine, Machines) {
   ::setenv("JOB_COMPLETION_INDEX", "1", 1);
   EXPECT_EQ(parse_launch_command({"--nnodes=2", "--machine_rank=auto", "--master_addr=a", "prog"}).options.machine_rank,
             1);
-  EXPECT_TRUE(says({"--nnodes=1", "--node_rank=1", "prog"}, "there is one machine"));
+  EXPECT_TRUE(says({"--nnodes=1", "--node_rank=1", "prog"}, "there is only one machine"));
   EXPECT_EQ(parse_launch_command({"--nnodes=2", "--master_addr=a", "--node_rank=0", "prog"}).options.machine_rank, 0);
-  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // a launcher with another number of processes: not one of us per machine
+  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // a launcher with another number of processes, not one per machine
   ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   ::unsetenv("JOB_COMPLETION_INDEX");
   EXPECT_TRUE(says({"--nnodes=2", "--master_addr=a", "prog"}, "--machine_rank"));
@@ -265,11 +266,11 @@ TEST(LaunchCommandLine, Output) {
   EXPECT_TRUE(says({"--redirects=3", "prog"}, "--log_dir"));
   EXPECT_TRUE(says({"--log_dir=d", "--redirects=4", "prog"}, "0 (none)"));
   EXPECT_TRUE(says({"--log_dir=d", "--redirects=0:1,0:2", "prog"}, "rank 0 is listed twice"));
-  EXPECT_EQ(parse_launch_command({"--tee=3", "prog"}).options.tee, 3);  // without files: as always
+  EXPECT_EQ(parse_launch_command({"--tee=3", "prog"}).options.tee, 3);  // without log files: as without this flag
   EXPECT_EQ(parse_launch_command({"--local-ranks-filter=0,2", "prog"}).options.shown_ranks, (std::vector<int>{0, 2}));
 }
 
-// What is passed on to an agent on another host arrives as it was.
+// Words passed to an agent on another host arrive unchanged.
 RC_GTEST_PROP(LaunchCommandLine, WordsComeBack, ()) {
   LaunchOptions options;
   const auto flip = [] { return *rc::gen::inRange(0, 2) == 1; };

@@ -9,7 +9,7 @@
 namespace tessera::launch {
 namespace {
 
-/// What starts while it lives may write files of so many bytes.
+/// Limits file sizes to `bytes` for processes started during its lifetime.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) {

@@ -1,5 +1,5 @@
-// Several agents' fleets in one process: each machine is a thread; machine 0's thread serves the store as an agent's
-// loop does. Sockets are real, machines that die are simulated by a fleet that goes away without a word.
+// Fleets of several agents in one process: each machine is a thread, and machine 0's thread serves the store as an
+// agent's loop does. Sockets are real; a machine's death is simulated by a fleet that disappears without a message.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -43,13 +43,13 @@ class FleetTest : public ::testing::Test {
     return result;
   }
 
-  /// An agent's loop: until an event or `seconds` of a quiet machine have passed.
+  /// Runs an agent's loop until an event or for `seconds` (scaled on a busy machine).
   std::optional<FleetEvent> watch(Fleet& fleet, int machine, double seconds) {
     const testing::Stopwatch stopwatch;
     return look(fleet, machine, [&] { return stopwatch.seconds() < stopwatch.limit(seconds); });
   }
 
-  /// The same where no event is expected: a busy machine need not wait for longer.
+  /// As watch, where no event is expected: the time need not be scaled on a busy machine.
   std::optional<FleetEvent> watch_in_vain(Fleet& fleet, int machine, double seconds) {
     const testing::Stopwatch stopwatch;
     return look(fleet, machine, [&] { return stopwatch.seconds() < seconds; });
@@ -66,7 +66,7 @@ class FleetTest : public ::testing::Test {
     return fleet.event();
   }
 
-  /// Until all machines are in: when machine 0 is, the others' last answers may still be to be sent.
+  /// Returns when all machines have joined: once machine 0 has, the last answers to the others may still be unsent.
   void wait_for_all(int machine, int machines) {
     const testing::Stopwatch stopwatch;
     ++in_;
@@ -76,7 +76,7 @@ class FleetTest : public ::testing::Test {
     }
   }
 
-  /// Runs `body(machine)` for all machines at once; their errors, by machine, empty for none.
+  /// Runs `body(machine)` for all machines concurrently; returns each machine's error, empty for none.
   Strings run(int machines, const std::function<void(int)>& body) {
     Strings errors(static_cast<std::size_t>(machines));
     std::vector<std::thread> threads;
@@ -249,7 +249,7 @@ TEST_F(FleetTest, TheEndOfMachineZeroIsKnownAtOnce) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       fleet.reset();
-      server_ = StoreServer(store_options(secret_));  // another port: nobody listens at the old one
+      server_ = StoreServer(store_options(secret_));  // another port: nothing listens on the old one
       return;
     }
     joined = true;
@@ -272,7 +272,7 @@ TEST_F(FleetTest, ALinkThatComesBackInTimeIsSurvived) {
   std::atomic<bool> cut{false};
   const Strings errors = run(2, [&](int k) {
     FleetOptions mine = options(k, 2);
-    mine.lost_seconds = 3600;  // a connection that is cut never brings an answer again
+    mine.lost_seconds = 3600;  // a cut connection never delivers another answer
     if (k == 1) mine.store_port = network.port();
     Fleet fleet(mine);
     wait_for_all(k, 2);
@@ -282,7 +282,7 @@ TEST_F(FleetTest, ALinkThatComesBackInTimeIsSurvived) {
       cut = true;
       EXPECT_FALSE(watch_in_vain(fleet, k, 3));
       network.mend();
-      const auto event = watch(fleet, k, 60);  // which only the other machine's new connection can bring
+      const auto event = watch(fleet, k, 60);  // only the other machine's new connection can deliver it
       ASSERT_TRUE(event);
       EXPECT_EQ(event->kind, FleetEvent::failure);
       EXPECT_EQ(event->machine, 1);
@@ -307,7 +307,7 @@ TEST_F(FleetTest, ANewAgentInTheLostOnesPlaceLetsAllRestart) {
     if (k == 2) {
       fleet.reset();
       mine.hostname = "host2b";
-      fleet.emplace(mine);  // at once: its place is taken until machine 0 knows
+      fleet.emplace(mine);  // immediately, while machine 0 still considers the machine present
       again = fleet->plan();
     } else {
       const auto event = watch(*fleet, k, 60);
@@ -354,7 +354,7 @@ TEST_F(FleetTest, AMachineWhoseLinkWasAwayTooLongComesBackByItself) {
 }
 
 TEST_F(FleetTest, MachineZeroThatWasCutOffTooLongGoesOnWithTheOthers) {
-  Relay network(server_.port());  // all traffic to machine 0's address, its own agent's too
+  Relay network(server_.port());  // carries all traffic to machine 0's address, including that of its own agent
   const double lost_seconds = testing::patience(1);
   std::atomic<int> told{0};
   const Strings errors = run(3, [&](int k) {
@@ -387,7 +387,7 @@ TEST_F(FleetTest, MachineZeroThatWasCutOffTooLongGoesOnWithTheOthers) {
 }
 
 TEST_F(FleetTest, AnEventIsToldOnce) {
-  for (const bool told : {true, false}) {  // by the agent, while its ranks ran
+  for (const bool told : {true, false}) {  // whether the agent reported it while its ranks ran
     server_ = StoreServer(store_options(secret_));
     Relay network(server_.port());
     const double lost_seconds = testing::patience(1);
@@ -448,12 +448,12 @@ TEST_F(FleetTest, WithoutTheStoreAMachineStopsByItself) {
     mine.lost_seconds = lost_seconds;
     if (k == 0) {
       Fleet fleet(mine);
-      // The last answers of the join are still to be sent when machine 0 is in.
+      // The last answers of the join are still unsent when machine 0 has joined.
       while (!joined && !over) {
         server_.turn();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // hangs: its store answers nobody
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // hangs: its store does not answer
       return;
     }
     struct Ending {  // machine 0 must not wait for a machine that failed
@@ -492,14 +492,14 @@ TEST_F(FleetTest, MissingMachinesAreListed) {
 }
 
 TEST_F(FleetTest, WrongRanksAndNumbersAreRefused) {
-  // Two agents with the same machine rank: one of them is told so.
+  // Two agents with the same machine rank: one of them is refused.
   std::atomic<int> taken{0};
   const Strings errors = run(3, [&](int k) {
     FleetOptions mine = options(k == 2 ? 1 : k, 2);
     mine.hostname = concat("host", k);
     try {
       Fleet fleet(mine);
-      while (taken == 0) watch(fleet, k, 0.05);  // a job that runs
+      while (taken == 0) watch(fleet, k, 0.05);  // keeps the job running
       fleet.agree({0, false});
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find("machine rank 1 is taken by host"), std::string::npos) << error.what();

@@ -75,7 +75,7 @@ TEST(Hostfile, FiltersOfDeepSpeed) {
   };
   EXPECT_EQ(shown("", ""), "worker-0:0123 worker-1:0123 ");
   EXPECT_EQ(shown("worker-0@worker-1:0,2", ""), "worker-0:0123 worker-1:02 ");
-  EXPECT_EQ(shown("worker-1:2,0@worker-0:3", ""), "worker-0:3 worker-1:02 ");  // the hostfile's order
+  EXPECT_EQ(shown("worker-1:2,0@worker-0:3", ""), "worker-0:3 worker-1:02 ");  // in the hostfile's order
   EXPECT_EQ(shown("worker-1", ""), "worker-1:0123 ");
   EXPECT_EQ(shown("", "worker-1:0"), "worker-0:0123 worker-1:123 ");
   EXPECT_EQ(shown("", "worker-1"), "worker-0:0123 ");
@@ -125,8 +125,8 @@ TEST(NodeList, TaskCounts) {
   }
 }
 
-// A list made of random pieces, beside what it must expand to by the definition: nested loops over the numbers,
-// printed by printf with the width of the range's first number.
+// Expands a list of random pieces and compares with the definition: nested loops over the numbers, printed by printf
+// with the width of the range's first number.
 RC_GTEST_PROP(NodeList, AgreesWithTheDefinition, ()) {
   const auto word = [] {
     std::string text(1, "abcxyz"[*rc::gen::inRange(0, 6)]);
@@ -168,7 +168,7 @@ RC_GTEST_PROP(NodeList, AgreesWithTheDefinition, ()) {
   RC_ASSERT(expand_node_list(join(pieces, ",")) == expected);
 }
 
-// Any filter keeps what the set definition keeps.
+// Any filter keeps the hosts that set operations keep.
 RC_GTEST_PROP(Hostfile, FiltersAgreeWithTheDefinition, ()) {
   std::vector<HostSlots> hosts;
   const int count = *rc::gen::inRange(1, 5);

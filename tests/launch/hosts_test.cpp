@@ -1,5 +1,5 @@
 /// \file
-/// Agents of two machines, both on this host: whole agents, as `tessera launch` runs them.
+/// Agents of two machines, both on this host: complete agents, as `tessera launch` runs them.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class Hosts : public ::testing::Test {
   }
   std::string path(const char* name) const { return path_join(folder_.path(), name); }
 
-  /// A rank that writes its process id, and ends as one whose connection to the other rank broke.
+  /// A rank that writes its process id and exits as if its connection to the other rank had broken.
   Strings rank_that_misses_the_other() const {
     return shell(concat("echo $$ > ", path("pid."), "$RANK; echo ready $RANK; while [ ! -s ", path("pid."),
                         "$((1-RANK)) ]; do sleep 0.05; done; other=$(cat ", path("pid."),

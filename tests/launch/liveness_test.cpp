@@ -66,7 +66,8 @@ TEST(LivenessWatch, ASilentRankThatIsNotStoppedIsTold) {
 }
 
 TEST(LivenessWatch, ARankThatMerelyWaitsForAProcessorIsNeitherFrozenNorIsItsPauseTold) {
-  for (const char state : {'R', 'S'}) {  // one thread sleeps while the heart waits: the sample may show either
+  for (const char state : {'R', 'S'}) {  // one thread sleeps while the heartbeat waits: the sample may show either
+                                         // state
     JobUnderWatch job;
     job.pass(5);
     job.wait_for_cpu(3);
@@ -85,7 +86,7 @@ TEST(LivenessWatch, AStoppedRankIsFrozenOnABusyMachineToo) {
 }
 
 TEST(ProcStatus, CountsTheTimeInWhichAProcessWaitsForAProcessor) {
-  // Two threads of ours that compute on one processor: each waits for about half of the time.
+  // Two computing threads of this process share one processor, so each waits about half of the time.
   cpu_set_t before, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   int processor = 0;
@@ -121,7 +122,7 @@ TEST(LivenessWatch, ARankUnderADebuggerIsNeitherFrozenNorHanging) {
 TEST(LivenessWatch, ASuspendedMachineIsNoFreeze) {
   JobUnderWatch job;
   job.pass(5);
-  job.now += 600 * second;  // nobody ran, the agent neither
+  job.now += 600 * second;  // nothing ran, not even the agent
   EXPECT_TRUE(job.pass(0.8, {0, 1, 2, 3}).empty()) << "they have as long as ever from now on";
   EXPECT_TRUE(job.pass(10).empty());
   job.now += 600 * second;
@@ -219,7 +220,7 @@ TEST(LivenessWatch, ARankThatGetsNoProcessorHasFourTimesAsLong) {
   for (int rank = 0; rank < 4; ++rank) job.begin_collective(rank, 7, rank != 2);
   for (const int rank : {0, 1, 3}) job.begin_collective(rank, 8, false);
   job.wait_in_collective({0, 1, 2, 3});
-  job.process(2).state = 'R';  // and gets no processor
+  job.process(2).state = 'R';  // runnable, but gets no processor
   EXPECT_TRUE(job.pass(19.5, {}, false).empty());
   EXPECT_EQ(job.pass(3, {}, false).at(0).kind, LivenessFinding::hang);
 }

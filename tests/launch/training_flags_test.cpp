@@ -1,4 +1,4 @@
-// Settings of training that are given to the launcher: accelerate's flags and file, --fsdp, --deepspeed.
+// Training settings passed to the launcher: accelerate's flags and file, --fsdp, --deepspeed.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using Variables = std::map<std::string, std::string>;
 
 const std::string fixtures = tessera::testing::source_path("tests/fixtures/accelerate/");
 
-/// All tests of this program: no default file of this user's.
+/// For all tests of this program: hides the default file of the user who runs them.
 class NoDefaultFile : public ::testing::Environment {
  public:
   void SetUp() override { ::setenv("HF_HOME", "/nonexistent", 1); }
@@ -50,7 +50,7 @@ class TrainingFlagsTest : public ::testing::Test {
       all[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
     return all;
   }
-  /// What a rank of ours makes of the environment it is given: "name=value" of all settings, and where one comes from.
+  /// The settings a tessera rank derives from its environment, as "name=value", and where each one comes from.
   static std::string settings(const LaunchCommand& command, std::map<std::string, std::string>* origins = nullptr) {
     const Variables all = variables(command);
     config::Problems problems;
@@ -81,7 +81,7 @@ TEST_F(TrainingFlagsTest, NothingIsSaidWhenNothingIsGiven) {
   EXPECT_EQ(command.notes, Strings{});
 }
 
-// The commands of the Hugging Face FSDP guide. (It forgets a quotation mark, and names a folder.)
+// The commands of the Hugging Face FSDP guide. (It omits a quotation mark and names a folder.)
 TEST_F(TrainingFlagsTest, TheGuidesCommands) {
   make_folders(at("fsdp_config"));
   write_file_atomically(
@@ -180,7 +180,7 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   const std::string message = message_of({});
   EXPECT_NE(message.find("means accelerators"), std::string::npos) << message;
   EXPECT_NE(message.find("--config_file none ignores it"), std::string::npos) << message;
-  EXPECT_EQ(parse({"--secret_from_stdin"}).exports, Strings{});  // an agent that ours has started
+  EXPECT_EQ(parse({"--secret_from_stdin"}).exports, Strings{});  // an agent started by another tessera agent
 }
 
 TEST_F(TrainingFlagsTest, DeepSpeed) {
@@ -196,7 +196,7 @@ TEST_F(TrainingFlagsTest, DeepSpeed) {
   EXPECT_EQ(
       settings(parse({"--use_deepspeed", "--zero_stage=3", "--offload_optimizer_device=nvme",
                       "--offload_optimizer_nvme_path=/fast"})),
-      "cpu_offload=optimizer device=auto offload_folder=/fast zero_stage=3");  // which accelerate loses on the way
+      "cpu_offload=optimizer device=auto offload_folder=/fast zero_stage=3");  // accelerate loses this one on the way
 }
 
 TEST_F(TrainingFlagsTest, OtherKinds) {
@@ -268,7 +268,7 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
     EXPECT_EQ(message_of(words).substr(0, message.size()), message) << join(words, " ") << "\n" << message_of(words);
 }
 
-// A job file says all of it, and the default file of the machine that it runs on does not come in between.
+// A job file contains all settings, and the default file on the machine it runs on is ignored.
 TEST_F(TrainingFlagsTest, JobFilesCarryTheSettings) {
   const LaunchCommand command =
       parse({"--emit", "slurm", "--use_fsdp", "--num_machines", "2", "--nproc_per_node", "2"});

@@ -82,7 +82,7 @@ TEST(WaitGraph, ARankThatNeverBeganAnythingIsNamed) {
 }
 
 TEST(WaitGraph, AsynchronousCollectivesThatNobodyWaitedForAreNoWait) {
-  // Rank 0 launched #1 and #2 without waiting, then ended #3: nothing is unfinished but #4.
+  // Rank 0 launched #1 and #2 without waiting, then completed #3: only #4 is unfinished.
   const auto verdict = find_culprit(
       {rank(0, {{Op::all_reduce, 1, Status::started},
                 {Op::all_reduce, 2, Status::started},
@@ -114,7 +114,7 @@ TEST(WaitGraph, ACircleIsTold) {
                     rank(2, {{Op::barrier, 6, Status::done, "b", 2}, {Op::reduce, 1, Status::started, "c", 2}}),
                     rank(3, {{Op::reduce, 1, Status::started, "c", 2}})},
                    now);
-  // 2 and 3 are together in 'c' and wait for nobody: no circle, and 2 is who 1 waits for.
+  // 2 and 3 are together in 'c' and wait for nobody: there is no cycle, and 1 waits for 2.
   EXPECT_EQ(verdict.culprits, std::vector<int>{2}) << verdict.text;
   const auto circle = find_culprit({rank(0, {{Op::send, 0, Status::started, "world", 2, 1}}),
                                     rank(1, {{Op::send, 0, Status::started, "world", 2, 0}})},
@@ -141,7 +141,7 @@ TEST(WaitGraph, AllInsideIsNobodysFault) {
 }
 
 TEST(WaitGraph, WhoIsBlockedCountsNotWhatIsUnfinished) {
-  // All have passed #3 but rank 2. Blocked in it, it is stuck; beside it, it computes.
+  // All ranks but 2 have passed #3. If rank 2 is blocked in #3, it is stuck; if not, it is computing.
   std::vector<RankView> ranks = {rank(0, {{Op::all_reduce, 3}, {Op::all_reduce, 4, Status::started}}),
                                  rank(1, {{Op::all_reduce, 3}, {Op::all_reduce, 4, Status::started}}),
                                  rank(2, {{Op::all_reduce, 3, Status::started}})};

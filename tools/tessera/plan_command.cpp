@@ -180,7 +180,7 @@ int plan_command(const Arguments& arguments) {
   const auto near = nearest(what, Arguments{"groups", "schedule", "check", "batch", "hardware", "calibrate"});
   throw InputError(concat("tessera plan: unknown '", what, "'; ",
                           near ? concat("did you mean ", *near, "?")
-                               : "there are check, batch, hardware, calibrate, groups and schedule, or --model"));
+                               : "give check, batch, hardware, calibrate, groups or schedule, or --model"));
 }
 
 }  // namespace tessera::tool

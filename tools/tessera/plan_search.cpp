@@ -249,8 +249,9 @@ class PlanSearch {
         std::printf("  %-27s %s\n", n.change.c_str(), n.verdict.c_str());
       const plan::Goodput good = plan::goodput(q.cluster, 30);
       if (q.cluster.devices > 64)
-        std::printf("\n%.1f failures a day: with checkpoints of 30 s every %.0f min, %.1f %% of the time trains\n",
-                    good.failures_per_day, good.interval_seconds / 60, 100 * good.share);
+        std::printf(
+            "\n%.1f failures a day: with a checkpoint (30 s) every %.0f min, %.1f %% of the time goes into training\n",
+            good.failures_per_day, good.interval_seconds / 60, 100 * good.share);
     }
     std::printf(q.engine.name == plan::EngineName::tessera ? "\nRun it\n" : "\nIn tessera\n");
     for (const std::string& line : run_lines(q, best.plan)) std::printf("  %s\n", line.c_str());

@@ -127,10 +127,10 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
   }
   if (hosts.empty()) {
     if (!given.include.empty() || !given.exclude.empty()) {
-      throw InputError("--include and --exclude choose among the hosts of a --hostfile: give one");
+      throw InputError("--include and --exclude select hosts of a --hostfile; give one");
     }
     if (!given.bad_hosts.empty()) {
-      throw InputError("--bad_hosts leaves out hosts of a --hostfile or --host_list: give one");
+      throw InputError("--bad_hosts excludes hosts of a --hostfile or --host_list; give one");
     }
     return;
   }
@@ -203,7 +203,7 @@ void check_machines(const FlagValues& given, LaunchCommand& result) {
   if (options.num_machines == 1) {
     if (given.machine_rank.value_or(0) > 0) {
       throw InputError(
-          concat("--machine_rank ", *given.machine_rank, ", but there is one machine; give --num_machines"));
+          concat("--machine_rank ", *given.machine_rank, ", but there is only one machine; give --num_machines"));
     }
     return;
   }
@@ -283,8 +283,8 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
     });
     throw InputError(concat("tessera launch: no program was given; see tessera launch --help",
                             holds == arguments.end() ? ""
-                                                     : concat(". Is the program inside of '", *holds,
-                                                              "', whose quotation mark closes late?")));
+                                                     : concat(". Is the program part of '", *holds,
+                                                              "', because of a missing or misplaced quotation mark?")));
   }
   // -u: Python's own buffer would hold back lines until the end of the job, and lose them when a rank is killed.
   if (!result.command.empty() && given.module) {

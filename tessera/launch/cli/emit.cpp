@@ -21,7 +21,7 @@ std::string slurm_value(const std::string& name, const std::string& value) {
   const bool good = !value.empty() && std::all_of(value.begin(), value.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == ':' || c == ',' || c == '+';
   });
-  if (!good) throw InputError(concat(name, " ", value, ": letters, digits and _ - . : , + only"));
+  if (!good) throw InputError(concat(name, " ", value, ": only letters, digits and _ - . : , + are allowed"));
   return value;
 }
 
