@@ -182,8 +182,7 @@ TEST(Watch, ARankThatComputesForEverIsToldAndNotEnded) {
   EXPECT_TRUE(agent.wait_for_error(" computes (")) << agent.err();
   EXPECT_TRUE(agent.wait_for_error("step 4, forward; ranks 0, 2 wait in a collective; no rank is ended for that"))
       << agent.err();
-  std::this_thread::sleep_for(std::chrono::duration<double>(2.5 * options.hang_timeout));  // long enough for a sleeping
-                                                                                           // rank to be ended
+  std::this_thread::sleep_for(std::chrono::duration<double>(2.5 * options.hang_timeout));  // a sleeper would be ended
   EXPECT_TRUE(is_running(pids_after(agent.out(), "victim ").at(0)));
   agent.signal(SIGTERM);
   std::this_thread::sleep_for(std::chrono::milliseconds(600));

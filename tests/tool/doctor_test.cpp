@@ -11,7 +11,7 @@ namespace {
 
 class DoctorTest : public ToolTest {
  protected:
-  /// An agent for each machine, both here, with two ranks each; what the first one says.
+  /// Runs one agent per machine, both on this host, with two ranks each; returns the first agent's output.
   launch::Captured two_machines(const Strings& doctor) {
     const std::string port = std::to_string(launch::choose_port("127.0.0.1"));
     const auto machine = [&](int rank) {

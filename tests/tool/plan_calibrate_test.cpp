@@ -1,4 +1,4 @@
-// tessera plan calibrate as a user runs it: the file it writes, and who reads it.
+// tessera plan calibrate as a user runs it: the file it writes, and the commands that read it.
 
 #include "program.h"
 

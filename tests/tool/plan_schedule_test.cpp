@@ -82,7 +82,7 @@ TEST_F(PlanSchedule, only_formulas_that_hold_are_printed) {
                                        "--weight_gradient_time", "5"} +
                                shape),
                        "\nbubble (p - 1) max(F, I, F + I - W)\n"));
-  // The name in a file proves nothing.
+  // The schedule's name in a file need not be right.
   write_file_atomically(at("gpipe.txt"),
                         "tessera-schedule 1 zbv\nmicro_batches 2\nstages 0 1\n"
                         "rank 0: 0F0 0F1 0B0 0B1\nrank 1: 1F0 1F1 1B0 1B1\n");
