@@ -3,8 +3,8 @@
     bench/comm.sh BUILD [--rounds 15] [--quick] [--json FILE]
 
 The backends alternate in the same processes (`tessera bench comm --backend shm,c10d_gloo`), each rank with its own
-output, every result checked. "x" is Gloo's time over ours, pair by pair: the median, and in brackets the 10th and
-90th percentile.
+output, every result checked. "x" is Gloo's time divided by Tessera's, pair by pair: the median, and in brackets
+the 10th and 90th percentile.
 --quick omits the sizes above 16 MB of the sweep. Exit status 1 when a bar does not hold.
 """
 import argparse, json, os, subprocess, sys, time

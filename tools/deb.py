@@ -29,8 +29,8 @@ Description: distributed training of transformer models in C++ on LibTorch
 
 
 def depends(folder):
-    """Packages of the Debian libraries that ours and LibTorch are linked to. Those for s3:// are only recommended,
-    because ldd would list everything that libcurl is linked to."""
+    """Packages of the Debian libraries that Tessera's libraries and LibTorch are linked to. Those for s3://
+    are only recommended, because ldd would list everything that libcurl is linked to."""
     packages = set()
     for path in wheel.libraries(os.path.join(folder, "lib")) + glob.glob(os.path.join(folder, "torch/lib/*")):
         if os.path.basename(path) == "libtessera_s3.so":

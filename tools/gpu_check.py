@@ -127,7 +127,7 @@ class Check:
                 code = process.wait(limit)
             except subprocess.TimeoutExpired:
                 code = f"over {limit} s"
-                os.killpg(process.pid, signal.SIGKILL)  # its ranks, too
+                os.killpg(process.pid, signal.SIGKILL)  # including its ranks
                 process.wait()
         text = open(log, errors="replace").read()
         if code != 0:
@@ -172,7 +172,7 @@ class Check:
         cpu = self.train("losses cpu", limit / 2, "cpu", *settings, ranks=ranks)
         cuda = self.train("losses cuda", limit / 2, "cuda", *settings, *more, ranks=ranks)
         worst = max(abs(float(a["loss"]) - float(b["loss"])) / float(a["loss"]) for a, b in zip(cpu, cuda, strict=True))
-        if not worst <= bound:  # NaN, too
+        if not worst <= bound:  # also true for NaN
             raise RuntimeError(f"losses differ by {worst:.2g}, more than {bound}")
         return {"worst_relative_difference": worst}
 

@@ -19,7 +19,7 @@ import headers  # noqa: E402  (the list of public headers)
 
 
 def needs_torch(header, known={}):
-    """Whether a header includes LibTorch, directly or through others of ours."""
+    """Whether a header includes LibTorch, directly or through other Tessera headers."""
     if header not in known:
         known[header] = False  # our headers that include each other end at #pragma once too
         with open(os.path.join(ROOT, header), encoding="utf-8") as file:

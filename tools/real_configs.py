@@ -344,7 +344,7 @@ def values_of(lines):
 
 
 def differences(program, item):
-    """Differences between the program's reading of a file and ours."""
+    """Differences between the program's reading of a file and this script's."""
     code, lines = run(program, ["show", "--all", "--format", "json"] + item.show, item.folder)
     if code != 0:
         return [f"config show refuses what config check accepts: {lines[:2]}"]

@@ -19,7 +19,7 @@ TORCH, ARROW = "torch==2.11.0", "pyarrow==26.0.1"  # tools/deps.sh
 # system's libcurl, which knows the system's certificates.
 ELSEWHERE = re.compile(r"(ld-linux|lib(c|m|gcc_s|stdc\+\+|z|torch\w*|c10\w*|gomp|cudart|arrow|parquet|curl|crypto|"
                        r"tessera\w*)\.so)")
-# Linked into ours; their licences are included.
+# Linked into Tessera's libraries; their licences are included.
 STATIC_LIBRARIES = tuple(f"/usr/lib/x86_64-linux-gnu/{name}.a" for name in ("libcrypto", "libpugixml"))
 RUN_PATHS = {"lib": "$ORIGIN:$ORIGIN/../../torch/lib:$ORIGIN/../../nvidia/cu13/lib:$ORIGIN/../../pyarrow",
              "bin": "$ORIGIN/../lib"}

@@ -320,7 +320,7 @@ TEST_F(FleetTest, ANewAgentInTheLostOnesPlaceLetsAllRestart) {
     EXPECT_EQ(fleet->plan().world_size, 6);
     EXPECT_EQ(fleet->plan().job_port, first.job_port);
     EXPECT_EQ(fleet->plan().machines[2].hostname, "host2b");
-    EXPECT_FALSE(watch_in_vain(*fleet, k, 2)) << "the former agent's end is no news of this generation";
+    EXPECT_FALSE(watch_in_vain(*fleet, k, 2)) << "the previous agent's end is not an event of this generation";
     EXPECT_FALSE(fleet->agree({0, true}).restart);
   });
   EXPECT_EQ(errors, Strings(3));

@@ -71,7 +71,7 @@ NewFolder::~NewFolder() {
   std::error_code ignored;  // a destructor cannot report, and the original error is the one that matters
   fs::remove_all(path_, ignored);
   if (made_.empty()) return;
-  // Removes only empty folders: others may have written something there meanwhile.
+  // Removes only empty folders: others may have written something there in the meantime.
   for (fs::path p = fs::path(out_).parent_path(); p.string().size() >= made_.size(); p = p.parent_path())
     if (!fs::remove(p, ignored)) break;
 }

@@ -21,8 +21,8 @@ std::vector<int> parse_core_list(const std::string& text, const std::vector<int>
 /// sizes differ by at most one. With fewer cores, rank r gets core r modulo their number. `cores` must not be empty.
 std::vector<std::vector<int>> share_cores(const std::vector<int>& cores, int ranks);
 
-/// Binds the calling thread to `cores` during its lifetime; processes forked meanwhile inherit the binding from their
-/// first instruction. Empty: no change. Throws InputError when the system refuses.
+/// Binds the calling thread to `cores` during its lifetime; processes forked in that time inherit the binding from
+/// their first instruction. Empty: no change. Throws InputError when the system refuses.
 class CoreBinding {
  public:
   explicit CoreBinding(const std::vector<int>& cores);

@@ -152,7 +152,9 @@ std::optional<Entry> entry_of(const RankSlot& slot, std::uint64_t id) {
   Entry copy;
   std::memcpy(static_cast<void*>(&copy), &source, sizeof copy);
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (its_id.load(std::memory_order_relaxed) != id || copy.id != id) return std::nullopt;  // overwritten meanwhile
+  if (its_id.load(std::memory_order_relaxed) != id || copy.id != id)
+    return std::nullopt;  // overwritten in the
+                          // meantime
   if (!repair(copy)) return std::nullopt;
   return copy;
 }

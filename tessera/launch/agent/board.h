@@ -2,7 +2,7 @@
 /// \file
 /// The board: shared memory, one per host, which the agent creates and every rank on the host maps. Each rank writes
 /// its own slot (heartbeat, progress, current activity, last 4,096 collectives); the agent and `tessera top` read the
-/// slots, also after the rank has died. Torch-free.
+/// slots, even after the rank has died. Torch-free.
 ///
 /// It is a memfd: it has no entry in the file system and vanishes with its last holder. The agent passes it as
 /// TESSERA_BOARD_FD. A rank that another launcher started creates its own with a single slot, so that `tessera top`
@@ -133,7 +133,7 @@ class Board {
   std::size_t bytes_ = 0;
 };
 
-/// Resets a slot to its initial state. Only the rank that owns the slot may call it, when it starts anew.
+/// Resets a slot to its initial state. Only the rank that owns the slot may call it, when it starts.
 void clear(RankSlot& slot);
 
 /// Returns the last `count` intact entries of a slot, oldest first, validated (enumerations in range, texts

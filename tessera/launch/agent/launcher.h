@@ -31,7 +31,7 @@ struct LaunchOptions {
   int num_machines = 1;
   int machine_rank = 0;
   std::optional<Secret> secret;  ///< shared by all agents of the job; none: drawn here (one host only)
-  double host_timeout = 30;      ///< a machine without a sign of life for this many seconds is lost (fleet.h)
+  double host_timeout = 30;      ///< a machine without contact for this many seconds is lost (fleet.h)
   std::string host_label;        ///< "node7": "[node7 rank 3] " before each line; empty: "[rank 3] "
   /// Started by run_over_ssh (ssh.h): this agent replaces a former one of its machine, its output is read on the one
   /// terminal of all agents, and SIGHUP means that its launcher is gone.

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view prefix = "tessera-memory-";
 
-/// Whether `name` is a folder of ours in `parent` whose agent no longer exists.
+/// Whether `name` is a folder in `parent` created by an agent that no longer exists.
 bool abandoned(const std::string& parent, std::string_view name) {
   if (!name.starts_with(prefix)) return false;
   name.remove_prefix(prefix.size());

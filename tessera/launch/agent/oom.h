@@ -26,8 +26,8 @@ class OomWatch {
   /// Looks at the cgroup of a running process. Call it periodically: a process may be moved.
   void look(pid_t pid);
   /// Explains why a process that died of SIGKILL (and was not reaped) may have been the out-of-memory killer's victim:
-  /// "the kernel ended it for want of memory (cgroup ..., limit 512 MiB)"; empty: no counter has grown. Each kill is
-  /// reported once.
+  /// "the kernel ended it because its cgroup was out of memory (FILE, limit 512 MiB)"; empty: no counter has grown.
+  /// Each kill is reported once.
   std::string explain(pid_t pid);
 
  private:

@@ -32,7 +32,7 @@ std::set<pid_t> own_children() {
     try {
       stat = read_file(path_join("/proc", concat(name, "/stat")));
     } catch (const Error&) {
-      continue;  // it has exited meanwhile
+      continue;  // it has exited in the meantime
     }
     // PID (NAME) STATE PARENT ...: the name may contain anything.
     const std::vector<std::string> fields = split(stat.substr(std::min(stat.rfind(')'), stat.size())), ' ');

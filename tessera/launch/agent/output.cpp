@@ -21,8 +21,8 @@ namespace tessera::launch {
 
 namespace {
 
-/// A second open file description of the pipe or terminal behind `fd`: O_NONBLOCK set on ours would affect everyone who
-/// shares it. Empty for other files.
+/// A second open file description of the pipe or terminal behind `fd`: O_NONBLOCK on the original one would affect
+/// everyone who shares it. Empty for other files.
 UniqueFd open_without_blocking(int fd) {
   struct stat info{};
   if (::fstat(fd, &info) != 0 || !(S_ISFIFO(info.st_mode) || ::isatty(fd) != 0)) return {};

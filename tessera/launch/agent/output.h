@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Forwards the ranks' output to ours: whole lines, each with its rank as prefix, never waiting for a slow reader.
+/// Forwards the ranks' output to the agent's: whole lines, each prefixed with its rank, never waiting for a slow
+/// reader.
 
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/unique_fd.h>
@@ -23,7 +24,7 @@ class OutputSink {
   explicit OutputSink(int fd, double patience = 1);
   int fd() const noexcept { return fd_; }
   bool empty() const noexcept { return pending_.empty(); }
-  /// So much is pending that the sources should not be read for the moment.
+  /// So much is pending that the sources should not be read for now.
   bool full() const { return pending_.size() > max_pending && !unread(); }
   /// For the agent's own few lines: never dropped.
   void append(std::string_view bytes);

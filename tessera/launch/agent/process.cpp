@@ -113,7 +113,7 @@ bool read_stat(const std::string& pid, char& state, pid_t& group) {
   std::ifstream in("/proc/" + pid + "/stat");
   std::string line;
   if (!std::getline(in, line)) return false;
-  const auto name_end = line.rfind(')');  // the name may contain anything, also blanks and parentheses
+  const auto name_end = line.rfind(')');  // the name may contain anything, including blanks and parentheses
   if (name_end == std::string::npos) return false;
   int parent = 0;
   return std::sscanf(line.c_str() + name_end + 1, " %c %d %d", &state, &parent, &group) == 3;

@@ -110,7 +110,7 @@ void send_message(int fd, const Message& message) noexcept {
   }
   for (std::size_t i = 0; i < count; ++i) ::kill(-groups[i], SIGKILL);
   if (owned[0] == 0) ::_exit(0);
-  // A dying rank may still be writing. A zombie that its parent does not reap stays for ever, hence the limit.
+  // A dying rank may still be writing. A zombie that its parent does not reap stays forever, hence the limit.
   for (std::size_t i = 0, tries = 0; i < count; ++i) {
     for (; tries < 200 && ::kill(-groups[i], 0) == 0; ++tries) pause_ms(10);
   }
@@ -130,7 +130,7 @@ Watchdog::Watchdog() {
   const UniqueFd theirs(ends[1]);
   sigset_t all, before;
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no signal handler of ours runs in the child
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no signal handler of this process runs in the child
   pid_ = ::fork();
   if (pid_ == 0) watch(theirs.get());
   const int error = errno;

@@ -219,7 +219,7 @@ std::vector<LaunchFlag> make_flags() {
        [](C&, V& v, S n, S s) { v.bad_hosts = text(n, s); }},
       {{"--export"},
        "NAME[=VALUE]",
-       "set it for all ranks, also on other hosts (repeat it for more)",
+       "set it for all ranks on all hosts (may be repeated)",
        [](C& c, V&, S n, S s) {
          const std::string name = s.substr(0, s.find('='));
          const bool good =
@@ -236,7 +236,7 @@ std::vector<LaunchFlag> make_flags() {
        [](C& c, V&, S n, S s) { c.options.max_restarts = number(n, s, 0, 1'000'000); }},
       {{"--host_timeout"},
        "S",
-       "seconds without a sign of life until another machine is lost (default 30)",
+       "seconds without contact until another machine is considered lost (default 30)",
        [](C& c, V&, S n, S s) { c.options.host_timeout = real(n, s, 0.5, 1e6); }},
       {{"--monitor_interval"},
        "S",

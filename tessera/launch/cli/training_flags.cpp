@@ -146,7 +146,7 @@ class Merged {
   void read_file() {
     std::string path = typed_.config_file;
     if (path.empty() && !typed_.cpu &&
-        !command_.secret_from_stdin) {  // an agent started by ours gets all settings explicitly
+        !command_.secret_from_stdin) {  // an agent started by another agent gets all settings explicitly
       const auto usual = config::default_accelerate_file();
       if (!usual) return;
       path = default_file_ = *usual;

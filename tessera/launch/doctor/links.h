@@ -52,7 +52,7 @@ struct LinkOptions {
 /// Collective over all hosts: measures, and returns the same table on each. `store` is the job's; through it each host
 /// publishes its listening address and a random token, without which nobody is answered, because the measuring port is
 /// open to strangers during the measurement. A pair that cannot communicate becomes a Link with a failure. Throws Error
-/// when a host does not report its measurements (rounds x 2 x patience after ours are done), StoreLost.
+/// when a host does not report its measurements (rounds x 2 x patience after this host's are done), StoreLost.
 LinkTable measure_links(StoreClient& store, const LinkOptions& options);
 
 /// Our address as seen by hosts on the way to `host`: that of the interface through which packets to it leave. Throws

@@ -197,7 +197,7 @@ class Fleet::Link {
     planned_ = true;
   }
 
-  /// The port of the ranks' own store is chosen anew each time: processes of the previous generation may still hold it.
+  /// The port of the ranks' own store is chosen again each time: the previous generation may still hold it.
   void publish(FleetPlan& plan) {
     plan.master_addr = options_.store_address;
     plan.master_port = choose_port(options_.store_address);
@@ -337,8 +337,8 @@ class Fleet::Link {
     return {false, event->code == static_cast<int>(ExitCode::interrupted) ? event->code : code, event->text};
   }
 
-  /// Waits until the same agents, or replacements, have joined. Machines that are lost meanwhile are added to `lost`.
-  /// The restart is cancelled on timeout, or when a stop is requested.
+  /// Waits until the same agents, or replacements, have joined. Machines that are lost in the meantime are added to
+  /// `lost`. The restart is cancelled on timeout, or when a stop is requested.
   void wait_for_the_lost(FleetVerdict& verdict, std::set<int>& lost) {
     StoreServer& server = *options_.server;
     std::set<int> away;

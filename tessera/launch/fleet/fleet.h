@@ -15,8 +15,8 @@
 ///   all local ranks are gone -> fleet.agree(outcome): every machine gets the same answer: restart with plan()
 ///     of the next generation, or the exit code of the job.
 ///
-/// A machine is lost when it gives no sign of life for lost_seconds; until then a connection that breaks, or brings no
-/// answer, is replaced. The exit of an agent, even a killed one, is known at once, because its kernel closes the
+/// A machine is lost when it has not been heard from for lost_seconds; until then a connection that breaks, or brings
+/// no answer, is replaced. The exit of an agent, even a killed one, is known at once, because its kernel closes the
 /// connection: then the store executes its will (StoreClient::set_will). If a failure may be followed by a restart,
 /// machine 0 waits for lost machines to return: either the same agent, which has also ended its ranks and tries to
 /// reach the store for join_seconds, or a new one with the same machine rank. Machine 0 itself cannot be lost: it hosts
@@ -50,7 +50,7 @@ struct FleetOptions {
   double join_seconds = 600;        ///< how long to wait for missing machines
   double first_notice_seconds = 5;  ///< missing machines are listed after this, then every notice_seconds
   double notice_seconds = 10;
-  double lost_seconds = 30;  ///< without a sign of life from the store (or, for machine 0, from another machine)
+  double lost_seconds = 30;  ///< without contact to the store (or, for machine 0, from another machine)
   double ended_seconds = 1;  ///< the same once the agent there is known to have closed its connection
   std::function<void(const std::string&)> say;  ///< prints lines for the user; may be empty
   bool takes_place = false;       ///< replaces an agent that was started earlier for the same machine, which then exits
@@ -80,7 +80,7 @@ struct FleetEvent {
   enum Kind {
     failure,  ///< a rank failed: all ranks end, then agree() restarts or ends the job
     stop,     ///< the job was asked to stop (SIGTERM, SIGINT): ranks are asked to save and exit
-    lost,     ///< a machine, or the store, gave no sign of life for lost_seconds: all ranks end, as after a failure
+    lost,     ///< contact with a machine, or the store, was lost for lost_seconds: all ranks end, as after a failure
   };
   Kind kind = failure;
   int machine = 0;   ///< the machine; for `lost`, the lost one (-1: machine 0 cannot reach its own store any more)
@@ -102,7 +102,7 @@ struct FleetVerdict {
 };
 
 /// Threads: an own thread keeps contact; all methods may be called from any single thread. Children may be forked and
-/// exec'd meanwhile. Not copyable.
+/// exec'd in that time. Not copyable.
 class Fleet {
  public:
   /// Joins and waits for all machines. Throws InputError for a duplicate machine rank, another number of machines, or a

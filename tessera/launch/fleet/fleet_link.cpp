@@ -255,7 +255,7 @@ bool FleetLink::come_back() {
     if (stop_) return false;
     rejoin_ = false;
   }
-  token_ = random_token();  // shows machine 0 that the former agent no longer exists
+  token_ = random_token();  // shows machine 0 that the previous agent no longer exists
   joined_ = false;
   came_before_ = true;
   Tries tries{Clock::now() + to_milliseconds(options_.join_seconds)};
@@ -385,7 +385,7 @@ void FleetLink::keep_contact() {
         watch_hearts();
       }
     }
-    // This machine was away and is back too late: the others end their ranks, and wait for an agent that joins anew.
+    // This machine has returned too late: the others are ending their ranks, and wait for a new agent to join.
     if (given_up) throw Error(concat("machine 0 considers this machine lost: ", *given_up));
     if (event) take(wire::read_event(*event));
     if (verdict) {

@@ -40,7 +40,7 @@ struct Introduction {
   std::string token;  ///< distinguishes two agents with the same machine rank
   std::string hostname;
 };
-/// An agent's sign of life, renewed with every heartbeat.
+/// Shows that an agent is alive; renewed with every heartbeat.
 struct Heart {
   std::string connection;  ///< identifies the connection that sent it, different for each
   std::string beats;       ///< counter
@@ -79,7 +79,7 @@ class FleetLink {
   void begin(int generation);                     ///< forgets the last generation's event and verdict
   void throw_if_refused();                        ///< rethrows the exception that ended the joining
   std::string waiting_for();                      ///< shown to users while the store cannot be reached; else empty
-  std::set<int> lost();                           ///< machine 0: machines without a sign of life, whichever event came
+  std::set<int> lost();                           ///< machine 0: machines that have lost contact, whichever event came
                                                   ///< first
   std::optional<std::string> cut();               ///< why this machine has lost contact with the store for good
   bool store_ended();                             ///< the store has ended: contact will not return

@@ -107,7 +107,7 @@ struct Reply {
 };
 
 std::string encode_hello(const Secret& secret, const Hello& hello);
-/// nullopt: the sender does not know the secret. The version may differ from ours.
+/// nullopt: the sender does not know the secret. Their version may differ from this one.
 std::optional<Hello> read_hello(const Secret& secret, std::string_view bytes);
 std::string encode_reply(const Secret& secret, std::string_view hello, const Reply& reply);
 std::optional<Reply> read_reply(const Secret& secret, std::string_view hello, std::string_view bytes);

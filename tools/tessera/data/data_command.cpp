@@ -20,7 +20,7 @@ constexpr const char* data_help =
     "  check    reads everything and lists the location of each invalid record\n"
     "  shuffle  the records in a random order, in bounded memory\n"
     "  split    two or three files: train, validation, test\n"
-    "  merge    several files, also of different kinds, as one\n\n"
+    "  merge    several files, possibly of different kinds, into one\n\n"
     "PATH: a file (.txt .jsonl .json .csv .tsv, also .gz .zst .xz; .parquet .arrow), a glob in quotes, or a folder.\n"
     "See tessera data COMMAND --help.\n";
 

@@ -31,13 +31,13 @@ constexpr const char* split_help =
     "  --test N|P%                likewise for FOLDER/test.jsonl\n"
     "  --output FOLDER            train.jsonl gets the rest; --train_file FOLDER and --validation_file FOLDER find "
     "them\n"
-    "  --format EXTENSION         jsonl or txt, also jsonl.gz, ... [jsonl]\n"
+    "  --format EXTENSION         jsonl or txt, or jsonl.gz, ... [jsonl]\n"
     "  --seed N                   determines which records are drawn [0]\n"
     "  --overwrite                replaces existing files\n\n"
     "Records stay in their order; the files are read twice.\n";
 
 constexpr const char* merge_help =
-    "tessera data merge: several files, also of different kinds, as one\n\n"
+    "tessera data merge: several files, possibly of different kinds, into one\n\n"
     "usage: tessera data merge PATH... --output FILE [arguments]\n\n"
     "  --output FILE              .jsonl or .txt, each also .gz .zst .xz\n"
     "  --overwrite                replaces an existing FILE\n\n"

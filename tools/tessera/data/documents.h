@@ -19,7 +19,7 @@ namespace tessera::tool {
 inline constexpr const char* column_flags[] = {"text_column_name", "dataset_text_field", "column_map"};
 corpus::ColumnOptions column_options(const config::Flags& flags);
 
-/// The files of all paths, globs and folders. Throws InputError, also for token files, which contain no text.
+/// The files of all paths, globs and folders. Throws InputError, in particular for token files, which contain no text.
 std::vector<corpus::SourceFile> text_sources(const std::vector<std::string>& paths);
 std::uint64_t bytes_of(const std::vector<corpus::SourceFile>& files);
 

@@ -27,7 +27,7 @@ class BenchOperation {
   /// Runs the operation once on values that differ by rank and index; throws Error when an element of the result is
   /// wrong. The tensors are zero afterwards, so that sums stay small over any number of runs.
   void check(const comm::Group& group);
-  /// Starts the operation and waits for it. Blocking, also on a GPU.
+  /// Starts the operation and waits for it. Blocking, even on a GPU.
   void run(const comm::Group& group);
 
  private:

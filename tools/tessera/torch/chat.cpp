@@ -22,7 +22,7 @@ namespace {
 const std::string chat_help = concat(
     "tessera chat --model_name_or_path DIR [options]\n\n"
     "Talks with a model trained to answer, using its chat template. Each line is a\n"
-    "question, also when standard input is a pipe.\n\n"
+    "question, even when standard input is a pipe.\n\n"
     "  --model_name_or_path DIR  folder with config.json, model.safetensors,\n"
     "                            tokenizer.json; or a LoRA adapter's folder (PEFT)\n"
     "  --tokenizer_name NAME     another tokenizer: a folder, a tokenizer.json, byte\n"
