@@ -409,8 +409,7 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
       EXPECT_HAS(text, "create_graph");
       const at::Tensor loss = mean_loss(*model, mine);
       comm::recorder().clear();
-      EXPECT_EQ(torch::autograd::grad({loss}, {model->parameters()[0]}).size(), 1u);  // local gradients, and not an
-                                                                                      // error
+      EXPECT_EQ(torch::autograd::grad({loss}, {model->parameters()[0]}).size(), 1u);  // local, no error
       EXPECT_EQ(comm::recorder().last().size(), 0u);
     }
     {

@@ -103,8 +103,7 @@ TEST(Launcher, NobodyReadsAndTheRanksGoOn) {
     LaunchOptions options = ranks(1);
     options.prefix_rank0 = prefix;
     AgentUnderTest agent(shell(concat("yes 'a line of the rank' | head -n 500000; touch ", done_file)), options);
-    EXPECT_TRUE(eventually([&] { return path_exists(done_file); }));  // 9 MB were written, and the test has read none
-                                                                      // of them
+    EXPECT_TRUE(eventually([&] { return path_exists(done_file); }));  // 9 MB written, none of it read
     const Captured done = agent.finish();
     EXPECT_EQ(done.exit_code, 0) << done.err;
     EXPECT_TRUE(contains(done.out, "[agent] nobody read this output for ")) << done.err;
@@ -201,8 +200,8 @@ TEST(Launcher, ASecondSignalKills) {
   ASSERT_TRUE(agent.wait_for("ready", 2));
   agent.signal(SIGINT);
   ASSERT_TRUE(agent.wait_for_error("asking 2 ranks to stop")) << agent.err();
-  std::this_thread::sleep_for(std::chrono::duration<double>(testing::patience(0.6)));  // an earlier signal counts as
-                                                                                       // the same request
+  std::this_thread::sleep_for(std::chrono::duration<double>(testing::patience(0.6)));  // an earlier one is the same
+                                                                                       // request
   const testing::Stopwatch watch;
   agent.signal(SIGINT);
   const Captured done = agent.finish();
