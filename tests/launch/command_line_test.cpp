@@ -132,8 +132,7 @@ TEST(LaunchCommandLine, Processes) {
     more.push_back("prog");
     return more;
   };
-  EXPECT_EQ(parse_launch_command(with({"--num_processes=6"})).options.num_processes, 3);  // accelerate's total over
-                                                                                          // machines
+  EXPECT_EQ(parse_launch_command(with({"--num_processes=6"})).options.num_processes, 3);  // accelerate: a total
   EXPECT_EQ(parse_launch_command(with({"--nproc_per_node=6"})).options.num_processes, 6);
   EXPECT_EQ(parse_launch_command(with({"--nproc_per_node=3", "-n", "6"})).options.num_processes, 3);
   EXPECT_TRUE(says(with({"--nproc_per_node=4", "-n", "6"}), "makes 8"));

@@ -200,8 +200,7 @@ TEST(Launcher, ASecondSignalKills) {
   ASSERT_TRUE(agent.wait_for("ready", 2));
   agent.signal(SIGINT);
   ASSERT_TRUE(agent.wait_for_error("asking 2 ranks to stop")) << agent.err();
-  std::this_thread::sleep_for(std::chrono::duration<double>(testing::patience(0.6)));  // an earlier one is the same
-                                                                                       // request
+  std::this_thread::sleep_for(std::chrono::duration<double>(testing::patience(0.6)));  // earlier: one request
   const testing::Stopwatch watch;
   agent.signal(SIGINT);
   const Captured done = agent.finish();
