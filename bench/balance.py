@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""--balance_batches when one rank is slowed down: throughput by the ideal, with equal and with balanced shares.
+"""Throughput of --balance_batches with one slow rank, relative to the ideal, with equal and with balanced shares.
 
-  bench/balance.py BUILD [--ranks 2 3 4] [--slow 2 3] [--strategy ddp zero2 full_shard] [--steps 60]
+bench/balance.py BUILD [--ranks 2 3 4] [--slow 2 3] [--strategy ddp zero2 full_shard] [--steps 60]
 
-Every rank has one thread and a control group with a CPU quota (version 1, /sys/fs/cgroup/cpu, so this user must be
-root): 80 % of the machine's cores shared out equally, so that neither other programs nor a lack of cores decides how
-fast a rank is; rank 1 is slowed down to 1/2 or 1/3 of that. Ideal is what the ranks could do together if no one ever
-waited: (ranks - 1 + 1 / slow) / ranks of the throughput of the same ranks when none is slowed down. Step times are
-medians over the second half of the steps, when shares have settled. Runs are interleaved, and the best of --repeat
+Every rank has one thread and a cgroup with a CPU quota (version 1, /sys/fs/cgroup/cpu, so this user must be
+root): 80 % of the machine's cores divided equally, so that neither other programs nor a lack of cores determines the
+speed of a rank; rank 1 is slowed down to 1/2 or 1/3 of that. Ideal is the joint throughput of the ranks without any
+waiting: (ranks - 1 + 1 / slow) / ranks of the throughput of the same ranks when none is slowed down. Step times are
+medians over the second half of the steps, when the shares have settled. Runs are interleaved, and the best of --repeat
 counts for each.
 """
 import argparse
@@ -32,7 +32,7 @@ def environment_of(pid):
 
 
 def rank_process(parent, rank):
-    """The child of the launcher that has RANK=rank."""
+    """The launcher's child with RANK=rank."""
     for _ in range(500):
         children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
         for child in children:
@@ -43,7 +43,7 @@ def rank_process(parent, rank):
 
 
 class Quotas:
-    """A control group for every rank of a job; gone at the end."""
+    """A cgroup for every rank of a job; removed at the end."""
 
     def __init__(self, ranks, slow):
         self.folders = []

@@ -1,14 +1,14 @@
-"""What saving costs: GPT-2 with 124 M parameters (AdamW, fp32: 1.5 GB of state), two processes, against dd of the same
-bytes into the same folder. (What resuming costs: bench/resume.py.)
+"""The cost of saving: GPT-2 with 124 M parameters (AdamW, fp32: 1.5 GB of state), two processes, compared with dd of
+the same bytes into the same folder. (The cost of resuming: bench/resume.py.)
 
     python3 bench/checkpoint.py [--build build] [--folder DIR] [--strategies full_shard,ddp] [--saves 6] [--json FILE]
 
-`tessera train` saves every twelfth step. Stall: what the training waited, of the first save (which makes the pages of
-its copy) and of the later ones but the very last, whose writing the end of the training waits for. Write rate: what
-each process wrote, in its time (write and fsync), summed. After each save, while the training goes on, dd writes what
-each process wrote, side by side as they do (from memory, oflag=direct conv=fsync bs=4M): pairs. CRC: time that
-checksums take of the bytes of a process, at the rates of checksum_bench (copying with a checksum less copying, and the
-reading back), over the time from the beginning of a save to its end.
+`tessera train` saves every twelfth step. Stall: the time the training waited for the first save (which allocates the
+pages of its copy) and for later ones except the very last, whose writing the end of the training waits for. Write rate:
+the bytes of each process over its time (write and fsync), summed. After each save, while the training continues, dd
+writes the bytes of each process, in parallel like the processes (from memory, oflag=direct conv=fsync bs=4M): pairs.
+CRC: the time of the checksums over a process's bytes, at the rates of checksum_bench (copying with a checksum minus
+copying, and the reading back), relative to the time from the beginning of a save to its end.
 
 Pairs are interleaved because the machine may be shared; ratios are medians over pairs. Exit code 1 when a bar fails:
 stall <= 0.15 s per GB of state from the second save on, write rate >= 70 % of dd, CRC <= 10 % of a save.
@@ -25,7 +25,7 @@ parser.add_argument("--saves", type=int, default=6)
 parser.add_argument("--json", default="")
 args = parser.parse_args()
 
-PROCS, EVERY = 2, 12  # processes; steps between saves: time for a save and for dd
+PROCS, EVERY = 2, 12  # processes; steps between saves: enough time for a save and for dd
 FLAGS = {"full_shard": ["--fsdp", "full_shard"], "ddp": [], "zero1": ["--zero_stage", "1"]}
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 SAVED = re.compile(r"saved (\S+) \(([\d.]+) (\w+), training waited ([\d.]+) s, rank 0 wrote ([\d.]+) (\w+) in ([\d.]+) "
@@ -43,7 +43,7 @@ def bar(name, value, limit, at_most=True):
 
 
 def copies(checkpoint, folder):
-    """What each process wrote, in a file in memory: disks may treat zeros better than numbers."""
+    """The bytes that each process wrote, in a file in memory: disks may treat zeros better than numbers."""
     paths = []
     for rank in range(1, PROCS + 1):
         paths.append(os.path.join(folder, f"part{rank}"))
@@ -56,7 +56,7 @@ def copies(checkpoint, folder):
 
 
 def dd(folder, sources):
-    """Bytes per second of a dd for each source, side by side, of all together."""
+    """Total bytes per second of parallel dd processes, one per source."""
     targets, begin = [os.path.join(folder, f"dd{i}") for i in range(len(sources))], time.monotonic()
     running = [subprocess.Popen(["dd", f"if={source}", f"of={target}", "bs=4M", "oflag=direct", "conv=fsync"],
                                 stderr=subprocess.DEVNULL)
@@ -71,7 +71,7 @@ def dd(folder, sources):
 
 
 def save(strategy, folder, memory, checksum):
-    """Trains and saves; the figures of it. Leaves the newest checkpoint in FOLDER/out."""
+    """Trains and saves; returns the figures. Leaves the newest checkpoint in FOLDER/out."""
     text = os.path.join(folder, "text.txt")
     with open(text, "w") as file:
         for i in range(3000):

@@ -1,6 +1,6 @@
 /// \file
-/// What the checksum of a checkpoint's bytes costs on one thread: {"crc_gb_s", "copy_gb_s", "copy_with_crc_gb_s"}, the
-/// medians of rounds over memory that no cache holds.
+/// The cost of a checkpoint's checksum on one thread: {"crc_gb_s", "copy_gb_s", "copy_with_crc_gb_s"}, medians over
+/// rounds on memory larger than the caches.
 ///
 ///   checksum_bench [MEGABYTES [ROUNDS]]
 

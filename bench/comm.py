@@ -2,10 +2,10 @@
 
     bench/comm.sh BUILD [--rounds 15] [--quick] [--json FILE]
 
-Both backends take turns in the same processes (`tessera bench comm --backend shm,c10d_gloo`), each rank with an output
-of its own, every result checked. "x" is Gloo's time by ours, pair by pair: the median, and in brackets the 10th and
-90th percentile.
---quick leaves out the sizes above 16 MB of the sweep. Ends with 1 when a bar does not hold.
+The backends alternate in the same processes (`tessera bench comm --backend shm,c10d_gloo`), each rank with its own
+output, every result checked. "x" is Gloo's time divided by Tessera's, pair by pair: the median, and in brackets
+the 10th and 90th percentile.
+--quick omits the sizes above 16 MB of the sweep. Exit status 1 when a bar does not hold.
 """
 import argparse, json, os, subprocess, sys, time
 

@@ -3,14 +3,14 @@
     bench/compare.sh BUILD [--rounds 3] [--steps 12] [--pairs single:1x2,ddp:2x1] [--model tiny|small] [--compile]
                      [--json FILE]
 
-Runs are interleaved (peer, Tessera, peer, Tessera, ...) because the machine may be shared: read the ratios, and of the
-two ratios CPU-seconds per step is the steadier. Every Tessera run is the whole program (`tessera train`): data, logging
-and all. The losses of both sides are compared as well: a fast wrong answer is not a result.
+Runs are interleaved (peer, Tessera, peer, Tessera, ...) because the machine may be shared: read the ratios; that of
+CPU-seconds per step is the steadier one. Every Tessera run is the whole program (`tessera train`), including data and
+logging. The losses of both sides are compared as well: a fast wrong answer is not a result.
 
 Peers: "single" eager PyTorch, one process x 2 threads; "ddp" DistributedDataParallel over Gloo; "hf"
 transformers.Trainer; "fsdp2" PyTorch's fully_shard, against --fsdp "full_shard auto_wrap"; "ds2", "ds3" DeepSpeed (if
 installed in the venv), against
---zero_stage. --layers and --d choose another shape than --model's (6 and 512: "6 x 512").
+--zero_stage. --layers and --d override the shape of --model (6 and 512: "6 x 512").
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
 
@@ -48,7 +48,7 @@ def shape():
 
 
 def write_inputs(folder):
-    """The peer's initial weights as a Hugging Face folder, its rows as Megatron .bin/.idx (one document per row)."""
+    """Writes the peer's initial weights (Hugging Face) and rows (Megatron .bin/.idx, one document per row)."""
     train_peer, a = shape()
     train_peer.build(a).save_pretrained(os.path.join(folder, "model"))
     rows = [row for s in range(args.steps) for row in train_peer.tokens(s, a.B, a.T, a.vocab)]
@@ -103,7 +103,7 @@ def main():
                "cpu_ratio": median(p["cpu_s"] / o["cpu_s"] for p, o in zip(theirs, ours))}
         for name in ("tok_s", "cpu_s", "start", "rss"):
             row[f"peer_{name}"], row[f"tessera_{name}"] = median(p[name] for p in theirs), median(o[name] for o in ours)
-        # transformers.Trainer divides by all labels, the shifted-away one too: (T-1)/T of the mean
+    # transformers.Trainer divides by all labels, including the shifted-away one: (T-1)/T of the mean
         factor = a.T / (a.T - 1) if mode == "hf" else 1
         row["loss_difference"] = max(abs(x * factor - y) / y for x, y in zip(theirs[0]["losses"], ours[0]["losses"]))
         rows.append(row)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What gradient compression saves and what it costs: `tessera train` on the same data with each method.
+"""Savings and cost of gradient compression: `tessera train` on the same data with each method.
 
   bench/compression.py [--steps 200] [--processes 2] [--fsdp full_shard] [METHOD ...]
 
 Prints one line per method: final training loss (mean of the last 20 steps), its difference to the uncompressed run,
-bytes sent per step and rank as the record of collectives counts them (everything, not gradients alone), time per step.
+bytes sent per step and rank from the record of collectives (everything, not only gradients), time per step.
 The data are the repository's own documents, tokenized by bytes; the model is GPT-2, 2 layers of 128.
 """
 import argparse, json, os, re, statistics, subprocess, sys, tempfile

@@ -32,7 +32,7 @@ using small_llama::cpu_seconds, small_llama::median;
 
 namespace {
 
-/// Runs `step`, whose first two calls are for warming up, and prints what one takes.
+/// Runs `step`, with two warm-up calls first, and prints the time of one call.
 void measure(const comm::World& world, const std::string& what, std::int64_t steps, const std::function<void()>& step) {
   std::vector<double> wall, cpu;
   for (std::int64_t i = 0; i < steps + 2; ++i) {

@@ -1,4 +1,4 @@
-"""Step time of `tessera train` (data parallel, CPU) over different backends of communication, interleaved.
+"""Step time of `tessera train` (data parallel, CPU) over different communication backends, interleaved.
 
   python3 bench/ddp_backends.py --build build --backends gloo,shm --procs 2 --rounds 3
 

@@ -1,6 +1,6 @@
 """The experts of a small Mixtral (8 experts, 2 per token) on two ranks of one thread each (`tessera train --ep_size 2`)
-against one process of two threads: same weights, same rows, rounds interleaved; prints tokens/s, CPU seconds a step,
-the ratios' medians, and of the time that rows were under way between the ranks the share that held nobody up. (Against
+against one process of two threads: same weights, same rows, rounds interleaved; prints tokens/s, CPU seconds per step,
+the medians of the ratios, and the share of the rows' transfer time that was hidden. (Against
 transformers: mixtral_bench and mixtral_peer.py.)
 
     python3 bench/experts.py --build BUILD [--rounds 3] [--steps 6]

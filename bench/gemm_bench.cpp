@@ -1,7 +1,7 @@
 /// \file
-/// The matrix products of a GPT-2 step (4 layers x 256, vocabulary 8192, 2048 tokens) by the two libraries inside
-/// LibTorch: GFLOP per CPU second of at::mm (MKL) and of nn::multiply (oneDNN where it is chosen). Argument: threads
-/// (default 1).
+/// The matrix products of a GPT-2 step (4 layers x 256, vocabulary 8192, 2048 tokens) with the two libraries inside
+/// LibTorch: GFLOP per CPU second of at::mm (MKL) and of nn::multiply (oneDNN if selected). Argument: threads (default
+/// 1).
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

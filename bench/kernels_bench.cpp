@@ -1,8 +1,8 @@
 /// \file
-/// Every kernel of kernels/cpu on one thread, on every instruction set of this machine, against the bound that it can
-/// reach: bytes over the memory bandwidth that a copy of the same size reaches here (printed first). A share above 100
-/// % means that the operands came from a cache. Attention's bound is arithmetic: the FLOP of the scores that are seen,
-/// over what multiply-adds of registers reach here. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
+/// Every kernel of kernels/cpu on one thread, on every instruction set of this machine, relative to its bound: bytes
+/// over the memory bandwidth that a copy of the same size reaches here (printed first). A share above 100 % means that
+/// the operands came from a cache. Attention's bound is arithmetic: the FLOP of the unmasked scores over the rate of
+/// multiply-adds on registers. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
 
 #include <benchmark/benchmark.h>
 #include <tessera/kernels/cpu/binned_sums.h>
@@ -45,7 +45,7 @@ double memory_bandwidth() {
   return measured;
 }
 
-/// Runs `body` under the benchmark's clock; `bytes` is what one call must move at least.
+/// Runs `body` under the benchmark's clock; `bytes`: minimum traffic of one call.
 template <class F>
 void measure(benchmark::State& state, double bytes, const F& body) {
   for (auto _ : state) {
@@ -91,7 +91,7 @@ double arithmetic_rate(Isa isa) { return isa == Isa::avx512 ? avx512_rate() : is
 double arithmetic_rate(Isa) { return 0; }
 #endif
 
-/// Attention of one causal head of so many tokens.
+/// Attention of one causal head over `tokens` tokens.
 void add_attention(const Table& k, Isa isa, std::int64_t tokens) {
   constexpr std::int64_t size = 64;
   const std::string of = std::to_string(tokens) + "/" + isa_name(isa);
@@ -263,7 +263,7 @@ void add_benchmarks(Isa isa) {
     std::vector<float> y(n);
     measure(s, 3.0 * n * 4, [&] { k.add_rows(x.data(), delta.data(), bias.data(), y.data(), rows, columns); });
   });
-  // Collectives: (inputs + outputs) x 32 MB. Without `stream`, memory also reads what is overwritten: the bound of two
+  // Collectives: (inputs + outputs) x 32 MB. Without `stream`, overwritten memory is also read: the bound for two
   // inputs is then 75 %.
   struct Case {
     const char* name;

@@ -3,7 +3,7 @@
 
   bench/large_batches.py BUILD [--rows 8] [--samples 6400] [--learning_rate 1e-3]
 
-A small GPT-2 learns this project's own documentation (bytes), AdamW, constant rate behind a warm-up of a tenth of the
+A small GPT-2 learns this project's own documentation (bytes), AdamW, constant rate after a warm-up of a tenth of the
 rows. Every run sees the same rows; only the rows per step differ. "none" keeps the learning rate, "square_root" and
 "linear" let --learning_rate_rule raise it from that of the smallest batch. Prints the evaluation loss at the end.
 """

@@ -4,11 +4,11 @@ transformers.
 
     bench/compare.sh BUILD --llama [--only speed,memory,load,generate] [--rounds 3] [--steps 6] [--json FILE]
 
-Rounds are interleaved (peer, Tessera, peer, ...) because the machine may be shared: of two ratios CPU-seconds is the
-steadier.
+Rounds are interleaved (peer, Tessera, peer, ...) because the machine may be shared: of the two ratios, that of
+CPU-seconds is the steadier one.
 speed     6 layers x 512, 8 heads, 4 key heads, vocabulary 32000, 8 x 256 tokens a step, fp32, one process, 2 threads
 memory    the same with 12 layers (1.1 GB of parameters, gradients and moments): peak resident memory above the idle
-          process, which is one that has loaded the library (of the peer: PyTorch and transformers) and nothing else
+          process, that is one that has only loaded the library (the peer's: PyTorch and transformers)
 load      538 MB of fp32 (the shape of SmolLM2-135M, random), whole and in 5 shards: models::load_model in a fresh
           process against read() of the same files into fresh memory; warm page cache, and cold (posix_fadvise DONTNEED)
 generate  the same model: 64 greedy tokens with the KV cache, 2 threads, prompt included
@@ -145,7 +145,7 @@ def generate():
         peer("save", model, **SMOLLM2)
 
         def run(tokens):
-            """Seconds that generating took, CPU seconds of the whole process."""
+            """Seconds of the generation, CPU seconds of the whole process."""
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             log = program([os.path.join(args.build, "tessera"), "generate", "--model_name_or_path", model,
                            "--tokenizer_name", "byte", "--prompt", "It was a bright cold day in April",

@@ -3,7 +3,7 @@
 /// "peak_bytes"}: the time of models::load_model alone; resident memory before it, and its peak.
 ///
 ///   load_bench FOLDER [THREADS]
-///   load_bench --idle                  {"idle_bytes"}: a process that has loaded the library and nothing else
+///   load_bench --idle                  {"idle_bytes"}: a process that has only loaded the library
 
 #include <ATen/Parallel.h>
 #include <tessera/base/error.h>

@@ -1,6 +1,6 @@
 /// \file
-/// What a log line costs the step that it follows: processor time of the thread that writes the line and keeps it for
-/// report and log_history, of each of many lines. One long line is one long step.
+/// The cost of a log line for the step before it: processor time of the thread that writes the line and keeps it for
+/// report and log_history, for each of many lines. One slow line is one slow step.
 ///
 ///   log_bench [LINES]                  {"lines", "median_us", "p999_us", "longest_us", "over_1_ms", "report_us"}
 

@@ -1,5 +1,5 @@
 /// \file
-/// What a managed parameter costs per operator: nanoseconds plain, managed and their difference, for small operators
+/// The cost of a managed parameter per operator: nanoseconds plain, managed and their difference, for small operators
 /// (4 x 4 matrices: nothing but dispatch); then forward and backward of 12 transformer layers, d = 256 and d = 32.
 /// Plain and managed alternate; the minimum over rounds counts. One thread.
 ///
@@ -27,7 +27,7 @@ using namespace tessera;
 
 namespace {
 
-/// Everything is always there: what is measured is the way to the materializer and back, with one mutex.
+/// Everything is always materialized: this measures the call of the materializer and its return, with one mutex.
 class OpenMaterializer final : public parallel::Materializer {
  public:
   void enter(std::span<const std::size_t> units, bool, const char*) override {

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The best learning rate by the width of the model, with and without maximal update parameterization (--use_mup).
+"""The best learning rate by the model's width, with and without maximal update parameterization (--use_mup).
 
   bench/mup.py BUILD [--widths 64,128,256,512] [--steps 150] [--rates 5] [--first 2.5e-4] [--seeds 1]
                [--initializer_range 0.02]
 
-A GPT-2 of two layers, heads of 16, learns this project's own documentation (bytes), AdamW, constant rate behind a
+A GPT-2 of two layers, heads of 16, learns this project's own documentation (bytes), AdamW, constant rate after a
 warm-up of a tenth of the steps. Rates double from column to column; the base width is the first, where both are the
-same. Prints the mean loss of the last tenth of the steps, and of each width the best rate, of the parabola over its
-logarithm through the best of the columns and its neighbours.
+same. Prints the mean loss of the last tenth of the steps, and for each width the best rate: the minimum of the parabola
+in its logarithm through the best column and its neighbours.
 """
 import argparse
 import json
@@ -42,7 +42,7 @@ def run(options, folder, width, rate, mup, seed):
 
 
 def best(rates, losses):
-    """The rate of the least loss, of the parabola through the least and its neighbours."""
+    """The rate of minimum loss, from the parabola through the minimum and its neighbours."""
     i = min(range(len(rates)), key=lambda k: losses[k])
     if i in (0, len(rates) - 1) or not math.isfinite(losses[i - 1] + losses[i + 1]):
         return rates[i]

@@ -4,8 +4,9 @@ rounds interleaved; prints tokens/s, CPU seconds a step and the ratios' medians.
 
     python3 bench/pipeline.py --build BUILD [--venv VENV] [--rounds 3] [any option of pipeline_bench but --schedule]
 
-VENV has PyTorch and transformers (bench/compare.sh makes .deps/peers); without it the peer is left out. Ours are cut
-for the schedule, blocks too (--layout half_blocks); the peer, whose stages are whole blocks, where it is best for it.
+VENV has PyTorch and transformers (bench/compare.sh makes .deps/peers); without it the peer is skipped. Our model is cut
+for the schedule, also within blocks (--layout half_blocks); the peer's stages, which are whole blocks, are cut where it
+is best for it.
 """
 import argparse, json, os, statistics
 
@@ -30,7 +31,7 @@ if args.venv:
 results = {name: [] for name in (one, *ours, *theirs)}
 
 if theirs:
-    # The peer's blocks of stage 0: those with which our simulation says the shortest 1F1B.
+    # The peer's blocks of stage 0: the number that gives the shortest 1F1B in our simulation.
     out = program(launch + ["1f1b", "--layout", "flops", "--steps", "2"], OMP_NUM_THREADS="1").stdout
     cut = json.loads(next(l[l.index("{"):] for l in out.splitlines() if '"tok_s"' in l))["cut"]
     first = cut.split("|")[0]
@@ -51,7 +52,7 @@ for number in range(args.rounds):
 
 
 def ratios(name, other):
-    """Medians over the rounds: of time, and of CPU seconds."""
+    """Medians over the rounds of the ratios of time and of CPU seconds."""
     pairs = list(zip(results[name], results[other]))
     return (statistics.median(a["tok_s"] / b["tok_s"] for a, b in pairs),
             statistics.median(b["cpu_s"] / a["cpu_s"] for a, b in pairs))

@@ -1,15 +1,15 @@
 /// \file
-/// Pipeline parallelism against one process: the same Llama on the same micro-batches, forward, backward, AdamW.
-/// Prints one JSON line: tokens/s of the median step, CPU seconds of a step of all ranks, the last loss; with several
-/// ranks `ideal`, the share of the ranks' time that the schedule leaves for computing if messages take no time and FLOP
-/// tell what stages cost, and `cut`, the stages as a layout string.
+/// Pipeline parallelism against one process: the same Llama on the same micro-batches, forward, backward, AdamW. Prints
+/// one JSON line: tokens/s of the median step, CPU seconds of a step of all ranks, the last loss; with several ranks
+/// `ideal`, the share of the ranks' time that the schedule leaves for computing if messages take no time and stages
+/// cost their FLOP, and `cut`, the stages as a layout string.
 ///
 ///   OMP_NUM_THREADS=2 pipeline_bench                                    one process, two threads
 ///   OMP_NUM_THREADS=1 tessera launch --nproc_per_node 2 pipeline_bench  as many stages as ranks, or twice as many
 ///   [--steps 6 --layers 4 --d 512 --heads 8 --kv 8 --intermediate 1408 --vocab 8192 --T 256 --B 8 --micro_batches 8
 ///    --schedule 1f1b --layout half_blocks]
 ///
-/// --layout: half_blocks (as here), flops or a layout string, as --pipeline_layout of `tessera train`.
+/// --layout: half_blocks (default), flops or a layout string, like --pipeline_layout of `tessera train`.
 /// bench/pipeline.py runs both and PyTorch's torch.distributed.pipelining, round by round.
 
 #include <bench/small_llama.h>
@@ -37,9 +37,9 @@ namespace schedule = tessera::layout::schedule;
 
 namespace {
 
-/// MFLOP per token. A product of matrices costs the same in all three passes. Attention (causal: half of the products)
-/// has no weights, and computes its scores again in backward. The head computes its gradients in F, chunk by chunk
-/// (nn/linear_cross_entropy.h), the embeddings next to nothing.
+/// MFLOP per token. A matrix product costs the same in all three passes. Attention (causal: half of the products) has
+/// no weights, and computes its scores again in backward. The head computes its gradients in F, chunk by chunk
+/// (nn/linear_cross_entropy.h); the embeddings cost almost nothing.
 schedule::ChainTimes flop_of(const small_llama::Numbers& a, bool halves) {
   const auto of = [&](const char* option) { return static_cast<double>(a.at(option)); };
   const double d = of("--d"), head = d / of("--heads");
@@ -65,7 +65,7 @@ std::vector<layout::StagePart> cut(const small_llama::Numbers& a, const std::str
   return schedule::cut_for_schedule(flop_of(a, asked == layout::layout_by_half_blocks), steps);
 }
 
-/// "ideal" and "cut" as members of JSON.
+/// The JSON members "ideal" and "cut".
 std::string about(const schedule::Schedule& steps, const std::vector<layout::StagePart>& parts,
                   const small_llama::Numbers& a) {
   const schedule::Costs costs{.stages = schedule::stage_costs(parts, flop_of(a, true))};
@@ -108,7 +108,7 @@ void run(comm::World& world, const small_llama::Numbers& a, small_llama::Words& 
   parallel::PipelineExecutor executor(std::move(options));
 
   const auto through_stages = [&] {
-    const nn::AccumulateInPlace in_place;  // as `tessera train`
+    const nn::AccumulateInPlace in_place;  // as in `tessera train`
     double loss = 0;
     for (const at::Tensor& part : executor.run(steps)) loss += part.item<double>();
     const at::Tensor shared = at::full({1}, loss, at::kDouble);

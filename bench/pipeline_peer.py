@@ -4,7 +4,7 @@ own schedules (torch.distributed.pipelining) over Gloo. Prints one JSON line of 
     torchrun --nproc_per_node 2 -- pipeline_peer.py --schedule 1F1B --blocks 3 --micro_batches 8 --layers 4 --d 512 \
              --heads 8 --kv 8 --intermediate 1408 --vocab 8192 --T 256 --B 8 --steps 6 --threads 1
 
---schedule GPipe or 1F1B; --blocks of the first stage, half of them unless given.
+--schedule GPipe or 1F1B; --blocks: blocks of the first stage, default half of them.
 """
 import torch
 import torch.distributed as dist
@@ -21,7 +21,7 @@ rank, first = dist.get_rank(), a.blocks or a.layers // 2
 
 
 class Stage(torch.nn.Module):
-    """The blocks of one rank; embeddings before those of the first, norm and head behind those of the last."""
+    """The blocks of one rank; the first also has the embeddings, the last the norm and the head."""
 
     def __init__(self, whole):
         super().__init__()

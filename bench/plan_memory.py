@@ -1,16 +1,16 @@
-"""Memory as `tessera plan check` predicts it beside what `tessera train` measures: families x strategies x axes.
+"""Memory as predicted by `tessera plan check` and as measured by `tessera train`: families x strategies x axes.
 
     bench/plan_memory.py build [--only WORD] [--part I/N] [--json FILE] [--measured FILE] [--plan PROGRAM] [--fits]
 
-Measured is the peak of what tensors have asked for (`peak_allocated_bytes` in metrics), by kind from the report of two
-steps, of the rank that needs most; predicted the same. The table's last lines are mean and worst error, in all and by
-kind (kinds of at least 5 % of a configuration).
+Measured is the peak of the memory requested by tensors (`peak_allocated_bytes` in metrics), by kind from the report of
+two steps, on the rank that needs most; predicted is the same. The table's last lines are mean and worst error, in total
+and by kind (kinds of at least 5 % of a configuration).
 
---fits: each configuration is run in a memory cgroup (version 1, root) twice, with a limit 10 % above what is predicted
-to be resident, and 10 % below: predicted right is what finishes in the first and is killed in the second. All processes
-of a job are in one group, whose pages count once however many of them map them (`host_bytes`). What so many processes
-of the program need there (their files' pages are not the group's) is measured first: the least limit with which a model
-of next to no size is trained.
+--fits: each configuration is run twice in a memory cgroup (version 1, root), with a limit 10 % above the predicted
+resident memory, and 10 % below: the prediction is right if the first run finishes and the second is killed. All
+processes of a job are in one group, whose pages count once however many of them map them (`host_bytes`). The needs of
+the program's processes themselves (their files' pages do not count in the group) are measured first: the smallest limit
+with which a tiny model is trained.
 --json writes both sides; --measured takes the measured side from such a file instead of training again; --part
 2/8 takes the second eighth of the configurations."""
 import argparse, json, os, random, re, subprocess, sys, tempfile
@@ -48,10 +48,10 @@ FAMILIES = {
                                            num_attention_heads=8)),
 }
 BASE = "--block_size 256 --per_device_train_batch_size 4"
-# Adapters are put on a base model, which is trained for a step first.
+# Adapters are added to a base model, which is trained for a step first.
 LORA = BASE + " --lora_r 16"
 IMAGES = "--block_size 512 --per_device_train_batch_size 4"
-# family: settings besides BASE (IMAGES, LORA); "=" in front: instead of it. "FAMILY lora": of that family's base model.
+# family: settings in addition to BASE (IMAGES, LORA); "=" in front: instead of it. "FAMILY lora": that family's base.
 CONFIGURATIONS = {
     "llama": """
 
@@ -182,14 +182,14 @@ def configurations():
 
 
 def by_kind(memory):
-    """What tensors ask for: a plan's kinds as a run reports them."""
+    """The memory requested by tensors: a plan's kinds as a run reports them."""
     kinds = {k: memory[k] for k in STATES}
     kinds["activations"] = sum(memory.get(k, 0) for k in ("activations", "head", "communication"))
     return kinds
 
 
 def model_of(config, settings):
-    """The setting that names the model: a config.json, or the base model of adapters beside it."""
+    """The setting that selects the model: a config.json, or the adapters' base model next to it."""
     return ["--model_name_or_path", config[:-len(".json")]] if "--lora_r" in settings else ["--config_name", config]
 
 
@@ -225,7 +225,7 @@ def predicted(program, config, settings):
 
 
 def make_base(build, folder, config):
-    """The folder that adapters are put on, if there is none yet."""
+    """Makes the folder of the adapters' base model, unless it exists."""
     base = config[:-len(".json")]
     if os.path.isdir(base):
         return
@@ -236,7 +236,7 @@ def make_base(build, folder, config):
 
 
 def ends_within(limit, build, folder, config, settings):
-    """Whether the run ends well when all its processes together may have `limit` bytes, and what they had at most."""
+    """Whether the run succeeds when all its processes together may use `limit` bytes, and their peak."""
     group = f"/sys/fs/cgroup/memory/plan_memory_{os.getpid()}"
     os.mkdir(group)
     try:
@@ -250,7 +250,7 @@ def ends_within(limit, build, folder, config, settings):
 
 
 def least_limit(build, folder, config, settings):
-    """Bytes with which the run ends well, to two in a hundred."""
+    """The smallest limit in bytes with which the run succeeds, within two per cent."""
     low, high = 2e7, 4e9
     if not ends_within(high, build, folder, config, settings)[0]:
         sys.exit(f"{config} {settings}: does not end in {high / 1e6:.0f} MB; run it by hand to see why")

@@ -1,17 +1,17 @@
-"""What the planner says of published runs, beside what their authors measured.
+"""The planner's predictions for published runs, compared with the authors' measurements.
 
     bench/plan_published.py build TABLE.csv [--json FILE] [--worst N]
 
 The table has one run per row (columns: tests/plan/published.csv). build/tests/plan_published reads it and predicts
-every row for the engine that ran it; this program prints errors by device, size, axes, source and engine, how the
-planner would do on a source that nobody had seen (each device's rate fitted to the other sources alone), what each
-trait of engines is worth, the worst rows by what their time goes into, and the sweeps: runs of one model on one
-cluster, what the planner would have chosen of them, and how many pairs it orders as they were measured. A pair counts
-whose measured times differ by more than 3 %.
+every row for the engine that ran it; this program prints errors by device, size, axes, source and engine, the
+planner's error on an unseen source (each device's rate fitted to the other sources only), the value of each
+trait of engines, the worst rows by the parts of their time, and the sweeps: runs of one model on one
+cluster, the planner's choice among them, and the number of pairs that it orders as measured. A pair counts
+if its measured times differ by more than 3 %.
 
-No row is left out silently: mixtures of experts, fp8 and fp4, rows without a batch, second prints of the same run, and
+No row is omitted silently: mixtures of experts, fp8 and fp4, rows without a batch, second prints of the same run, and
 rows whose settings contradict their figure (products, attention and the bubble of the schedule alone take a tenth
-longer than what was published) are listed with the reason; for the last the summary is printed with and without
+longer than the published time) are listed with the reason; for the last kind the summary is printed with and without
 them."""
 import argparse, collections, json, math, statistics, subprocess, sys
 
@@ -87,12 +87,12 @@ def unseen(rows):
 
 
 def model_class(row):
-    """Shapes of about the same size that were tried beside each other are one sweep."""
+    """Groups shapes of about the same size from one comparison into a sweep."""
     return row["model"] if row["family"] != "BigScience" else "GPT of 180 G"
 
 
 def taken(runs):
-    """As the search does: of those that its error cannot tell from the fastest, the one with the fewest messages."""
+    """Chooses like the search: among runs within its error of the fastest, the one with the fewest messages."""
     fastest = min(r["predicted"] for r in runs)
     return min((r for r in runs if r["predicted"] <= fastest * (1 + r["equal_within"])),
                key=lambda r: (r["messages"], r["predicted"]))

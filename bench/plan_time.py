@@ -1,15 +1,15 @@
-"""Step time as `tessera plan check` predicts it from a calibration beside what `tessera train` measures.
+"""Step time as predicted by `tessera plan check` from a calibration, and as measured by `tessera train`.
 
     tessera plan calibrate && bench/plan_time.py build [--only WORD] [--json FILE] [--repeat N] [--threads N]
                                                      [--gpus FILE.json] [--measured FILE] [--paired S]
 
-Nothing of these runs was used to make the prediction: it knows operations of many sizes (docs/planning.md). Every
-configuration is trained --repeat times in turns, so that a busy minute does not meet one of them only; measured is the
-lower quartile of all its steps after the first two (as calibration takes it), load the mean of /proc/loadavg. A sweep
-is a family, a sequence and a global batch on the same processes: of each, the plan predicted fastest is compared with
-the fastest measured. --threads is that of `plan calibrate --threads`: on a busy machine 1, since threads that wait for
+The predictions do not use these runs: the calibration measures operations of many sizes (docs/planning.md). Every
+configuration is trained --repeat times in turns, so that a busy minute does not affect only one of them; measured is
+the lower quartile of all its steps after the first two (as in the calibration), load the mean of /proc/loadavg. A sweep
+is a family, a sequence and a global batch on the same processes: for each, the plan predicted fastest is compared with
+the fastest measured. --threads is that of `plan calibrate --threads`: 1 on a busy machine, since threads that wait for
 one another suffer most. --paired S calibrates for S seconds before each configuration, for machines whose load changes
-from minute to minute. With --gpus the hardware is another file, `{0}` in it the number of processes
+from minute to minute. With --gpus the hardware is another file, with `{0}` for the number of processes
 (`{0}xFILE/{0}`: all on one machine, whose cores they share when there are fewer)."""
 import argparse, json, os, random, statistics, subprocess, sys, tempfile
 
@@ -80,7 +80,7 @@ def processes_of(settings):
 
 
 def calibrated(options, folder, settings):
-    """The hardware as it is now, for so many processes."""
+    """The hardware in its current state, for this number of processes."""
     count = processes_of(settings)
     command = [f"{options.build}/tessera", "plan", "calibrate", "--output", f"{folder}/now.json", "--processes",
                str(count), "--seconds", str(options.paired)]

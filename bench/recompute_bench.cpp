@@ -1,7 +1,7 @@
 /// \file
-/// What activation checkpointing, offload and compression cost and save: forward and backward of GPT-2 in one process,
-/// the ways in turn; milliseconds of thread CPU time (minimum over rounds), against keeping everything; peak bytes of
-/// tensors in a step above what the model itself takes; relative error of the gradients.
+/// Cost and savings of activation checkpointing, offload and compression: forward and backward of GPT-2 in one process,
+/// the variants alternating; milliseconds of thread CPU time (minimum over rounds), relative to keeping everything;
+/// peak bytes of tensors in a step above the model's own; relative error of the gradients.
 ///
 ///   recompute_bench [--rounds 7] [--threads 1] [--layers 4 --d 256 --heads 4 --T 256 --B 8 --vocab 8192] [--folder
 ///   /tmp]
@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
     }
     way.error = std::sqrt(difference / norm);
   };
-  // Memory first: LibTorch's own allocator reports to the counter, the one that training uses does not.
+  // Memory first: LibTorch's own allocator reports to the counter, the one used in training does not.
   for (Way& way : ways) {
     step(way);
     const auto counter = std::make_shared<Counter>();

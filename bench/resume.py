@@ -3,11 +3,11 @@
     bench/resume.py --build BUILD [--checkpoint DIR] [--ranks 2] [--rounds 5] [--huge] [--json FILE]
 
 Without --checkpoint a GPT-2 of 124 M parameters is trained for a step and saved by that many processes (1.5 GB).
-Loading is what a resuming rank does: reading its part of weights and optimizer states, taking checksums of what it
-reads, and comparing them with the manifest's together with the others (bench/resume_bench.cpp). `whole`: every rank
-holds everything (data parallelism); `share`: 1/ranks of it (full_shard). The ranks run at the same time, the slowest
+Loading is the work of a resuming rank: reading its part of weights and optimizer states, computing checksums, and
+comparing them with the manifest together with the other ranks (bench/resume_bench.cpp). `whole`: every rank
+reads everything (data parallelism); `share`: 1/ranks of it (full_shard). The ranks run at the same time, the slowest
 counts; rounds alternate between the two programs. Cold: the files are dropped from the page cache before each run.
---huge: the plain program reads into memory with huge pages, as ours does.
+--huge: the plain program reads into memory with huge pages, like ours.
 """
 import argparse, glob, json, os, socket, statistics, subprocess, sys, tempfile
 
@@ -24,7 +24,7 @@ args = parser.parse_args()
 
 
 def together(commands):
-    """JSON of each of the programs, which run at the same time as the ranks of a job."""
+    """JSON of each of the programs, which run at the same time like the ranks of a job."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         job = {"WORLD_SIZE": str(len(commands)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
@@ -57,8 +57,8 @@ def save(folder):
 
 
 def huge_pages():
-    """The system's rule, "always" (Debian's), "madvise" or "never": with "always" the plain program's memory has them,
-    too."""
+    """The system's rule, "always" (Debian's), "madvise" or "never": with "always" the plain program's memory also has
+    huge pages."""
     try:
         return open("/sys/kernel/mm/transparent_hugepage/enabled").read().split("[")[1].split("]")[0]
     except (OSError, IndexError):

@@ -1,9 +1,9 @@
 /// \file
-/// Loads a checkpoint as one rank of a run that resumes does, in a fresh process: reads its part of weights and
-/// optimizer states into new memory, taking checksums, which are compared with the manifest's together with the other
-/// ranks'. Prints {"seconds", "weights_seconds", "states_seconds", "verdict_seconds", "cpu_seconds", "bytes",
-/// "extra_bytes"}: verdict_seconds is what comes after the last tensor is read, extra_bytes the peak of resident memory
-/// above the process before and what it holds afterwards.
+/// Loads a checkpoint like one rank of a resuming run, in a fresh process: reads its part of weights and optimizer
+/// states into new memory and computes checksums, which are compared with the manifest together with the other ranks'.
+/// Prints {"seconds", "weights_seconds", "states_seconds", "verdict_seconds", "cpu_seconds", "bytes", "extra_bytes"}:
+/// verdict_seconds is the time after the last tensor was read, extra_bytes the peak of resident memory above the sum of
+/// the process before and the loaded bytes.
 ///
 ///   resume_bench FOLDER whole|share [THREADS]     whole: holds everything (plain data parallelism)
 ///                                                 share: holds 1/ranks of it
@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   const Part part{world.rank(), world.size(), std::string(argv[2]) == "whole"};
   at::set_num_threads(argc > 3 ? std::atoi(argv[3]) : 1);
   nn::keep_memory();
-  at::empty({1 << 20}).zero_();  // LibTorch's own first time
+  at::empty({1 << 20}).zero_();  // LibTorch's own first-call cost
   const std::int64_t idle = train::resident_bytes();
   const double cpu = train::process_cpu_seconds();
   std::vector<double> times;
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
     const format::SafetensorsFolder weights(folder);
     std::vector<checkpoint::PieceReader> readers;
     for (const format::SafetensorsFile& file : weights.files()) readers.emplace_back(file, examination.sums());
-    // In the order of the model's units, as the engine asks for them: that of each file.
+    // In the order of the model's units, as the engine requests them: the order of each file.
     auto order = weights.tensors();
     std::stable_sort(order.begin(), order.end(),
                      [](const auto& a, const auto& b) { return a.info.begin < b.info.begin; });

@@ -1,4 +1,4 @@
-"""What the comparisons share: rows of tokens for both sides, a run of `tessera train`, a run of any program that prints
+"""Shared by the comparisons: rows of tokens for both sides, a run of `tessera train`, a run of any program that prints
 JSON."""
 import json, os, statistics, struct, subprocess, sys, tempfile, time
 
@@ -30,7 +30,7 @@ def lcg_rows(step, batch, length, vocabulary):
 
 
 def program(command, **environment):
-    """Runs a program to its end; its standard output, or the end of ours with its errors."""
+    """Runs a program to its end; returns its standard output, or exits with its errors."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace",
                           env=dict(os.environ, OMP_WAIT_POLICY="PASSIVE", **environment))
     if done.returncode:
@@ -39,8 +39,8 @@ def program(command, **environment):
 
 
 def run_tessera(build, folder, length, batch, steps, warmup, procs, threads, flags=()):
-    """The whole program: FOLDER/model trained on FOLDER/rows.bin, `batch` rows a step over all processes; `flags`
-    besides."""
+    """The whole program: FOLDER/model trained on FOLDER/rows.bin, `batch` rows per step over all processes, with
+    further `flags`."""
     with tempfile.TemporaryDirectory() as out:
         begin = time.time()
         program([os.path.join(build, "tessera"), "train", "--model_name_or_path", f"{folder}/model",

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What the benches of a small Llama share: options, model, rows, and the clock. Python's side: bench/small_llama.py.
+/// Shared by the benches of a small Llama: options, model, rows, and the clock. The Python counterpart:
+/// bench/small_llama.py.
 
 #include <tessera/comm/world.h>
 #include <tessera/models/load.h>
@@ -17,11 +18,12 @@
 
 namespace small_llama {
 
-/// With "--" in front.
+/// Names start with "--".
 using Numbers = std::map<std::string, std::int64_t>;
 using Words = std::map<std::string, std::string>;
 
-/// Takes "--name value" pairs into those that are there with their defaults; false, with a line of error, for another.
+/// Parses "--name value" pairs into `numbers` (and `words`), which contain the known options with their defaults;
+/// prints an error and returns false for an unknown one.
 inline bool read_options(int argc, char** argv, Numbers& numbers, Words* words = nullptr) {
   for (int i = 1; i + 1 < argc; i += 2) {
     if (words != nullptr && words->contains(argv[i]))
@@ -62,7 +64,7 @@ inline at::Tensor rows(std::int64_t step, std::int64_t b, std::int64_t t, std::i
   return ids.view({b, t});
 }
 
-/// CPU time so far, this process with all its threads.
+/// CPU time of this process so far, all threads included.
 inline double cpu_seconds() {
   timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -76,9 +78,9 @@ inline double median(std::vector<double> values) {
 
 inline constexpr std::int64_t warm_up = 2;  ///< steps that are not counted
 
-/// Trains --steps steps of --B x --T tokens of --vocab. `train` makes one step of the rows it is given and returns its
-/// loss (that of rank 0 is shown). Rank 0 prints one JSON line: tokens/s of the median step, CPU seconds of a step of
-/// all ranks, the last loss, and `more`, members of JSON. Collective.
+/// Trains --steps steps of --B x --T tokens of --vocab. `train` runs one step on the given rows and returns its loss
+/// (rank 0's is shown). Rank 0 prints one JSON line: tokens/s of the median step, CPU seconds of a step of all ranks,
+/// the last loss, and `more`, further JSON members. Collective.
 inline void measure_training(tessera::comm::World& world, const Numbers& a,
                              const std::function<double(const at::Tensor& ids)>& train, const std::string& more = "") {
   std::vector<double> wall;

@@ -1,5 +1,5 @@
-"""What the PyTorch peers with transformers' Llama share: options, model, rows, and the clock of those that run under
-torchrun. As bench/small_llama.h."""
+"""Shared by the PyTorch peers with transformers' Llama: options, model, rows, and the clock of those that run under
+torchrun. Like bench/small_llama.h."""
 import argparse, json, statistics, time
 
 import torch
@@ -10,7 +10,7 @@ SHAPE = dict(layers=4, d=512, heads=8, kv=8, intermediate=1408, vocab=8192, T=25
 
 
 def parser(**defaults):
-    """Whole numbers, by name; SHAPE and the steps unless given."""
+    """Integer options by name; default: SHAPE and the steps."""
     p = argparse.ArgumentParser()
     for name, value in {**SHAPE, "steps": 6, "warmup": 2, "threads": 1, **defaults}.items():
         p.add_argument("--" + name, type=int, default=value)
@@ -38,7 +38,7 @@ def tokens(step, a):
 
 
 def train_alone(a, model, optimizer):
-    """Steps of one process: its tok_s, CPU seconds a step, losses."""
+    """Runs the steps of one process: its tok_s, CPU seconds per step, losses."""
     times, losses, cpu = [], [], 0.0
     for step in range(a.steps):
         ids = tokens(step, a)
@@ -56,7 +56,7 @@ def train_alone(a, model, optimizer):
 
 
 def measure_training(a, train):
-    """As measure_training() of bench/small_llama.h: `train` makes one step of ids [B, T] and returns its loss."""
+    """Like measure_training() of bench/small_llama.h: `train` runs one step on ids [B, T] and returns its loss."""
     times, cpu = [], 0.0
     for step in range(a.steps + a.warmup):
         ids = tokens(step, a)

@@ -4,7 +4,7 @@ step and the ratios' medians.
 
     python3 bench/tensor.py --build BUILD [--venv VENV] [--rounds 3] [any option of tensor_bench]
 
-VENV has PyTorch and transformers (bench/compare.sh makes .deps/peers); without it the peer is left out.
+VENV has PyTorch and transformers (bench/compare.sh makes .deps/peers); without it the peer is skipped.
 """
 import argparse, json, os, statistics
 

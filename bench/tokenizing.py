@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tokens of a text, one thread: `tessera tokenizer encode` against Hugging Face `tokenizers`, in CPU-seconds.
+"""Tokenizing a text on one thread: `tessera tokenizer encode` against Hugging Face `tokenizers`, in CPU-seconds.
 
   bench/tokenizing.py build/tessera TEXT TOKENIZER_JSON ...
 
-Both read documents of about 10 kB (a .jsonl file), as training data come; reading the tokenizer is taken off
-by a run on nothing. Needs the package `tokenizers`.
+Both read documents of about 10 kB (a .jsonl file), as in training data; the time of reading the tokenizer is
+subtracted, measured by a run on no documents. Needs the package `tokenizers`.
 """
 import json
 import os

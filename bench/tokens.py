@@ -1,8 +1,8 @@
-"""Text larger than memory should hold: tokens made once, against `tessera tokenize`, a tiny file, and HF datasets.
+"""Text larger than memory: the one-time tokenization, against `tessera tokenize`, a tiny file, and HF datasets.
 
     bench/tokens.py --build BUILD --text FILE --tokenizer FOLDER [--gigabytes 2] [--ranks 2] [--python PYTHON]
 
-FILE is repeated up to so many gigabytes. Rows of a table:
+FILE is repeated up to that many gigabytes. Rows of the table:
   rate       CPU-seconds of the processes that make the tokens against those of `tessera tokenize` on the same text
   memory     peak memory (VmHWM) of each rank of a training on it, against the same run on the first 10 MB of it
   start      seconds of a second training of one step on it, against one on 1 MB of it
@@ -10,7 +10,7 @@ FILE is repeated up to so many gigabytes. Rows of a table:
              many processes, on the same lines as .jsonl; ids are compared
   step       share of a step that waits for rows (`phase_ms` of metrics.jsonl) and tokens/s of a GPT-2 of 4 x 512 on
              .jsonl: whole rows from the cache, packed from the cache, packed while streaming; rounds interleaved
-Run it on a machine that does nothing else; CPU-seconds forgive a little company, wall times do not.
+Run it on an otherwise idle machine; CPU-seconds tolerate some other load, wall times do not.
 """
 import argparse, glob, json, os, resource, shutil, statistics, subprocess, sys, tempfile, threading, time
 
@@ -95,7 +95,7 @@ def rate():
     outputs = [p.communicate()[0].split() for p in running]
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    again, _, _ = cpu_seconds(command)  # finds it, and hashes what it gets, as the others did
+    again, _, _ = cpu_seconds(command)  # finds the cache, and hashes its input, as the others did
     made = used - args.ranks * again
     size = os.path.getsize(text)
     print(f"| rate | tokenize {size / single / 1e6:.1f} MB per CPU-second, cache {size / made / 1e6:.1f}; ratio "

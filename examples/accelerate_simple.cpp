@@ -1,5 +1,5 @@
 // Accelerate's loop around your own module and torch::optim's optimizer: gradient accumulation, clipping, metrics over
-// all ranks, a checkpoint and a saved model. What the ranks divide is a setting:
+// all ranks, a checkpoint and a saved model. A setting decides what the ranks divide:
 //
 //   tessera launch --num_processes 2 build/examples/accelerate_simple
 //   tessera launch --num_processes 2 build/examples/accelerate_simple --fsdp "full_shard auto_wrap" --project_dir out
@@ -28,7 +28,7 @@ TORCH_MODULE(SimpleModel);
 
 static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  // A GPU that is there is used.
+  // A GPU is used if there is one.
   tessera::init(tessera::launch::read_rank_environment(&arguments), {.device = tessera::Device::automatic});
   std::string project_dir;
   for (std::size_t i = 0; i + 1 < arguments.size(); ++i)

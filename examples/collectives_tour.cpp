@@ -1,10 +1,10 @@
-// The collectives, one by one: what every rank holds before and after. Start it with any launcher and any number of
+// The collectives, one by one: the data of every rank before and after. Start it with any launcher and any number of
 // ranks:
 //
 //   tessera launch --nproc_per_node 4 build/examples/collectives_tour
 //   mpirun -n 4 build/examples/collectives_tour                        (or alone: build/examples/collectives_tour)
 //
-// Rank r starts with numbers r0 r1 r2 ... (so 21 was number 1 of rank 2), and one can see where each of them went.
+// Rank r starts with numbers r0 r1 r2 ... (so 21 is number 1 of rank 2), so that one can see where each of them goes.
 // Every table is checked against the definition of its collective; the program ends with 1 when one is wrong.
 
 #include <tessera/tessera.h>
@@ -65,7 +65,7 @@ class Tour {
  public:
   explicit Tour(const Group& group) : group_(group) {}
 
-  /// Prints the table; `expected(rank)` is what the rank must hold now.
+  /// Prints the table; `expected(rank)` is the data that the rank must have after the operation.
   void show(const char* name, const std::string& story, const at::Tensor& before, const at::Tensor& after,
             const std::function<at::Tensor(int)>& expected) {
     const auto befores = on_rank_0(group_, before), afters = on_rank_0(group_, after);
@@ -95,7 +95,7 @@ void run(const Group& group, Tour& tour, bool one_host) {
   {
     at::Tensor data = numbers(rank, 2);
     group.broadcast(data, /*root=*/0).wait();
-    tour.show("broadcast", "rank 0's numbers to everybody (DDP: the weights at the start)", numbers(rank, 2), data,
+    tour.show("broadcast", "rank 0's numbers to every rank (DDP: the weights at the start)", numbers(rank, 2), data,
               [&](int) { return pairs[0]; });
   }
   {
@@ -159,24 +159,24 @@ void run(const Group& group, Tour& tour, bool one_host) {
   at::Tensor left = at::tensor({seconds()}, at::kDouble);
   group.all_reduce(came, Reduction::max).wait();
   group.all_reduce(left, Reduction::min).wait();
-  const bool held = !one_host || left.item<double>() >= came.item<double>();  // clocks of two hosts do not compare
+  const bool held = !one_host || left.item<double>() >= came.item<double>();  // clocks of two hosts are not comparable
   if (!held) throw tessera::Error("barrier: a rank left before the last one came");
   if (rank == 0)
-    std::printf("\nbarrier: nobody left before the last rank, which came %d ms late, was there\n", 20 * (ranks - 1));
+    std::printf("\nbarrier: no rank left before the last one, which came %d ms late, had arrived\n", 20 * (ranks - 1));
 }
 
 }  // namespace
 
 static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  const auto environment = tessera::launch::read_rank_environment(&arguments);  // takes --local-rank=N away
+  const auto environment = tessera::launch::read_rank_environment(&arguments);  // removes --local-rank=N
   if (!arguments.empty()) throw tessera::InputError("collectives_tour: unknown argument '" + arguments[0] + "'");
   tessera::comm::World& world = tessera::init(environment, {});
   const Group& group = world.group();
   if (group.rank() == 0) std::printf("%d ranks, backend %s\n", group.size(), group.backend().c_str());
   Tour tour(group);
   run(group, tour, world.local_size() == world.size());
-  if (tour.wrong()) throw tessera::Error("collectives_tour: a collective did not do what it says (see above)");
+  if (tour.wrong()) throw tessera::Error("collectives_tour: a collective gave a wrong result (see above)");
   tessera::shutdown();
 }
 

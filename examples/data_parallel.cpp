@@ -1,5 +1,5 @@
-// nn.DataParallel in C++: one process, a batch cut between replicas of somebody's unedited module. Each replica is a
-// team of threads of its own (on several GPUs: a device), for training and for encoding a corpus.
+// nn.DataParallel in C++: one process, a batch divided between replicas of an unmodified module. Each replica is a
+// group of threads (on several GPUs: a device), for training and for encoding a corpus.
 //
 //   build/examples/data_parallel [--replicas=2]
 
@@ -17,13 +17,13 @@
 
 namespace {
 
-// Rows that count upwards in steps of 1 to 7: ids [B, T + 1].
+// Rows of numbers that increase in steps of 1 to 7: ids [B, T + 1].
 at::Tensor counting(std::int64_t rows, std::int64_t length, std::int64_t vocabulary) {
   const at::Tensor start = at::randint(vocabulary, {rows, 1}), step = at::randint(1, 8, {rows, 1});
   return (start + step * at::arange(length)).remainder(vocabulary);
 }
 
-// Mean cross-entropy of the next token, on one replica: so the logits are not gathered.
+// Mean cross-entropy of the next token, computed on each replica, so that the logits are not gathered.
 at::Tensor mean_loss(MyTransformerImpl& model, const at::Tensor& rows) {
   const at::Tensor logits = model.forward(rows.narrow(1, 0, rows.size(1) - 1));
   return at::cross_entropy_loss(logits.reshape({-1, logits.size(2)}), rows.narrow(1, 1, rows.size(1) - 1).reshape(-1));
@@ -64,7 +64,7 @@ static void example(int argc, char** argv) {
       // One loss per replica; their mean over rows is the loss of the whole batch. (PyTorch programs write
       // loss.mean().)
       const at::Tensor loss = tessera::mean_over_rows(dp.call(mean_loss, batch), rows, replicas);
-      loss.backward();  // every replica's backward in its own team; gradients are added in their order
+      loss.backward();  // every replica's backward runs in its own thread group; gradients are added in replica order
       optimizer.step();
       sum += loss.item<double>();
     }

@@ -25,7 +25,7 @@ struct SimpleModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(SimpleModel);
 
-// Ten classes of noisy 28 x 28 "images" around ten fixed patterns; every rank draws samples of its own.
+// Ten classes of noisy 28 x 28 "images" around ten fixed patterns; every rank draws its own samples.
 struct SyntheticDigits {
   at::Tensor patterns = (at::manual_seed(0), at::randn({10, 784}));
   explicit SyntheticDigits(int rank) { at::manual_seed(1 + static_cast<std::uint64_t>(rank)); }
@@ -37,7 +37,7 @@ struct SyntheticDigits {
 
 static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  const auto environment = tessera::launch::read_rank_environment(&arguments);  // takes --local-rank=N away
+  const auto environment = tessera::launch::read_rank_environment(&arguments);  // removes --local-rank=N
   if (!arguments.empty()) throw tessera::InputError("ddp_simple: unknown argument '" + arguments[0] + "'");
   tessera::comm::World& world = tessera::init(environment, {});
 

@@ -1,4 +1,4 @@
-// DeepSpeed's loop around your own module: deepspeed_simple.json says batch size, optimizer, fp16 and ZeRO-2.
+// DeepSpeed's loop around your own module: deepspeed_simple.json sets batch size, optimizer, fp16 and ZeRO-2.
 //
 //   tessera launch --nproc_per_node 2 build/examples/deepspeed_simple
 //   tessera launch --num_gpus=2 build/examples/deepspeed_simple --deepspeed_config other.json
@@ -28,13 +28,13 @@ TORCH_MODULE(SimpleModel);
 
 static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  // The environment takes --local_rank=N away; a GPU that is there is used.
+  // read_rank_environment removes --local_rank=N; a GPU is used if there is one.
   tessera::init(tessera::launch::read_rank_environment(&arguments), {.device = tessera::Device::automatic});
   const tessera::ConfigArguments given = tessera::add_config_arguments(arguments);
   if (!arguments.empty()) throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[0] + "'");
   std::filesystem::path settings = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
   if (!std::filesystem::exists(settings))
-    settings = settings.filename();  // not beside the program: where it is started
+    settings = settings.filename();  // not next to the program: in the working directory
 
   SimpleModel model;
   auto [engine, optimizer, loader, scheduler] = tessera::initialize(

@@ -1,5 +1,5 @@
 #pragma once
-// Ten classes of noisy 28 x 28 "images" around ten fixed patterns: what the examples learn instead of MNIST.
+// Ten classes of noisy 28 x 28 "images" around ten fixed patterns: the examples' replacement for MNIST.
 
 #include <tessera/faces/loader.h>
 

@@ -1,5 +1,5 @@
-// Somebody's transformer (user_module.h, which knows nothing of this), trained with its parameters, gradients and
-// optimizer states divided over ranks. Three lines do it; the loop is an ordinary one.
+// A third-party transformer (user_module.h, which is unaware of this library), trained with its parameters, gradients
+// and optimizer states divided over ranks. Three lines do it; the loop is an ordinary one.
 //
 //   tessera launch --num_processes 4 build/examples/fsdp_transformer
 //   tessera launch --num_processes 4 build/examples/fsdp_transformer --strategy=hybrid_shard
@@ -17,7 +17,7 @@
 #include <cstdio>
 #include <exception>
 
-/// Sequences in which every token follows from the one before: ids int64 [rows, 17].
+/// Sequences in which every token follows from the previous one: ids int64 [rows, 17].
 at::Tensor sequences(std::int64_t rows, std::int64_t vocabulary) {
   at::Tensor token = at::randint(vocabulary, {rows}, at::kLong);
   std::vector<at::Tensor> ids;
@@ -37,12 +37,13 @@ static void example(int argc, char** argv) {
 
   tessera::comm::World& world = tessera::init(environment, {});
   const MyConfig config;
-  const auto net = tessera::deferred<MyTransformerImpl>(config);  // no memory yet; std::make_shared would do as well
-  // One block is gathered at a time; a strategy that keeps parameters whole reduces one block's gradients at a time.
+  const auto net = tessera::deferred<MyTransformerImpl>(config);  // allocates no memory yet; std::make_shared works as
+                                                                  // well
+  // One block is gathered at a time; a strategy without parameter sharding reduces one block's gradients at a time.
   tessera::Sharded fsdp(*net, {.strategy = strategy, .wrap = tessera::by_class({"MyBlock"})});
 
   torch::optim::AdamW optimizer(fsdp.parameters(), 3e-3);         // this rank's parts
-  at::manual_seed(1 + static_cast<std::uint64_t>(world.rank()));  // every rank draws data of its own
+  at::manual_seed(1 + static_cast<std::uint64_t>(world.rank()));  // every rank draws its own data
   for (int epoch = 0; epoch < 4; ++epoch) {
     double sum = 0;
     constexpr int batches = 12;
@@ -70,7 +71,7 @@ static void example(int argc, char** argv) {
                 static_cast<long long>(memory.shards), static_cast<long long>(memory.gradients),
                 static_cast<long long>(memory.whole_peak));
   }
-  fsdp.restore();  // an ordinary module again, whole on every rank: to evaluate, to save
+  fsdp.restore();  // an ordinary, complete module again on every rank: to evaluate, to save
   tessera::shutdown();
 }
 

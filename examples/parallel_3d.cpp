@@ -1,5 +1,6 @@
-// Three dimensions: data x tensor x pipeline parallelism around a Hugging Face folder, and back into one. Each rank
-// builds and reads the weights of its own stage only, cuts them over `tp`, and reduces gradients over `dp`.
+// Three dimensions: data x tensor x pipeline parallelism for a Hugging Face folder, with a Hugging Face folder as the
+// result. Each rank builds and reads the weights of its own stage only, cuts them over `tp`, and reduces gradients over
+// `dp`.
 //
 //   tessera launch --num_processes 8 build/examples/parallel_3d FOLDER OUTPUT --mesh=pp=2,dp=2,tp=2
 //   build/examples/parallel_3d FOLDER OUTPUT --mesh=pp=1                    (one process: the same losses)
@@ -29,7 +30,7 @@ namespace {
 constexpr std::int64_t rows_per_step = 8, tokens_per_row = 16;
 constexpr int micro_batches = 4;
 
-/// Rows in which every token follows from the one before: ids int64 [rows, 16], the same for a seed everywhere.
+/// Rows in which every token follows from the previous one: ids int64 [rows, 16], the same everywhere for a given seed.
 at::Tensor rows_of_step(int step, std::int64_t vocabulary) {
   at::manual_seed(static_cast<std::uint64_t>(step));
   at::Tensor token = at::randint(vocabulary, {rows_per_step}, at::kLong);
@@ -55,14 +56,14 @@ void example(int argc, char** argv) {
   }
   if (folders.size() != 2) throw tessera::InputError("parallel_3d FOLDER OUTPUT [--mesh=pp=2,dp=2,tp=2]");
 
-  // The mesh: every rank has a place along each axis, and a group with those that differ only there.
+  // The mesh: every rank has a position along each axis, and a group with the ranks that differ only in that axis.
   using tessera::layout::Axis;
   tessera::comm::World& world = tessera::init(environment, {});
   const tessera::comm::MeshGroups groups(world, tessera::layout::parse_mesh(sizes, world.size()));
   const auto pipeline = groups.of(Axis::pp), data = groups.over({Axis::dp_replicate, Axis::dp_shard}),
              tensor = groups.of(Axis::tp);
 
-  // Who computes which stage of which micro-batch when, and where the model is cut.
+  // The schedule (which rank computes which stage of which micro-batch when), and where the model is cut.
   namespace schedule = tessera::layout::schedule;
   const schedule::Schedule steps = schedule::make_schedule(
       schedule_name, {.ranks = pipeline.size(), .stages_per_rank = 0, .micro_batches = micro_batches});
@@ -82,7 +83,7 @@ void example(int argc, char** argv) {
   if (tensor.size() > 1)
     parts.emplace(*model,
                   tessera::TensorParallelOptions{.group = tensor, .plan = tessera::models::tensor_plan(*model)});
-  const std::string tied = model->tied_parameter();  // embeddings that the last stage needs, too
+  const std::string tied = model->tied_parameter();  // embeddings that the last stage needs too
   const int first = steps.rank_of.front(), last = steps.rank_of.back();
   std::vector<std::string> held;
   if (!tied.empty() && pipeline.rank() == last && first != last) held.push_back(tied);
@@ -94,7 +95,7 @@ void example(int argc, char** argv) {
                                    .held_by_earlier_stage = held});
   torch::optim::AdamW optimizer(engine.parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0));
 
-  // The executor calls the stages of this rank, and passes activations and their gradients on.
+  // The executor calls the stages of this rank, and sends activations and their gradients.
   std::vector<tessera::data::Batch> batches(micro_batches);
   tessera::parallel::PipelineOptions options{.group = pipeline};
   for (const int stage : schedule::stages_of(steps, pipeline.rank()))
@@ -129,7 +130,7 @@ void example(int argc, char** argv) {
       std::printf("step %d: loss %.6f, gradient norm %.6f (%d ranks)\n", step, loss.item<double>(), norm, world.size());
   }
 
-  // One folder that transformers opens: the first rank of each stage writes what its stage holds.
+  // One folder that transformers can open: the first rank of each stage writes its stage's part.
   tessera::train::SaveContents contents{.step = 10,
                                         .form = {.optimizer = false, .full = true},
                                         .folder = folders[1],

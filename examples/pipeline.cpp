@@ -1,5 +1,5 @@
-// Somebody's transformer as a pipeline: its layers are named one after another, and the loop is an ordinary one. With
-// more ranks than --pp, the rest divide the data and, with --strategy=full_shard, the parameters of every stage.
+// A third-party transformer as a pipeline: its layers are listed in order, and the loop is an ordinary one. With more
+// ranks than --pp, the rest divide the data and, with --strategy=full_shard, the parameters of every stage.
 //
 //   tessera launch --num_processes 2 build/examples/pipeline --schedule=zbv
 //   tessera launch --num_processes 4 build/examples/pipeline --pp=2 --strategy=full_shard
@@ -15,7 +15,7 @@
 
 #include <cstdio>
 
-/// Sequences in which every token follows from the one before: ids int64 [rows, 17].
+/// Sequences in which every token follows from the previous one: ids int64 [rows, 17].
 static at::Tensor sequences(std::int64_t rows, std::int64_t vocabulary) {
   at::Tensor token = at::randint(vocabulary, {rows}, at::kLong);
   std::vector<at::Tensor> ids;
@@ -72,7 +72,7 @@ static void example(int argc, char** argv) {
   auto pipe = tessera::pipeline(*net, layers_of(net),
                                 {.group = groups.of(Axis::pp), .schedule = schedule, .micro_batches = 4, .loss = loss});
   tessera::Sharded engine(*net, {.strategy = strategy, .group = data, .stages = groups.of(Axis::pp)});
-  pipe.attach(engine);  // without other axes: torch::optim on net->parameters(), and nothing to attach
+  pipe.attach(engine);  // without other axes: torch::optim on net->parameters(), and no attach
 
   torch::optim::AdamW optimizer(engine.parameters(), 3e-3);
   at::manual_seed(1);

@@ -1,4 +1,4 @@
-// What one step of somebody's module (user_module.h, which knows nothing of this) does, written down for the planner.
+// Records one step of a third-party module (user_module.h, which is unaware of this library) for the planner.
 //
 //   build/examples/record_step recorded.json
 //   build/tessera plan --model recorded.json --gpus 8xH100 --global_batch 256
@@ -13,7 +13,7 @@
 #include <exception>
 
 static void example(int argc, char** argv) {
-  if (argc != 2) throw tessera::InputError("record_step: say which file to write, as recorded.json");
+  if (argc != 2) throw tessera::InputError("record_step: the file to write is missing, for example recorded.json");
   const MyConfig config;
   MyTransformer net(config);
   constexpr std::int64_t rows = 4, tokens = 16;

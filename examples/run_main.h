@@ -1,6 +1,5 @@
 #pragma once
-// How every example ends: 0, or one line of error and its exit code (2: what it was given is wrong; 1: what failed
-// while it ran).
+// How every example ends: with 0, or with one line of error and its exit code (2: bad input; 1: a failure at run time).
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -12,7 +11,7 @@ inline int run_main(void (*work)(int argc, char** argv), int argc, char** argv) 
     work(argc, argv);
     return 0;
   } catch (const tessera::Error& error) {
-    if (*error.what() != '\0') tessera::log::error(error.what());  // empty: another rank tells why
+    if (*error.what() != '\0') tessera::log::error(error.what());  // empty: another rank reports the reason
     return static_cast<int>(error.exit_code());
   } catch (const std::exception& error) {
     tessera::log::error(error.what());

@@ -1,5 +1,6 @@
-// Somebody's transformer (user_module.h, which knows nothing of this) with its matrices cut over ranks: a plan of six
-// lines says how, and the loop is an ordinary one. With more ranks than --tp, the rest divide the data and the parts.
+// A third-party transformer (user_module.h, which is unaware of this library) with its matrices cut over ranks: a plan
+// of six lines defines the cuts, and the loop is an ordinary one. With more ranks than --tp, the rest divide the data
+// and the parts.
 //
 //   tessera launch --num_processes 2 build/examples/tensor_parallel
 //   tessera launch --num_processes 4 build/examples/tensor_parallel --tp=2 --strategy=full_shard
@@ -17,7 +18,7 @@
 
 #include <cstdio>
 
-/// Sequences in which every token follows from the one before: ids int64 [rows, 17].
+/// Sequences in which every token follows from the previous one: ids int64 [rows, 17].
 static at::Tensor sequences(std::int64_t rows, std::int64_t vocabulary) {
   at::Tensor token = at::randint(vocabulary, {rows}, at::kLong);
   std::vector<at::Tensor> ids;
@@ -49,7 +50,7 @@ static void example(int argc, char** argv) {
   MyTransformer net(config);
   const tessera::TensorParallel parts(
       *net, {.group = tessera::comm::mesh_group(world, mesh, std::vector{Axis::tp}),
-             .plan = {{"attention.in_proj_weight", colwise_gather_output, 3},  // q, k and v lie in one matrix
+             .plan = {{"attention.in_proj_weight", colwise_gather_output, 3},  // q, k and v are stored in one matrix
                       {"attention.out_proj", rowwise_split_input},
                       {"up", colwise},
                       {"down", rowwise},

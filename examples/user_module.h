@@ -1,6 +1,6 @@
 #pragma once
-// Somebody's model: a small transformer of torch::nn only, which knows nothing of ranks, shards or this library. The
-// examples train it in parallel without changing a line of it.
+// A third-party model: a small transformer of torch::nn only, unaware of ranks, shards and this library. The examples
+// train it in parallel without changing a line of it.
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/modulelist.h>

@@ -1,5 +1,5 @@
 // ZeRO-1, ZeRO-2 or plain data parallelism around an ordinary module, with gradient accumulation and this library's
-// AdamW, which runs fused over the rank's part of everything.
+// AdamW, which runs fused over the rank's part of all states.
 //
 //   tessera launch --num_processes 2 build/examples/zero_mlp
 //   tessera launch --num_processes 2 build/examples/zero_mlp --strategy=ddp
@@ -43,7 +43,7 @@ static void example(int argc, char** argv) {
     for (int i = 0; i < batches; ++i) {
       zero.zero_grad();
       for (int micro = 0; micro < micro_batches; ++micro) {
-        // Only the last one's backward communicates (ZeRO-1 and DDP; others add up in their parts).
+        // Only the last one's backward communicates (with ZeRO-1 and DDP; other strategies accumulate in their shards).
         std::optional<tessera::Sharded::NoSync> pause;
         if (micro + 1 < micro_batches) pause.emplace(zero);
         const at::Tensor target = at::randint(8, {16}, at::kLong);

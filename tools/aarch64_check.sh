@@ -1,11 +1,11 @@
 #!/bin/bash
 # Runs the tests of a build for 64-bit ARM under the emulator: tools/aarch64_check.sh BUILD [NAME,NAME]
-# (names as tests/run_tests.py has them; all of the torch-free part and the kernels otherwise).
+# (names as in tests/run_tests.py; default: the torch-free part and the kernels).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build-aarch64}
 names=${2:-base,config,corpus,format,fuzz,image,kernels,launch,layout,plan,storage,structure,text}
-# What an emulated process cannot show: how fast it is, its processor time in /proc, and the stacks of its threads.
+# Not meaningful for an emulated process: its speed, its processor time in /proc, and the stacks of its threads.
 not_here=(Stages.LargeModelsAreCutForRanksQuickly ProcStatus.ABusyThreadCounts
           Watch.ARankThatComputesForEverIsNamedWithStacks)
 export GTEST_FILTER=-$(IFS=:; echo "${not_here[*]}")

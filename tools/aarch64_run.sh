@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs a command in which programs for 64-bit ARM may be started as if this machine could run them: under qemu-user,
-# registered with the kernel for this command alone (binfmt_misc of a user namespace, Linux 6.7), so that programs that
-# start themselves again, as `tessera train` and the tests do, work too. Nothing of this machine is changed.
+# Runs a command with support for programs for 64-bit ARM: under qemu-user, registered with the kernel for this command
+# alone (binfmt_misc of a user namespace, Linux 6.7), so that programs that start themselves again, as `tessera train`
+# and the tests do, work too. The machine itself is not changed.
 #
 #   tools/aarch64_run.sh COMMAND...
 set -euo pipefail

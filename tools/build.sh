@@ -1,7 +1,7 @@
 #!/bin/bash
-# Configures and builds, and shows how far it is, `[123/440, 61 s, about 157 s left]`: on one line of a terminal; in a
-# log, a line for every 25th step and at least every ten seconds. What a compiler says is always shown, what CMake says
-# only when it fails.
+# Configures and builds with a progress display, `[123/440, 61 s, about 157 s left]`: on one line of a terminal; in a
+# log, a line for every 25th step and at least every ten seconds. Compiler output is always shown, CMake's only
+# when it fails.
 #
 #   tools/build.sh PRESET FOLDER [-DNAME=VALUE ...] [TARGET ...]       environment: JOBS
 set -euo pipefail
@@ -15,7 +15,7 @@ fi
 export NINJA_STATUS="[%f/%t] "
 ninja=(ninja -C "$folder" -j "${JOBS:-$(nproc)}" "$@")
 
-show() {  # STEP: "[61/440] Building ...", with the time that has passed and a guess at what is left
+show() {  # STEP: "[61/440] Building ...", with the elapsed time and an estimate of the remaining time
   local now=$((SECONDS - begun)) left=
   [[ $1 =~ ^\[([0-9]+)/([0-9]+)\]\ (.*) ]] || return 0
   [ "$now" -lt 10 ] || [ "${BASH_REMATCH[1]}" = 0 ] ||
@@ -23,8 +23,8 @@ show() {  # STEP: "[61/440] Building ...", with the time that has passed and a g
   printf "$line" "[${BASH_REMATCH[1]}/${BASH_REMATCH[2]}, $now s$left] ${BASH_REMATCH[3]}"
   shown_at=$SECONDS last=
 }
-# In a log a step that is not shown is kept in `last`: it is shown after all when a line follows that is no step, so
-# that a warning stands below the step it belongs to. Ninja's exit status is that of the whole (pipefail).
+# In a log, a step that is not shown is kept in `last`: it is shown after all when a line follows that is not a step,
+# so that a warning appears below its step. Ninja's exit status is that of the pipeline (pipefail).
 begun=$SECONDS every=25 clear= line='%s\n'
 [ ! -t 1 ] || every=1 clear=$'\r\033[K' line='\r\033[K%.110s'
 "${ninja[@]}" 2>&1 | {

@@ -1,7 +1,7 @@
 #!/bin/bash
-# `make build-times`: CPU-seconds of a cold build by part, its heaviest units, and what one changed file costs, against
-# the budgets that tests/scripts/unit_seconds.sh keeps. Uses folders of its own and no ccache, so it measures the
-# compiler; CPU-seconds, because other work on the machine changes seconds more.
+# `make build-times`: CPU-seconds of a cold build by part, its heaviest units, and the cost of one changed file, against
+# the budgets in tests/scripts/unit_seconds.sh. Uses separate build folders and no ccache, so it measures the
+# compiler; CPU-seconds, because they depend less on other work on the machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CCACHE_DISABLE=1
@@ -29,7 +29,7 @@ echo "heaviest units:"
 sort -rn "$work/all/unit_seconds.txt" | head -12 | awk '{ printf "  %7.1f  %s\n", $1, $2 }'
 bash tests/scripts/unit_seconds.sh "$work/all"
 
-# An edit that really changes the object: one line at the end of a file of a layer with modules, with tensors, without.
+# An edit that really changes the object: one line at the end of a file, in a layer with modules, with tensors, without.
 for file in tessera/train/loop/trainer.cpp tessera/comm/group.cpp tessera/config/core/fields.cpp; do
   cp -p "$file" "$work/saved"
   echo "namespace tessera { int build_times_probe_$(basename "$file" .cpp)() { return 1; } }" >> "$file"

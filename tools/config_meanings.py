@@ -1,4 +1,4 @@
-"""What configurations of DeepSpeed, accelerate and Megatron-LM mean, read without Tessera: real_configs.py compares."""
+"""The meaning of DeepSpeed, accelerate and Megatron-LM configurations, read without Tessera; used by real_configs.py."""
 import json
 import math
 import os
@@ -25,12 +25,12 @@ def number(value):
 
 
 def section(ds, name):
-    """A section of DeepSpeed's JSON; what is no object says nothing."""
+    """A section of DeepSpeed's JSON; empty unless it is an object."""
     return ds[name] if isinstance(ds.get(name), dict) else {}
 
 
 def deepspeed_meaning(path):
-    """Settings as the file has them, read independently of the program."""
+    """The file's settings, read independently of the program."""
     ds, meaning = json.loads(read(path)), {}
     if isinstance(ds.get("zero_optimization"), dict):
         meaning["zero_stage"] = number(ds["zero_optimization"].get("stage", 0))
@@ -52,7 +52,7 @@ def deepspeed_meaning(path):
 
 
 def processes_of(path):
-    """As many as the three batch sizes of DeepSpeed's JSON need."""
+    """The number of processes that the three batch sizes of DeepSpeed's JSON imply."""
     ds = json.loads(read(path))
     batch, micro, steps = (number(ds.get(name)) for name in (
         "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"))
@@ -107,7 +107,7 @@ def processes_of_mesh(given):
 
 
 class Recipes:
-    """Megatron-LM's recipes, read by their lines: nothing but Python's own library is needed."""
+    """Megatron-LM's recipes, parsed line by line with Python's standard library only."""
 
     def __init__(self, root):
         self.of = {}
@@ -127,7 +127,7 @@ class Recipes:
                         self.of[model.group(1), case] = (devices, script and script.group(1))
 
     def processes(self, path):
-        """Of the recipe, or as few as the mesh needs, 8 at least."""
+        """The recipe's number, or the smallest that the mesh allows, at least 8."""
         known = self.of.get(tuple(path.split(os.sep)[-3:-1]))
         given = megatron_arguments(path)
         needed = processes_of_mesh(given)

@@ -3,8 +3,8 @@
 
     tools/deb.py BUILD [--output dist]
 
-Debian has no LibTorch of the version that we are built with, so its CPU libraries and headers come along, below
-/opt/tessera/torch; Debian's own libraries are dependencies. For GPUs take the wheel, whose torch has the CUDA part.
+Debian does not package our version of LibTorch, so its CPU libraries and headers are included, below
+/opt/tessera/torch; Debian's own libraries are dependencies. For GPUs use the wheel, whose torch has the CUDA part.
 """
 import argparse, glob, os, re, shutil, tempfile
 
@@ -29,8 +29,8 @@ Description: distributed training of transformer models in C++ on LibTorch
 
 
 def depends(folder):
-    """Packages of the Debian libraries that ours and LibTorch are linked to. Those of s3:// are recommended only: ldd
-    would name all that libcurl is linked to."""
+    """Packages of the Debian libraries that Tessera's libraries and LibTorch are linked to. Those for s3://
+    are only recommended, because ldd would list everything that libcurl is linked to."""
     packages = set()
     for path in wheel.libraries(os.path.join(folder, "lib")) + glob.glob(os.path.join(folder, "torch/lib/*")):
         if os.path.basename(path) == "libtessera_s3.so":

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Writes the text that the demonstrations train on, the King James Bible (Debian's bible-kjv):
+# Writes the training text of the demonstrations, the King James Bible (Debian's bible-kjv):
 #
 #   tools/demo_text.sh FILE [KILOBYTES]        KILOBYTES: only the beginning, for quick checks
 set -euo pipefail
 text=$1 kilobytes=${2:-}
 
-# Verse by verse with its reference (Ge1:1 ...). The references are taken off, since they would be a tenth of what the
-# model learns to write, and a chapter becomes a paragraph of verses with an empty line after it.
+# The source has one verse per line with its reference (Ge1:1 ...). The references are removed, because they would be a
+# tenth of the text, and each chapter becomes a paragraph of verses followed by an empty line.
 bible -p /usr/lib/ -f gen1:1-rev22:21 < /dev/null |
   awk '{ split($1, place, ":"); if (NR > 1 && place[1] != chapter) print ""
          chapter = place[1]; sub(/^[^ ]+ /, ""); print }' |

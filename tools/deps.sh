@@ -1,7 +1,7 @@
 #!/bin/bash
-# Installs what the build needs: Debian packages, and LibTorch 2.11.0 (the PyPI wheel and two NVIDIA run-time
+# Installs the build's dependencies: Debian packages, LibTorch 2.11.0 (the PyPI wheel and the two NVIDIA run-time
 # libraries that libtorch_cpu.so is linked to; no CUDA toolkit) into .deps/torch, Apache Arrow into .deps/arrow, and
-# the formatter of tools/format.sh into .deps/clang-format. Nothing else touches the network.
+# the formatter of tools/format.sh into .deps/clang-format. No other step of the build uses the network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=${TESSERA_DEPS:-.deps}/torch
@@ -33,7 +33,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "${wheels[*]}" ]; then
   install_wheels "$prefix" "${wheels[@]}"
   echo "${wheels[*]}" > "$stamp"
 fi
-# Apache Arrow for Parquet and Arrow files: of the wheel the two libraries and their headers (65 MB), no Python.
+# Apache Arrow for Parquet and Arrow files: the wheel's two libraries and their headers (65 MB), without Python.
 arrow=pyarrow==26.0.1
 prefix=${TESSERA_DEPS:-.deps}/arrow
 if [ "$(cat "$prefix/.installed" 2>/dev/null)" != "$arrow" ]; then
@@ -45,7 +45,7 @@ if [ "$(cat "$prefix/.installed" 2>/dev/null)" != "$arrow" ]; then
   rm -rf "$prefix/all"
   echo "$arrow" > "$prefix/.installed"
 fi
-# The formatter has a stamp of its own, so that a folder with LibTorch gets it, too.
+# The formatter has its own stamp, so that an existing folder with LibTorch gets it too.
 formatter=clang-format==19.1.7
 prefix=${TESSERA_DEPS:-.deps}/clang-format
 if [ "$(cat "$prefix/.installed" 2>/dev/null)" != "$formatter" ]; then

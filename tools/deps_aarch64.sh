@@ -1,10 +1,10 @@
 #!/bin/bash
-# Installs what a build for 64-bit ARM needs on an x86-64 machine: Debian's cross compiler and emulator, and into
-# .deps/aarch64/sysroot Debian's arm64 packages of the libraries. They are unpacked, not installed: this system's own
-# packages, and what apt knows about its architecture, stay as they are.
+# Installs what a build for 64-bit ARM needs on an x86-64 machine: Debian's cross compiler and emulator, and Debian's
+# arm64 packages of the libraries into .deps/aarch64/sysroot. They are unpacked, not installed: this system's own
+# packages, and apt's architecture settings, stay unchanged.
 #
 #   tools/deps_aarch64.sh            the torch-free part and the kernels (11 MB)
-#   tools/deps_aarch64.sh --torch    LibTorch 2.11.0 for aarch64, too (0.42 GB), for tools/aarch64_parity.sh
+#   tools/deps_aarch64.sh --torch    also LibTorch 2.11.0 for aarch64 (0.42 GB), for tools/aarch64_parity.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$PWD/.deps/aarch64
@@ -31,7 +31,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "${libraries[*]}" ]; then
   rm -rf "$prefix/sysroot" "$work"
   mkdir -p "$prefix/sysroot/usr/lib" "$work"/{lists,cache/archives,packages}/partial
   touch "$work/status"
-  # An apt of its own: it knows arm64 only, and the sources of this machine.
+  # A separate apt configuration, with arm64 only and this machine's sources.
   apt=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User= -o Debug::NoLocking=1
        -o Dir::State="$work" -o Dir::State::lists="$work/lists" -o Dir::State::status="$work/status"
        -o Dir::Cache="$work/cache")
@@ -41,7 +41,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "${libraries[*]}" ]; then
   for package in "$work"/packages/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$prefix/sysroot"
   done
-  # A link to /lib/aarch64-linux-gnu/libz.so.1 would lead out of the folder.
+  # A link to /lib/aarch64-linux-gnu/libz.so.1 would point outside the folder.
   find "$prefix/sysroot" -type l -lname '/*' | while IFS= read -r link; do
     ln -sfr "$prefix/sysroot$(readlink "$link")" "$link"
   done
@@ -50,7 +50,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "${libraries[*]}" ]; then
 fi
 [ "${1:-}" = --torch ] || exit 0
 
-# As tools/deps.sh does for this machine's architecture. Of the wheels only headers and the libraries that
+# Like tools/deps.sh for this machine's architecture. Only the wheels' headers and the libraries that
 # libtorch_cpu.so is linked to are kept (0.4 GB).
 wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 stamp=$prefix/torch/.installed

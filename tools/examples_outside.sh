@@ -1,7 +1,7 @@
 #!/bin/bash
-# Each example of an installation by itself: its folder is copied to a place of its own, configured with nothing but
-# -DCMAKE_PREFIX_PATH, built, and run as the comment at its top says, on two processes where it trains.
-#   tools/examples_outside.sh PREFIX [NAME ...]      all without names; one after another, JOBS at once are compiled
+# Builds each example of an installation on its own: copies its folder elsewhere, configures it with nothing but
+# -DCMAKE_PREFIX_PATH, builds it, and runs it like the comment at its top, on two processes if it trains.
+#   tools/examples_outside.sh PREFIX [NAME ...]      default: all; one after another, each compiled with JOBS jobs
 set -euo pipefail
 prefix=$(realpath "$1"); shift
 examples=$prefix/share/tessera/examples
@@ -11,7 +11,7 @@ export OMP_NUM_THREADS=1
 launch=("$prefix/bin/tessera" launch --num_processes 2 --no_prefix)
 fail() { echo "examples_outside: $*" >&2; cat "$work/log" >&2; exit 1; }
 
-# A small Llama's folder with a tokenizer, for the examples that start from one.
+# A small Llama folder with a tokenizer, for the examples that start from one.
 model() {
   [ ! -d "$work/model" ] || return 0
   for i in $(seq 200); do echo "stone $((i % 7)) of row $i"; done > "$work/text.txt"

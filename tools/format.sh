@@ -1,6 +1,6 @@
 #!/bin/bash
 # Formats every C and C++ source with the clang-format that tools/deps.sh pins. With --check (tests/scripts/format.sh)
-# nothing is changed: the files that differ are named, and the exit status is 1 if there are any.
+# nothing is changed: files that differ are listed, and the exit status is 1 if there are any.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${TESSERA_DEPS:-.deps}/clang-format/clang_format/data/bin/clang-format

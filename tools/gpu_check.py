@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks Tessera on a machine with a GPU: right numbers first, then speed. Needs PACK (gpu_pack.py) and torch's wheel.
+"""Checks Tessera on a machine with a GPU: correctness first, then speed. Needs PACK (gpu_pack.py) and torch's wheel.
 
 usage: gpu_check.py [PACK] [--seconds N] [--tiny]
 
 Each item runs under a time limit and prints one JSON line ("ok": true, false, or null for skipped); the table follows
-at the end, and the exit status is 1 if an item failed. An item that would begin after --seconds is skipped. --tiny:
-models that a processor trains in seconds, to try the script itself. $OUT: a folder for the lines (check.jsonl) and the
-logs.
+at the end, and the exit status is 1 if an item failed. An item that would start after --seconds is skipped. --tiny:
+models that a processor trains in seconds, for trying the script itself. $OUT: a folder for the lines (check.jsonl) and
+the logs.
 """
 import argparse
 import glob
@@ -34,7 +34,7 @@ MIXTRAL = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vo
            "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": False}
 SMALL = "n_layer=2,n_embd=64,n_head=4,n_positions=128,vocab_size=257,bos_token_id=256,eos_token_id=256," + GPT2
 
-# A GPT-2 of plain PyTorch modules: what its users would write. Prints tokens a second.
+# A GPT-2 of plain PyTorch modules, as its users would write it. Prints tokens per second.
 PEER = r'''
 import sys, time, torch, torch.nn as nn, torch.nn.functional as F
 rows, length, layers, width, heads, steps = map(int, sys.argv[1:])
@@ -89,7 +89,7 @@ class Check:
                 file.write(f"the {i % 7} small stones of row {i % 11} form a mosaic.\n")
 
     def library_path(self):
-        """The pack's folder, torch's and NVIDIA's of torch's wheel, without importing torch, then what is set."""
+        """The pack's folder, those of torch's wheel (found without importing torch), then the current value."""
         folders = [os.path.join(self.pack, "lib")]
         place = os.environ.get("TESSERA_TORCH_LIB")  # a folder with libtorch_cpu.so
         spec = importlib.util.find_spec("torch") if place is None else None
@@ -101,7 +101,7 @@ class Check:
 
     def item(self, name, limit, function):
         began = time.monotonic()
-        limit *= 10 if self.options.tiny else 1  # whoever tries the script has a busy processor
+        limit *= 10 if self.options.tiny else 1  # --tiny runs on a processor, which may be busy
         if began - self.begin > self.options.seconds:
             line = {"item": name, "ok": None, "why": "no time left"}
         else:
@@ -109,7 +109,7 @@ class Check:
                 line = {"item": name, "ok": True, **(function(limit) or {})}
             except Skipped as why:
                 line = {"item": name, "ok": None, "why": str(why)}
-            except Exception as error:  # one item never ends the visit
+            except Exception as error:  # one failing item does not end the session
                 line = {"item": name, "ok": False, "why": str(error)[-600:]}
         line["seconds"] = round(time.monotonic() - began, 1)
         self.lines.append(line)
@@ -127,7 +127,7 @@ class Check:
                 code = process.wait(limit)
             except subprocess.TimeoutExpired:
                 code = f"over {limit} s"
-                os.killpg(process.pid, signal.SIGKILL)  # its ranks, too
+                os.killpg(process.pid, signal.SIGKILL)  # including its ranks
                 process.wait()
         text = open(log, errors="replace").read()
         if code != 0:
@@ -135,7 +135,7 @@ class Check:
         return text
 
     def train(self, name, limit, device, *settings, ranks=1):
-        """Trains; the values of the metrics' steps."""
+        """Trains; returns the values in the metrics of the steps."""
         out = os.path.join(self.work, name.replace(" ", "_"))
         shutil.rmtree(out, ignore_errors=True)
         program = os.path.join(self.pack, "tessera")
@@ -172,7 +172,7 @@ class Check:
         cpu = self.train("losses cpu", limit / 2, "cpu", *settings, ranks=ranks)
         cuda = self.train("losses cuda", limit / 2, "cuda", *settings, *more, ranks=ranks)
         worst = max(abs(float(a["loss"]) - float(b["loss"])) / float(a["loss"]) for a, b in zip(cpu, cuda, strict=True))
-        if not worst <= bound:  # NaN, too
+        if not worst <= bound:  # also true for NaN
             raise RuntimeError(f"losses differ by {worst:.2g}, more than {bound}")
         return {"worst_relative_difference": worst}
 

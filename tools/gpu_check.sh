@@ -1,15 +1,15 @@
 #!/bin/bash
 # `make gpu-check`, for a machine with an NVIDIA GPU, CUDA 13 with NCCL, a compiler and a network: builds with the CUDA
 # plug-in, packs (tools/gpu_pack.py) and checks the pack (tools/gpu_check.py). LibTorch's CUDA libraries (2 GB) come
-# from PyPI into .deps/torch; the CPU build does without them. A machine without compiler or network takes a pack that
+# from PyPI into .deps/torch; the CPU build does not need them. A machine without compiler or network uses a pack that
 # was made elsewhere (`make gpu-pack`): python3 PACK/gpu_check.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v nvidia-smi > /dev/null || { echo "gpu-check: no NVIDIA driver on this machine (nvidia-smi not found)" >&2
   exit 2; }
 nvidia-smi --query-gpu=name,memory.total --format=csv,noheader
-# libtorch_cuda.so needs NVIDIA's libraries of exactly the versions that the wheel names; installed beside it, where its
-# RPATH looks
+# libtorch_cuda.so needs NVIDIA's libraries in exactly the versions that the wheel requires; installed next to it,
+# where its RPATH points
 if [ ! -e .deps/torch/.cuda ]; then
   python3 -m pip install -q --no-compile --root-user-action=ignore --target .deps/torch \
     'cuda-toolkit[cublas,cudart,cufft,cufile,cupti,curand,cusolver,cusparse,nvjitlink,nvrtc,nvtx]==13.0.2' \

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Packs what a machine with a GPU needs to check Tessera without a compiler and without a network.
+"""Packs everything that a machine with a GPU needs to check Tessera without a compiler and without a network.
 
 usage: tools/gpu_pack.py BUILD PACK [--double]
 
-BUILD was built with the CUDA plug-in. PACK gets the program, its libraries with Debian's among them, the test program
-device_check, its fixtures and gpu_check.py, stripped. LibTorch itself is the other machine's (the same wheel, torch
-2.11.0+cu130). --double: the tests' double of the device takes the plug-in's place, for a machine without a GPU.
+BUILD was built with the CUDA plug-in. PACK gets the program, its libraries including Debian's, the test program
+device_check, its fixtures and gpu_check.py, stripped. LibTorch itself is taken from the other machine (the same wheel,
+torch 2.11.0+cu130). --double: the tests' double of the device replaces the plug-in, for a machine without a GPU.
 """
 import argparse
 import os
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Those of LibTorch and CUDA, and those that every Linux of glibc 2.36 or later has.
+# Libraries of LibTorch and CUDA, and libraries of every Linux with glibc 2.36 or later.
 OTHERS = re.compile(r"lib(torch|c10|shm|caffe2|cu|nv|nccl|gomp|arrow|parquet)|ld-linux|linux-vdso|"
                     r"lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+)\.so")
 MOST_MB = 30  # it is carried to the machine
@@ -34,7 +34,7 @@ def main():
     parser.add_argument("pack")
     parser.add_argument("--double", action="store_true")
     options = parser.parse_args()
-    options.build = os.path.abspath(options.build)  # the run paths of what is there are absolute
+    options.build = os.path.abspath(options.build)  # the run paths of existing files are absolute
     plugin = os.path.join(options.build, "double" if options.double else "", "libtessera_cuda.so")
     if not os.path.exists(plugin):
         sys.exit(f"gpu_pack: {plugin} was not built; configure with -DTESSERA_CUDA=ON")
@@ -52,7 +52,7 @@ def main():
     for path in programs:
         shutil.copy(path, options.pack)
         subprocess.run(["strip", os.path.join(options.pack, os.path.basename(path))], check=True)
-    shutil.move(os.path.join(lib, "libtessera_tool.so"), options.pack)  # the program looks for it beside itself
+    shutil.move(os.path.join(lib, "libtessera_tool.so"), options.pack)  # the program looks for it in its own folder
     shutil.copytree(os.path.join(HERE, "tests/fixtures/llama"), os.path.join(options.pack, "tests/fixtures/llama"),
                     ignore=shutil.ignore_patterns("expected*"))
     shutil.copy(os.path.join(HERE, "tools/gpu_check.py"), options.pack)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Holds the job files of `tessera launch --emit` against the schemas that their systems publish.
+"""Validates the job files of `tessera launch --emit` against the schemas that their systems publish.
 
     tools/job_schemas.py CRDS build/tessera      (needs the Python packages pyyaml and jsonschema)
 
-CRDS is a folder with the custom resource definitions as their projects have them, under any names:
+CRDS is a folder with the projects' custom resource definitions, under any names:
   kubernetes-sigs/jobset   config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml
   kubeflow/trainer         manifests/base/crds/trainer.kubeflow.org_{trainjobs,trainingruntimes}.yaml
   kubeflow/mpi-operator    manifests/base/kubeflow.org_mpijobs.yaml
   volcano-sh/volcano       config/crd/volcano/bases/batch.volcano.sh_jobs.yaml
-An unknown field is an error, as `kubectl apply` with strict validation has it. A plain Job has no such definition: its
-spec is held against the Job inside a JobSet. Prints one line for each object; exit code 1 when one does not fit.
+An unknown field is an error, as in `kubectl apply` with strict validation. A plain Job has no such definition: its
+spec is validated against the Job inside a JobSet. Prints one line for each object; exit code 1 when one is invalid.
 """
 import glob
 import itertools
@@ -22,7 +22,7 @@ import yaml
 
 
 def strict(schema):
-    """The schema as JSON Schema, with unknown fields refused where Kubernetes would drop them."""
+    """The schema as JSON Schema, with unknown fields rejected where Kubernetes would drop them."""
     if isinstance(schema, list):
         return [strict(s) for s in schema]
     if not isinstance(schema, dict):
@@ -46,7 +46,7 @@ def definitions(folder):
             spec = crd["spec"]
             for version in spec["versions"]:
                 schema = version["schema"]["openAPIV3Schema"]
-                # Objects have metadata of the API's own kind, which no definition describes.
+                # Objects have the API's own metadata, which the definitions do not describe.
                 schema["properties"]["metadata"] = {
                     "type": "object",
                     "properties": {"name": {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"},

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The pictures of docs/parallelism.md: a step of a small Llama on four meshes, drawn from its own timeline.
+# Makes the pictures of docs/parallelism.md: a step of a small Llama on four meshes, drawn from its own timeline.
 #   tools/mesh_timelines.sh BUILD_FOLDER IMAGE_FOLDER
 set -euo pipefail
 build=$(realpath "$1") images=$(realpath "$2") here=$(dirname "$(realpath "$0")")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs the wheel and the Debian package into fresh Debian 12 trees (debootstrap, as root, a network) and trains ten
-# steps with each; prints sizes and start times. What the containers' recipes do is what is done for the wheel here.
+# Installs the wheel and the Debian package into fresh Debian 12 trees (debootstrap, as root, with a network) and trains
+# ten steps with each; prints sizes and start times. The wheel is installed as in the containers' recipes.
 #   tools/packages_check.sh BUILD [FOLDER]      FOLDER keeps the tree between runs
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ if [ ! -e "$tree/.ready" ]; then
     > "$folder/log"
   touch "$tree/.ready"
 fi
-cp /etc/ssl/certs/ca-certificates.crt "$tree/etc/ssl/certs/"  # a network may be behind authorities of its own
+cp /etc/ssl/certs/ca-certificates.crt "$tree/etc/ssl/certs/"  # a network may use its own certificate authorities
 unset PIP_FIND_LINKS
 export PIP_CERT=/etc/ssl/certs/ca-certificates.crt
 inside() { chroot "$tree" /bin/bash -euc "export LC_ALL=C OMP_NUM_THREADS=1 DEBIAN_FRONTEND=noninteractive; $1"; }

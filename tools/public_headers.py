@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""Compiles every public header alone: it must include all that it names.
+"""Compiles every public header alone: it must include everything that it uses.
 
     tools/public_headers.py BUILD [--torch-free | --full] [HEADER ...]
 
-Public headers are those that cmake/Install.cmake installs; HEADER names others. Each is the only thing that a unit
-includes, with the build's own options. LibTorch's headers take some seconds to parse, so those that need them are
-compiled after the build's precompiled header, which shows what is missing of ours, and of LibTorch outside it; with
---full they are compiled without it, too (minutes), which shows what is missing of the standard library; with
---torch-free they are left out (they take four fifths of the time). Units without LibTorch are left in
-BUILD/header_units, so that ccache, where there is one, knows what compiled before. Exit status 1 when a header does
+Public headers are those that cmake/Install.cmake installs; HEADER selects others. Each is the only include of a unit,
+compiled with the build's own options. LibTorch's headers take some seconds to parse, so units that need them are
+compiled after the build's precompiled header, which reveals missing includes of our headers and of LibTorch headers
+outside it; with --full they are also compiled without it (minutes), which reveals missing standard headers; with
+--torch-free they are skipped (they take four fifths of the time). Units without LibTorch are kept in
+BUILD/header_units, so that ccache, if installed, recognizes them. Exit status 1 when a header does
 not compile; the last line has the processor time.
 """
 import argparse, concurrent.futures, json, os, re, resource, shlex, shutil, subprocess, sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tools", "docs"))
-import headers  # noqa: E402  (what is public)
+import headers  # noqa: E402  (the list of public headers)
 
 
 def needs_torch(header, known={}):
-    """Whether a header includes LibTorch, itself or by others of ours."""
+    """Whether a header includes LibTorch, directly or through other Tessera headers."""
     if header not in known:
-        known[header] = False  # ours that include each other are stopped by #pragma once, too
+        known[header] = False  # our headers that include each other end at #pragma once too
         with open(os.path.join(ROOT, header), encoding="utf-8") as file:
             text = file.read()
         known[header] = bool(re.search(r"^#include <(ATen|c10|torch)/", text, re.M)) or any(
@@ -30,7 +30,7 @@ def needs_torch(header, known={}):
 
 
 def options_of(build, object_part):
-    """The compiler and its options for a unit of the build, without the caches before it and without the files."""
+    """The compiler and its options for a unit of the build, without compiler caches and file names."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         commands = [e["command"] for e in json.load(file) if object_part in e["command"]]
     if not commands:
@@ -61,11 +61,11 @@ def without_precompiled(options):
 
 
 def compiled(build, options, header):
-    """What the compiler says of a unit that includes the header only; empty: it compiles."""
+    """The compiler's messages for a unit that includes the header only; empty: it compiles."""
     path = header if os.path.isabs(header) else None
     unit = f'#include "{path}"\n' if path else f"#include <{header}>\n"
     command, environment = [*options, "-fsyntax-only", "-x", "c++", "-"], os.environ
-    if not path and not needs_torch(header) and shutil.which("ccache"):  # which has nothing to say of -fsyntax-only
+    if not path and not needs_torch(header) and shutil.which("ccache"):  # ccache does not cache -fsyntax-only
         name = os.path.join("header_units", header.replace("/", "_"))
         os.makedirs(os.path.join(build, "header_units"), exist_ok=True)
         with open(os.path.join(build, name + ".cpp"), "w", encoding="utf-8") as file:

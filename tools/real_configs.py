@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""How many configurations of other people's projects `tessera config` accepts.
+"""Measures how many configurations of other people's projects `tessera config` accepts.
 
-FOLDER holds one sub-folder for each checkout ([OWNER+]PROJECT); PROGRAM is build/tessera. Looked at are DeepSpeed's
-JSON, accelerate's YAML, recipes (YAML) and files of arguments (JSON) with transformers' and TRL's words or those of
-axolotl, torchtune and LLaMA-Factory, the MODEL_ARGS of Megatron-LM's functional tests, and command lines of training in
-shell scripts and Markdown. Models, data and folders that only their authors have are replaced by small ones that exist,
-and what is left of them is no fault: the verdict is about the words. Of each project and kind at most --most items
-are judged, drawn by chance with a fixed seed; items of one project that say the same, or are refused with the same
-words, count once. The table has one row for each kind; its columns are
+FOLDER contains one sub-folder for each checkout ([OWNER+]PROJECT); PROGRAM is build/tessera. Examined are DeepSpeed's
+JSON, accelerate's YAML, recipes (YAML) and files of arguments (JSON) with the keys of transformers and TRL or of
+axolotl, torchtune and LLaMA-Factory, the MODEL_ARGS of Megatron-LM's functional tests, and training command lines in
+shell scripts and Markdown. Models, data and folders that only their authors have are replaced by small existing ones,
+and remaining ones do not count as a fault: the verdict is about the keys. At most --most items per project and kind
+are judged, drawn at random with a fixed seed; items of one project with the same meaning, or the same refusal,
+count once. The table has one row for each kind; its columns are
 
-accepted      and, where a reading of the file of this script's own (learning rate, batch, stage, clipping, precision,
-              schedule) differs from what the program makes of it, the difference is printed
-no model/data accepted command lines that name no model or no data, which `config show` does not ask for
-not built     what is not built, or another program's format, and the refusal names it
-private       refused for nothing but words of the project's own parser, which none of the originals has (--originals:
+accepted      where this script's own reading of the file (learning rate, batch, stage, clipping, precision, schedule)
+              differs from the program's, the difference is printed
+no model/data accepted command lines without a model or data, which `config show` does not require
+not built     a feature that is not built, or another program's format, named in the refusal
+private       refused only for keys of the project's own parser, which none of the originals has (--originals:
               a folder with Python sources of transformers, TRL, PEFT, DeepSpeed and Megatron-LM; else all are its own)
 not readable  refused for a value that only the caller of a script knows
-other program not judged: the program makes no language model (tokenizers, data, rewards, images, BERT, T5); of
-              Megatron-LM's lists, whose programs its recipes name, all that are not for pretrain_gpt.py
-originals     what the project that reads such files refuses, too
+other program not judged: the program does not train a language model (tokenizers, data, rewards, images, BERT, T5); of
+              Megatron-LM's lists, whose recipes name the programs, all that are not for pretrain_gpt.py
+originals     also refused by the project that reads such files
 refused       for any other reason
-share         accepted of accepted and refused: of what asks only for what is built
+share         accepted / (accepted + refused): among items that need only implemented features
 """
 import argparse
 import collections
@@ -37,7 +37,7 @@ from config_meanings import (Recipes, accelerate_meaning, deepspeed_meaning, fil
                              processes_of_mesh, read)
 from shell_lines import UNREAD, command_lines
 
-# Projects, and who owns them, whose programs have transformers', TRL's or Megatron-LM's own parser: an unknown word
+# Projects (with owners) whose programs use the parser of transformers, TRL or Megatron-LM itself: an unknown key
 # there is our fault.
 PARSERS = {"FastChat": "lm-sys", "LLaVA": "haotian-liu", "Qwen": "QwenLM", "stanford_alpaca": "tatsu-lab",
            "transformers": "huggingface", "trl": "huggingface", "alignment-handbook": "huggingface",
@@ -53,13 +53,14 @@ NOT_BUILT = re.compile(r"not built|not supported|no model here|is Llama's|is not
                        r"DeepSeek-V3's")
 UNKNOWN = re.compile(r"unknown (?:flag|argument|key) -*([\w.-]+)|unexpected argument|cannot open '|"
                      r"\d+ more (unknown|arguments)")
-# What accelerate refuses itself (a test of that, a key and an environment that it has not), Megatron-LM (two flags that
-# exclude each other), and DeepSpeed, whose fp16 and bf16 take no keys but theirs.
+# Configurations that are refused by the originals: by accelerate (a test of that, a key and an environment that it
+# lacks), by Megatron-LM (two flags that exclude each other), and by DeepSpeed, whose fp16 and bf16 accept only their
+# own keys.
 REFUSED_THERE = {"Megatron-LM/examples/gpt3/train_gpt3_175b_distributed.sh #1",
                  "accelerate/tests/test_configs/invalid_keys.yaml",
                  "LLM-Tutorial/DPO/accelerate_config.yaml", "ChatLM-mini-Chinese/accelerate_config_gloo.yaml"}
 REFUSED_BY_DEEPSPEED = re.compile(r"please switch to using the deepspeed parameter|unknown key (fp16|bf16)\.")
-# `trl sft` and FastChat's kin name their data and models in words that only their authors' machines know.
+# `trl sft` and FastChat's relatives refer to data and models that exist only on their authors' machines.
 MODEL_FLAGS = {"model_name_or_path", "tokenizer_name", "config_name", "tokenizer_model"}
 DATA_FLAGS = {"data_path", "train_file", "validation_file", "eval_data_path", "train_data_path", "valid_data_path",
               "vocab_file", "merge_file"}
@@ -79,7 +80,7 @@ Judged = collections.namedtuple("Judged", "project found verdict complaints item
 
 
 class Stand:
-    """A folder with models, a text, tokens and eyes, in place of what the authors have."""
+    """A folder with models, a text, tokens and images, in place of the authors' files."""
 
     def __init__(self, folder):
         self.folder, self.count, self.models = folder, 0, {}
@@ -100,7 +101,7 @@ class Stand:
         return folder
 
     def model(self, eos_token="</s>"):
-        """Whose tokenizer ends its texts with the token that a recipe names."""
+        """A model whose tokenizer ends texts with the token that a recipe requires."""
         if eos_token not in self.models:
             self.models[eos_token] = self.made(f"model-{len(self.models)}", {
                 "config.json": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
@@ -126,7 +127,7 @@ def run(program, words, folder, processes=None):
     return done.returncode, [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
 
 
-# ---- what there is ----
+# ---- finding configurations ----
 
 def kind_of_json(path):
     try:
@@ -162,7 +163,7 @@ def kind_of(path):
 
 
 def everything(folder, kinds):
-    """By kind, what the project has of it, in an order of chance that is the same each time."""
+    """The project's items by kind, in a random order that is the same each time."""
     found = collections.defaultdict(list)
     for path in files(folder):
         kind, name = kind_of(path), os.path.relpath(path, folder)
@@ -196,10 +197,10 @@ def is_other_program(found, recipes):
     return bool(OTHER_PROGRAM.search(names[0]) or names[1].startswith("prepare"))
 
 
-# ---- the same with models, data and folders that exist ----
+# ---- replacing models, data and folders by existing ones ----
 
 def beside(name, folder, root):
-    """The file of this name in the folder or one above it; else the name."""
+    """The file of this name in the folder or one above it; else the name itself."""
     while not os.path.exists(os.path.join(folder, name)) and folder != root:
         folder = os.path.dirname(folder)
     path = os.path.join(folder, name)
@@ -207,7 +208,7 @@ def beside(name, folder, root):
 
 
 def flags(words):
-    """(word, values) of each flag; a word that belongs to none has no values."""
+    """(flag, values) of each flag; a word that belongs to no flag has no values."""
     i = 0
     while i < len(words):
         word, equals, value = words[i].partition("=") if words[i].startswith("--") else (words[i], "", "")
@@ -220,7 +221,7 @@ def flags(words):
 
 
 def eos_of(text):
-    """The token that a recipe ends its texts with, or Llama's."""
+    """The token with which a recipe ends its texts, or Llama's."""
     found = re.search(r"^ *\"?eos_token\"?: *[\"']?([^\s\"',]+)", text, re.M)
     return found[1] if found else "</s>"
 
@@ -249,7 +250,7 @@ def stand_in(words, stand, script_folder, root):
 
 
 def megatron_copy(path, stand):
-    """The same file with data, tokenizers and folders that exist."""
+    """The same file with existing data, tokenizers and folders."""
     text = read(path)
     new = stand.new()
     text = re.sub(r"^( *--(?:train-|valid-)?data-path:) +[^\s\d][^\s]*$", rf"\1 {stand.tokens}", text, flags=re.M)
@@ -264,7 +265,7 @@ def megatron_copy(path, stand):
 
 
 def home(path, root):
-    """Where a file that names another by a relative path is meant to be used."""
+    """The folder from which a file's relative paths are meant to be resolved."""
     folder = os.path.dirname(path)
     text = read(path) if path.endswith((".yaml", ".yml")) else ""
     other = re.search(r"deepspeed_config_file: *([^/\s][^\s]*)", text)
@@ -274,7 +275,7 @@ def home(path, root):
 
 
 def item_of(found, root, stand, recipes):
-    """What to ask the program of a configuration, and what it has to mean."""
+    """How to pass a configuration to the program, and its expected meaning."""
     path, folder = found.path, home(found.path, root)
     if found.kind == "command line":
         words, processes = stand_in(found.words, stand, folder, root), found.processes
@@ -302,8 +303,8 @@ def item_of(found, root, stand, recipes):
 # ---- the verdict ----
 
 def words_of_originals(folder):
-    """Flags and fields of dataclasses in the sources of the projects whose words we take, as a user spells them. A name
-    of one word (lr, mode) tells nothing."""
+    """Flags and dataclass fields in the sources of the projects whose keys we accept, as users spell them. Names
+    of a single word (lr, mode) are too ambiguous and excluded."""
     names = set()
     for path in files(folder):
         if ORIGINALS.search(path):
@@ -313,7 +314,7 @@ def words_of_originals(folder):
 
 
 def complaints_of(lines):
-    """Without headings, warnings, what is only not here, and the places in files."""
+    """Removes headings, warnings, complaints about missing files, and positions in files."""
     lines = [line for line in lines if not re.search(r"problems in the configuration:$|warning: |^ *note: ", line)]
     lines = [re.sub(r"^(tessera: )?(\S+\.(json|ya?ml)(:\d+)*: )?", "", line.strip())
              for line in lines if not NOT_HERE.search(line)]
@@ -343,12 +344,12 @@ def values_of(lines):
 
 
 def differences(program, item):
-    """Between what the program makes of a file and what the file says."""
+    """Differences between the program's reading of a file and this script's."""
     code, lines = run(program, ["show", "--all", "--format", "json"] + item.show, item.folder)
     if code != 0:
         return [f"config show refuses what config check accepts: {lines[:2]}"]
     values, out = values_of(lines), []
-    # offloading and groups of copies have strategies of their own names
+    # offloading and replica groups have their own strategy names
     stages = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "full_shard": 3, "hybrid_shard": 3}
     values["zero_stage"] = stages.get(values["strategy"], 9)
     if "warmup_num_steps" in item.expected:
@@ -368,7 +369,7 @@ def has_model_and_data(values):
 
 
 def judge(found, root, program, stand, recipes, originals):
-    """(verdict, complaints, item), and the differences of an accepted one are printed."""
+    """(verdict, complaints, item); prints the differences of an accepted one."""
     if is_other_program(found, recipes):
         return "other", [], None
     item = item_of(found, root, stand, recipes)
@@ -386,7 +387,7 @@ def judge(found, root, program, stand, recipes, originals):
 
 
 def judged(root, options, stand, originals):
-    """Each item of the project that counts."""
+    """Yields each item of the project that counts."""
     recipes = Recipes(root)
     for kind, items in sorted(everything(root, options.only).items()):
         seen = set()
@@ -419,7 +420,7 @@ def print_table(items):
 
 
 def print_messages(items, most):
-    """The complaints of what is refused that most items have, each with an item."""
+    """The most frequent complaints of refusals, each with an example."""
     those = collections.defaultdict(list)
     for item in items:
         for line in set(item.complaints) if item.verdict == "refused" else ():
@@ -429,7 +430,7 @@ def print_messages(items, most):
 
 
 def print_sample(items, count, seed, program):
-    """For a person to judge: what is in the file, and what the program makes of it."""
+    """Prints items for a person to judge: the file's content and the program's reading."""
     accepted = [item for item in items if item.verdict == "accepted"]
     for item in random.Random(seed).sample(accepted, min(count, len(accepted))):
         asked = item.item

@@ -1,7 +1,7 @@
-"""The command lines of training in a shell script or a Markdown page, with the variables that the text itself sets.
+"""Finds training command lines in a shell script or a Markdown page, with the variables that the text itself sets.
 
-What only the caller knows (arguments, what `read` and commands give, chance, `...` in a page) becomes UNREAD. The first
-assignment of a variable holds, and the first branch of a test is taken.
+Values that only the caller knows (arguments, results of `read` and of commands, randomness, `...` in a page) become
+UNREAD. The first assignment of a variable counts, and the first branch of a test is taken.
 """
 import ast
 import operator
@@ -9,18 +9,18 @@ import re
 import shlex
 
 UNREAD = "UNREADABLE"
-SET_BY_LAUNCHERS = re.compile("NODE|GPU|PORT|RANK|WORLD_SIZE|NUM_PROC|NPROC")  # stand for 1
+SET_BY_LAUNCHERS = re.compile("NODE|GPU|PORT|RANK|WORLD_SIZE|NUM_PROC|NPROC")  # replaced by 1
 LIST = r"\[[@*]\]"
 VARIABLE = re.compile(r"\$\{(\w+(?:" + LIST + r")?)(?::?[-=]([^{}]*))?\}|\$(\w+)")
 SUM = re.compile(r"\$\(\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)\)|\$\[([^\[\]]+)\]")
 NO_SUM = re.compile(r"\$\([^()]*\)|`[^`]*`|\$[@*#?!$]")
 END = re.compile(r"\d?>|&>|[|&;]+$|<$")
-PLACE = re.compile(r"\.\.\.|<[^<>]+>")  # that a page leaves to its reader
+PLACE = re.compile(r"\.\.\.|<[^<>]+>")  # placeholders for the reader
 DEVICES = re.compile(r"(?:--nproc[_-]per[_-]node|--num_gpus|--num_processes|NUM_GPUS)[= ](\d+)")
 
 
 def quotient(left, right):
-    """Of whole numbers, towards zero, as a shell divides."""
+    """Quotient of integers, truncated towards zero as in a shell."""
     size = abs(left) // abs(right)
     return size if (left < 0) == (right < 0) else -size
 
@@ -30,7 +30,7 @@ OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mu
 
 
 def arithmetic(text):
-    """What a sum of whole numbers gives in a shell; None if it is broken, or has anything but numbers."""
+    """The value of an integer expression in a shell; None if it is malformed or contains anything but numbers."""
     def value(node):
         if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
             return OPERATORS[type(node.op)](value(node.left), value(node.right))
@@ -51,19 +51,19 @@ def known(name, variables):
     if name.endswith("]"):
         return ""  # a list that the text does not make is empty
     if name == "PROMPT_VERSION":
-        return "v1"  # what LLaVA's comments tell to set
+        return "v1"  # as LLaVA's comments ask the reader to set
     return "1" if SET_BY_LAUNCHERS.search(name) else UNREAD
 
 
 def expand(text, variables):
-    """The text with the values of its variables and sums."""
+    """The text with its variables and arithmetic expanded."""
     def variable(match):
         name = re.sub(LIST, "[@]", match[1] or match[3])
         return match[2] if match[2] is not None and name not in variables else known(name, variables)
 
     def sum_of(match):
         if "$" in (match[1] or match[2] or ""):
-            return match[0]  # the next round reads it
+            return match[0]  # expanded in the next round
         inner = re.sub(r"\b[A-Za-z_]\w*", lambda name: known(name[0], variables), match[1] or match[2] or "")
         if "$" in inner:
             return f"$(({inner}))"
@@ -80,7 +80,7 @@ def lists(text):
     for name, more, body in re.findall(r"^\s*(\w+)(\+?)=\(\s*\n?(.*?)\n?\s*\)\s*$", text, re.M | re.S):
         before = found.get(name + "[@]", "")
         body = re.sub(r"\s*(#[^\n]*)?\n", " ", body + "\n")
-        # a list that is made longer; quotes around a flag with its value hold until the shell takes it apart
+        # a list that is extended; quotes around a flag with its value remain until the shell splits it
         body = re.sub(r'"?\$\{' + name + LIST + r'\}"?', lambda _: before, body)
         body = re.sub(r'"(--[\w-]+ [^"\s]+|\$\{\w+' + LIST + r'\})"', r"\1", body)
         found[name + "[@]"] = before + " " + body if more else body
@@ -88,15 +88,15 @@ def lists(text):
 
 
 def assignments(text):
-    """NAME=word, NAME+=words, the first word of `for NAME in words`, `: ${NAME:=word}`, and lists. An empty one waits
-    for its reader."""
+    """NAME=word, NAME+=words, the first word of `for NAME in words`, `: ${NAME:=word}`, and lists. An empty one is left
+    for the reader to fill in."""
     found = lists(text)
     pattern = (r"^\s*(?:(?:export|local|declare|readonly) +)?(\w+)(\+?)="
                r"(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|"
                r"(?![(\"'])((?:\$\(\(.*?\)\)(?!\))|\$\[.*?\]|\$\([^()]*\)|`[^`]*`|[^\s;])+))")
     for name, more, quoted, single, bare in re.findall(pattern, text, re.M):
         itself = r"\$\{" + name + r"\}|\$" + name + r"\b"
-        # NAME=${NAME:-word}: the word, unless the caller says otherwise
+        # NAME=${NAME:-word}: the word, unless the caller sets another value
         word = re.sub(r"^\$\{" + name + r":?-[\"']?([^}]*?)[\"']?\}$", r"\1", quoted or single or bare or UNREAD)
         if more or re.match(itself, word):
             longer = found.get(name, "") + " " + re.sub("^(" + itself + ")", "", word)
@@ -110,14 +110,14 @@ def assignments(text):
 
 
 def cleaned(text):
-    """Without comments, the ends of broken lines, and all branches of a test but the first."""
+    """Without comments, line continuations, and all branches of a test but the first."""
     text = re.sub(r"^\s*#.*\n", "", text, flags=re.M)
     text = re.sub(r"\\\s*(#.*)?\n", " ", text)
     return re.sub(r"^\s*(elif|else)\b.*?(?=^\s*fi\b)", "", text, flags=re.M | re.S)
 
 
 def without_additions(words):
-    """What a caller may add stands alone, where no flag waits for a value."""
+    """Drops a caller's additional arguments where no flag expects a value."""
     words = [UNREAD if PLACE.fullmatch(word) else word for word in words]
     return [word for i, word in enumerate(words)
             if word != UNREAD or (i and words[i - 1].startswith("--") and "=" not in words[i - 1])]

@@ -4,8 +4,8 @@ collectives of each axis of the mesh, and where it waited.
 
   tools/timeline_svg.py OUT/trace.json --title "tp_size 2" > step.svg
 
-The step that is drawn is the shortest one after the second, unless --step says another; that begins and ends with the
-forward passes of the first rank. tools/mesh_timelines.sh makes the pictures of docs/parallelism.md.
+Draws the shortest step after the second, unless --step selects another; a step begins and ends with the forward
+passes of the first rank. tools/mesh_timelines.sh makes the pictures of docs/parallelism.md.
 """
 
 import argparse

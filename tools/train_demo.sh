@@ -1,7 +1,7 @@
 #!/bin/bash
-# What `make train` runs: trains a small GPT-2 on the King James Bible with two processes that divide parameters,
-# gradients and optimizer states between them (FULL_SHARD), in about three minutes on two cores.
-# Everything is under out/: the text and its tokenizer in out/data, the run (model, metrics, report) in out/train.
+# `make train`: trains a small GPT-2 on the King James Bible with two processes that divide parameters, gradients and
+# optimizer states between them (FULL_SHARD), in about three minutes on two cores.
+# All output is under out/: the text and its tokenizer in out/data, the run (model, metrics, report) in out/train.
 #
 #   tools/train_demo.sh [BUILD_FOLDER]        environment: TESSERA_DEMO_OUT, _STEPS, _PROCESSES, _FSDP, _MODEL (config
 #   overrides), _VOCAB, ...

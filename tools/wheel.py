@@ -3,22 +3,23 @@
 
     tools/wheel.py BUILD [--output dist]
 
-The wheel is `cmake --install` below site-packages/tessera: program, libraries, headers, CMake files, examples; beside
-them two lines of Python that start the program and say where the CMake files are. LibTorch is found in
+The wheel is `cmake --install` below site-packages/tessera: program, libraries, headers, CMake files, examples, and
+two lines of Python that start the program and locate the CMake files. LibTorch is found in
 site-packages/torch, Arrow in site-packages/pyarrow, by run paths relative to the libraries. The few Debian libraries
-that ours are linked to come along, with their licences. The same build gives the same bytes.
+that ours are linked to are included, with their licences. The same build gives the same bytes.
 """
 import argparse, base64, glob, hashlib, os, re, shutil, subprocess, sys, tempfile, zipfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PLATFORM = "manylinux_2_36_x86_64"  # Debian 12's glibc, which this is built on
+PLATFORM = "manylinux_2_36_x86_64"  # Debian 12's glibc, on which the wheel is built
 GLIBC = (2, 36)
 TORCH, ARROW = "torch==2.11.0", "pyarrow==26.0.1"  # tools/deps.sh
-# What every Linux of that platform has (PEP 600), what the wheels beside ours bring, and what only s3:// needs: the
+# Libraries that every Linux of that platform has (PEP 600), that the wheels we depend on provide, or that only s3://
+# needs: the
 # system's libcurl, which knows the system's certificates.
 ELSEWHERE = re.compile(r"(ld-linux|lib(c|m|gcc_s|stdc\+\+|z|torch\w*|c10\w*|gomp|cudart|arrow|parquet|curl|crypto|"
                        r"tessera\w*)\.so)")
-# Linked into ours; their licences come along.
+# Linked into Tessera's libraries; their licences are included.
 STATIC_LIBRARIES = tuple(f"/usr/lib/x86_64-linux-gnu/{name}.a" for name in ("libcrypto", "libpugixml"))
 RUN_PATHS = {"lib": "$ORIGIN:$ORIGIN/../../torch/lib:$ORIGIN/../../nvidia/cu13/lib:$ORIGIN/../../pyarrow",
              "bin": "$ORIGIN/../lib"}
@@ -34,7 +35,7 @@ cmake_prefix_path = os.path.dirname(os.path.abspath(__file__))
 
 
 def run():
-    """Becomes the program."""
+    """Becomes the program by exec."""
     import sys
     program = os.path.join(cmake_prefix_path, "bin", "tessera")
     os.execv(program, [program] + sys.argv[1:])
@@ -84,7 +85,7 @@ def output_of(*command):
 
 
 def small_set():
-    """The packages that tools/deps.sh installs: torch, and what its CPU library is linked to."""
+    """The packages that tools/deps.sh installs: torch, and the libraries that its CPU library is linked to."""
     line = re.search(r"^wheels=\((.*)\)$", open(os.path.join(ROOT, "tools", "deps.sh")).read(), re.M)
     return line.group(1) if line else fail("tools/deps.sh has no list of wheels")
 
@@ -96,7 +97,7 @@ def version_of_sources():
 
 
 def set_run_path(path, wanted):
-    """Replaces the run path, which may not become longer: nothing in the file moves."""
+    """Replaces the run path, which may not become longer, because nothing in the file can move."""
     found = re.search(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", output_of("readelf", "-d", path))
     if not found:
         fail(f"{path} has no run path")
@@ -108,7 +109,7 @@ def set_run_path(path, wanted):
 
 
 def libraries(folder):
-    """The files of our libraries, without what only leads to them: links, and the linker's lines of a wheel."""
+    """The files of our libraries, without links and the wheel's linker scripts, which only refer to them."""
     def is_library(path):
         with open(path, "rb") as file:
             return file.read(4) == b"\x7fELF"
@@ -116,8 +117,8 @@ def libraries(folder):
 
 
 def replace_links(lib):
-    """A wheel holds no links. The file gets the name that programs look for; the linker's name, libtessera.so, is a
-    line that tells it so."""
+    """Replaces links, which a wheel cannot contain. The file gets the name that programs look for; the linker's name,
+    libtessera.so, becomes a linker script that refers to it."""
     for path in libraries(lib):
         found = re.search(r"\(SONAME\).*\[(.*)\]", output_of("readelf", "-d", path))
         if found and found.group(1) != os.path.basename(path):
@@ -140,7 +141,7 @@ def foreign_libraries(lib):
 
 
 def set_torch_of_pkgconfig(lib):
-    """pkg-config looks for LibTorch where pip puts it."""
+    """Makes pkg-config look for LibTorch where pip puts it."""
     path = os.path.join(lib, "pkgconfig", "tessera.pc")
     with open(path) as file:
         text = file.read()
@@ -148,7 +149,7 @@ def set_torch_of_pkgconfig(lib):
 
 
 def package_of(library):
-    """The Debian package that a library is of; one from before /lib became a link to /usr/lib is listed there."""
+    """The Debian package of a library; one from before /lib became a link to /usr/lib is listed under that path."""
     for path in (library, library.removeprefix("/usr")):
         found = subprocess.run(["dpkg-query", "-S", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         if found.returncode == 0:

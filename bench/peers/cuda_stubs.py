@@ -1,19 +1,19 @@
 """Stand-ins for the NVIDIA libraries that PyTorch's wheel is linked against, so that it imports and runs on a processor
-without their 2.1 GB: every function answers 100, "no device". Never where a GPU is to be used.
+without their 2.1 GB: every function returns 100, "no device". Do not use where a GPU is needed.
 
-    cuda_stubs.py .../site-packages/torch/lib       they go into that folder, which the wheel's RPATH names
+    cuda_stubs.py .../site-packages/torch/lib       written to that folder, to which the wheel's RPATH points
 
 Needs gcc and binutils.
 """
 import collections, os, re, subprocess, sys, tempfile
 
-NVIDIA = re.compile(r"lib(cu(?!da\.)|nv|nccl)\w*\.so\.\d+")  # libcuda itself is the driver's: never made
+NVIDIA = re.compile(r"lib(cu(?!da\.)|nv|nccl)\w*\.so\.\d+")  # libcuda itself belongs to the driver: never replaced
 RETURNS_TEXT = re.compile(r"(Error|Status|Result)?(String|Name)$|GetVersionString$")
 RETURNS_ZERO = re.compile(r"^(__cuda\w+|cudaGetLastError|cudaPeekAtLastError)$")
 BODIES = {"cudaGetDeviceCount": "int cudaGetDeviceCount(int* n) { if (n) *n = 0; return 100; }",
           "cudaStreamIsCapturing": "int cudaStreamIsCapturing(void* s, int* c) { if (c) *c = 0; return 0; }",
           "cudaThreadExchangeStreamCaptureMode": "int cudaThreadExchangeStreamCaptureMode(int* m) { return 0; }"}
-# of symbols without a version: the library whose prefix they have
+# the library of symbols without a version, by their prefix
 PREFIXES = {"libcufile": "cuFile", "libcusparseLt": "cusparseLt", "libnvshmem_host": "nvshmem", "libnccl": "nccl",
             "libcupti": "cupti", "libcurand": "curand", "libcusolver": "cusolver", "libcufft": "cufft"}
 
@@ -23,7 +23,7 @@ def output_of(*command):
 
 
 def wanted_symbols(users):
-    """{library: {(symbol, version)}} of what these libraries want of NVIDIA's."""
+    """{library: {(symbol, version)}} that these libraries need from NVIDIA's."""
     wanted = collections.defaultdict(set)
     for user in users:
         for name in re.findall(r"NEEDED.*\[(.*)\]", output_of("readelf", "-d", user)):

@@ -1,8 +1,8 @@
 #!/bin/bash
-# The environment of the peers: PyTorch's wheel without NVIDIA's 2.1 GB (cuda_stubs.py stands in, so it is for
+# The environment of the peers: PyTorch's wheel without NVIDIA's 2.1 GB (replaced by cuda_stubs.py, so it is for
 # processors only), transformers and accelerate.
 #
-#   bench/peers/setup.sh VENV [WHEELS]      WHEELS: a folder where wheels may be already
+#   bench/peers/setup.sh VENV [WHEELS]      WHEELS: a folder that may contain wheels already
 set -euo pipefail
 venv=$1 links=${2:+--find-links $2}
 here=$(cd "$(dirname "$0")" && pwd)

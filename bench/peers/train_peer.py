@@ -1,10 +1,10 @@
-"""A training run of a GPT-2 under one of the peers, timed. Rank 0 prints one line, PEER and JSON.
+"""A timed training run of a GPT-2 under one of the peers. Rank 0 prints one line: PEER and JSON.
 
     train_peer.py --mode single [--compile] [--threads 2]
     torchrun --standalone --nproc-per-node 2 train_peer.py --mode ddp|fsdp2|ds1|ds2|ds3|hf --threads 1
 
---B is the global batch, divided among the processes: every mode computes the same losses. PEER_T0, the time of the
-launch in seconds, dates the start. ds1, ds2 and ds3 need DeepSpeed in the environment.
+--B is the global batch, divided among the processes, so that every mode computes the same losses. PEER_T0, the launch
+time in seconds, is the reference for the start-up time. ds1, ds2 and ds3 need DeepSpeed in the environment.
 """
 import argparse, json, os, resource, statistics, sys, tempfile, time
 
@@ -65,7 +65,7 @@ def make_optimizer(a, parameters):
 
 
 class Clock:
-    """Times of the steps, and the CPU seconds of those behind the warm-up."""
+    """Times of the steps, and the CPU seconds of those after the warm-up."""
 
     def __init__(self, a):
         self.a, self.times, self.losses, self.first, self.cpu = a, [], [], None, 0.0
@@ -97,7 +97,7 @@ class Clock:
 
 
 def loop(a, take_step):
-    """take_step(ids) makes a whole step of this process's rows and returns its loss."""
+    """take_step(ids) runs a whole step on this process's rows and returns its loss."""
     import torch
     import torch.distributed as dist
     clock, rows = Clock(a), a.B // a.world
@@ -116,7 +116,7 @@ def loop(a, take_step):
 
 
 def plain(a):
-    """A loop as one writes it: eager or compiled, alone, under DistributedDataParallel or fully_shard."""
+    """A hand-written loop: eager or compiled, alone, under DistributedDataParallel or fully_shard."""
     import torch
     import torch.distributed as dist
     if a.world > 1:
@@ -162,7 +162,7 @@ def deepspeed(a):
               "steps_per_print": 10**9, "zero_allow_untested_optimizer": True, "gradient_clipping": a.clip,
               "zero_optimization": {"stage": int(a.mode[2]), "overlap_comm": False, "contiguous_gradients": True},
               "bf16": {"enabled": a.dtype == "bf16"}}
-    # torch's own AdamW on ZeRO's flat shards: DeepSpeed's would be compiled first
+    # torch's own AdamW on ZeRO's flat shards, because DeepSpeed's would be compiled first
     engine, *_ = ds.initialize(model=model, optimizer=make_optimizer(a, model.parameters()), config=config)
     if a.compile:
         engine.compile()

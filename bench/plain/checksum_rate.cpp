@@ -1,5 +1,5 @@
-// Rates of CRC-32C and of copying with a checksum beside memcpy: what taking the checksum costs a checkpoint's copy
-// into memory.
+// Rates of CRC-32C and of copying with a checksum, compared with memcpy: the cost of the checksum in a checkpoint's
+// copy into memory.
 //   checksum_rate [MiB]      (default 512: beyond the caches)
 // The best of several passes each, interleaved, on one thread.
 

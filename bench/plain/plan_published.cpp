@@ -1,5 +1,5 @@
 /// \file
-/// One line of JSON per row of a table of published runs: what was measured, and what the planner predicts of it.
+/// Prints one line of JSON per row of a table of published runs: the measured and the predicted figures.
 /// bench/plan_published.py makes a report of them.
 
 #include <tessera/base/error.h>

@@ -1,12 +1,11 @@
 /// \file
-/// The yardstick of load_bench and resume_bench: reads files into fresh memory with read(), as a plain C program would.
-/// Prints
-/// {"seconds", "cpu_seconds", "bytes"}.
+/// The baseline of load_bench and resume_bench: reads files into fresh memory with read(), as a plain C program would.
+/// Prints {"seconds", "cpu_seconds", "bytes"}.
 ///
 ///   read_bytes [--huge] [--share RANK RANKS] FILE...        all of each file, or part RANK of RANKS equal ones
 ///
-/// --huge: into memory that is advised to have huge pages, as the tensors of a training are. On a virtual machine whose
-/// free memory goes back to its host in blocks of that size, such memory is new to the host, too.
+/// --huge: uses memory that is advised to have huge pages, like the tensors of a training. On a virtual machine whose
+/// free memory returns to its host in blocks of that size, such memory is also new to the host.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -41,7 +40,7 @@ ssize_t read_share(const char* path, long rank, long ranks, bool huge) {
   if (file < 0 || fstat(file, &status) != 0) return -1;
   const off_t begin = status.st_size * rank / ranks, bytes = status.st_size * (rank + 1) / ranks - begin;
   if (lseek(file, begin, SEEK_SET) != begin) return -1;
-  char* memory = fresh_memory(static_cast<size_t>(bytes), huge);  // kept: the reader of a model keeps it
+  char* memory = fresh_memory(static_cast<size_t>(bytes), huge);  // not freed: the reader of a model keeps it too
   ssize_t done = 0;
   while (memory && done < bytes) {
     const ssize_t n = read(file, memory + done, static_cast<size_t>(bytes - done));

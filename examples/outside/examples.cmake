@@ -1,6 +1,6 @@
 # The examples of an installed Tessera, all or one:
 #   cmake -S . -B build -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build
-# Each folder is a project of its own: copy it and do the same there.
+# Each folder is a separate project: copy it and do the same there.
 cmake_minimum_required(VERSION 3.25)
 project(tessera_examples LANGUAGES CXX)
 file(GLOB examples */CMakeLists.txt)

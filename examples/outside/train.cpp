@@ -1,6 +1,6 @@
-// A module of one's own, trained by as many processes as were started; parameters, gradients and optimizer states are
-// divided over them. The loss after 60 steps is the same for any number of processes, because all of them together take
-// the same 16 rows a step.
+// Your own module, trained by any number of processes; parameters, gradients and optimizer states are divided over
+// them. The loss after 60 steps is the same for any number of processes, because all of them together use the same 16
+// rows per step.
 
 #include <tessera/tessera.h>
 

@@ -98,14 +98,14 @@ TEST_F(DataCommand, SplitDrawsExactlySoMany) {
   EXPECT_EQ(std::unique(all.begin(), all.end()) - all.begin(), 1000);
   EXPECT_EQ(find_sources(made.path("out"), Split::validation).at(0).path, made.path("out/validation.jsonl"));
   expect_has(refused({"data", "split", made.path("a.jsonl"), "--validation", "1001", "--output", made.path("no")}),
-             "there are 1000 records only");
+             "there are only 1000 records");
   EXPECT_FALSE(path_exists(made.path("no")));
 }
 
 TEST_F(DataCommand, NullsAreCounted) {
   const std::string path = made.add("a.jsonl", "{\"text\": \"a\"}\n{\"text\": null}\n");
   expect_has(good({"data", "check", path}), "1 records of 1 file are good, 1 is empty and left out by training\n");
-  expect_has(good({"data", "stats", path}), "training   reads text; leaves out 1, which are empty\n");
+  expect_has(good({"data", "stats", path}), "training   reads text; skips 1 because empty\n");
   expect_has(good({"tokenize", "--train_file", path, "--tokenizer_name", "byte", "--output", made.path("t")}),
              "a.jsonl:2:1: is left out");
   expect_has(refused({"data", "merge", path, "--output", made.path("b.txt")}), "a.jsonl:2:1: \"text\" is null");
@@ -128,7 +128,7 @@ TEST_F(DataCommand, MergeTakesSeveralKinds) {
   good(with("m.txt"));
   EXPECT_EQ(read_file(made.path("m.txt")), "x\ny\none\ntwo\nz\n");
   expect_has(refused(with("m.csv")), "only .jsonl and .txt can be written");
-  expect_has(refused(with("b.txt")), "is one of the files that are read");
+  expect_has(refused(with("b.txt")), "is one of the input files");
 }
 
 TEST_F(DataCommand, Misuse) {
@@ -153,8 +153,8 @@ TEST_F(DataCommand, TokenizeReadsEveryKind) {
   }
   const std::string nulls = good({"tokenize", "--train_file", fixtures + "chat.arrow", "--dataset_text_field", "string",
                                   "--tokenizer_name", "byte", "--output", made.path("c")});
-  expect_has(nulls, "chat.arrow: batch 1, row 0: is left out, as others like it: \"string\" is null");
-  expect_has(nulls, "2 records were left out");
+  expect_has(nulls, "chat.arrow: batch 1, row 0: skipped, like later records of this kind: \"string\" is null");
+  expect_has(nulls, "2 records were skipped");
   good({"tokenize", "--train_file", made.add("d.csv", "body,n\nxyz,1\n"), "--dataset_text_field", "body",
         "--tokenizer_name", "byte", "--output", made.path("d")});
   EXPECT_EQ(format::IndexedDataset(made.path("d")).token_count(), 3);

@@ -1,4 +1,4 @@
-// A rank whose operation failed, and that goes on with something else, leaves nobody waiting in that group.
+// A rank that continues after a failed operation leaves no other rank waiting in that group.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -15,18 +15,18 @@ using namespace tessera::testing;
 
 class Abort : public ::testing::TestWithParam<const char*> {};
 
-// Rank 2 waits for rank 0, which fails and stays; rank 1 does something else all the time.
+// Rank 2 waits for rank 0, which fails but stays alive; rank 1 does something else meanwhile.
 TEST_P(Abort, ends_the_waits_of_the_others) {
   const bool gloo = std::string(GetParam()) == "gloo";
   RankOptions options;
   options.timeout_s = 300;
   options.init.backend = GetParam();
   options.end_after_failure = false;
-  const double timeout = patience(0.5);  // it holds for the joining, too
+  const double timeout = patience(0.5);  // also limits the rendezvous
   options.before_init = [&](launch::RankEnvironment& environment, InitOptions& init) {
     if (environment.rank == 0 && !gloo) init.timeout_seconds = timeout;
   };
-  int ended[2];  // rank 2 tells the others, which stay so long
+  int ended[2];  // rank 2 signals through this pipe; the others stay until then
   ASSERT_EQ(pipe(ended), 0);
   const Stopwatch whole;
   const auto outcomes = run_ranks_outcomes(
@@ -39,7 +39,7 @@ TEST_P(Abort, ends_the_waits_of_the_others) {
         try {
           if (world.rank() == 0 && gloo) {
             std::this_thread::sleep_for(std::chrono::milliseconds(200));
-            world.group().send(tensor, 1, 1 << 30).wait();  // such tags are not for callers
+            world.group().send(tensor, 1, 1 << 30).wait();  // fails: such tags are reserved
           } else if (world.rank() != 1) {
             world.group().recv(tensor, world.rank() == 0 ? 1 : 0).wait();  // rank 0: until its timeout
           }
@@ -71,8 +71,8 @@ TEST_P(Abort, ends_the_waits_of_the_others) {
   for (const char* word : {"rank 0", gloo ? "closed" : "timeout"}) {
     EXPECT_NE(outcomes[2].posted[0].find(word), std::string::npos) << word << " is not in " << outcomes[2].posted[0];
   }
-  // Its own timeout is 180 s, and rank 0 stays for 120 s; over sockets both sides first compare their records, for a
-  // second at most.
+  // Its own timeout is 180 s, and rank 0 stays for 120 s; over sockets, both sides first compare their records, for at
+  // most a second.
   EXPECT_LT(std::stod(outcomes[2].posted[1]) - std::stod(outcomes[0].posted[1]), whole.limit(3))
       << outcomes[2].posted[0];
   std::printf("  %s: rank 0 failed after %.2f s, rank 2 ended after %.2f s\n", GetParam(),

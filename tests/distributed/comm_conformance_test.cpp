@@ -1,4 +1,4 @@
-// Every backend against conformance.h, in worlds of 1 to 4 processes and in subgroups; what happens when a peer dies.
+// Every backend against conformance.h, in worlds of 1 to 4 processes and in subgroups; behavior when a peer dies.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-// Shared memory, which these ranks would choose, has tests of its own (shm_test.cpp).
+// Shared memory, the default for these ranks, has its own tests (shm_test.cpp).
 RankOptions over_gloo(int ranks) {
   RankOptions options;
   if (ranks > 1) options.init.backend = "gloo";
@@ -51,7 +51,7 @@ TEST_P(Conformance, sixteen_megabytes) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Conformance, ::testing::Values(1, 2, 3, 4));
 
-// A process group that a LibTorch application made itself.
+// A process group created by a LibTorch application.
 TEST(Adopted, gloo_conforms) {
   const TemporaryFolder folder;
   run_ranks(3, [&folder](comm::World& world) {
@@ -93,7 +93,7 @@ TEST(Subgroups, of_a_mesh) {
   });
 }
 
-// The record of the groups says what was made: groups have numbers, and connections are made once.
+// The recorder shows which groups were created: groups have numbers, and connections are made once.
 TEST(MeshGroups, are_made_once_and_carry_their_axis) {
   using layout::Axis;
   run_ranks(4, [](comm::World& world) {
@@ -111,7 +111,7 @@ TEST(MeshGroups, are_made_once_and_carry_their_axis) {
     EXPECT_EQ(groups.of(Axis::cp).size(), 1);
     EXPECT_EQ(groups.of(Axis::cp).backend(), "local");
 
-    // Ranks may ask for what is there in any order, and for groups of one rank without the others.
+    // Ranks may request existing groups in any order, and groups of one rank independently of the others.
     if (world.rank() == 0) static_cast<void>(groups.of(Axis::cp));
     if (world.rank() % 2 == 0) static_cast<void>(groups.of(Axis::tp));
     static_cast<void>(groups.of(Axis::dp_shard));
@@ -121,7 +121,7 @@ TEST(MeshGroups, are_made_once_and_carry_their_axis) {
     EXPECT_EQ(all.name(), "tp 0");
     EXPECT_NE(number_of(all), number_of(world.group()));
     comm::recorder().clear();
-    const comm::Work slow = all.all_reduce(at::ones({100000}));  // one under way on each name
+    const comm::Work slow = all.all_reduce(at::ones({100000}));  // one operation in flight under each name
     world.group().all_reduce(at::ones({8})).wait();
     comm::Work(slow).wait();
     std::map<std::string, std::int64_t> bytes;
@@ -148,7 +148,7 @@ TEST(MeshGroups, are_asked_for_in_one_order) {
   }
 }
 
-// Another rank is in the group's collective under the connections' own name: told, with both names.
+// Ranks use the same connections under two group names: the error contains both names.
 TEST(MeshGroups, a_mismatch_between_two_names_of_the_same_ranks) {
   const auto outcomes = tessera::testing::run_ranks_outcomes(2, [](comm::World& world) {
     const Group tp = comm::MeshGroups(world, layout::parse_mesh("tp=2")).of(layout::Axis::tp);
@@ -160,8 +160,8 @@ TEST(MeshGroups, a_mismatch_between_two_names_of_the_same_ranks) {
   }
 }
 
-// Two names of the same connections, used in another order by each rank: a transport that matches by order would give
-// each the other's numbers.
+// Two names for the same connections, used in different orders by the ranks: a transport that matches by order would
+// swap their numbers.
 TEST(MeshGroups, two_names_in_another_order) {
   for (const char* backend : {"gloo", "shm"}) {
     RankOptions options;
@@ -174,7 +174,7 @@ TEST(MeshGroups, two_names_in_another_order) {
           at::Tensor a = at::ones({8}), b = at::full({8}, 2.0f);
           (world.rank() == 0 ? all : tp).all_reduce(world.rank() == 0 ? a : b).wait();
           (world.rank() == 0 ? tp : all).all_reduce(world.rank() == 0 ? b : a).wait();
-          for (int i = 0; i < 20; ++i) {  // the next equal call finds what went before
+          for (int i = 0; i < 20; ++i) {  // the next matching call reveals an earlier mismatch
             all.barrier().wait();
             tp.barrier().wait();
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -206,7 +206,7 @@ TEST(Subgroups, halves_and_others_at_the_same_time) {
       EXPECT_EQ(alone.backend(), "local");
       conformance_all(alone);
     }
-    // Two groups in flight at once, started in another order by each half.
+    // Two groups in flight at once, started in different orders by the two halves.
     at::Tensor a = at::full({1000}, rank + 1.0f), b = a.clone();
     Group first = rank < 2 ? low : high, second = rank % 2 == 0 ? even : odd;
     Work wa = first.all_reduce(a), wb = second.all_reduce(b);
@@ -221,13 +221,13 @@ TEST(Subgroups, lists_that_differ_are_an_error_not_a_hang) {
   const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
     world.new_group(world.rank() == 1 ? std::vector<int>{1, 2} : std::vector<int>{0, 1}, "pair");
   });
-  // The first that notices ends, and with rank 0 the store: the others may only learn that.
+  // The first rank to detect it exits, and rank 0 takes the store with it: other ranks may see only that.
   int told = 0;
   for (const auto& outcome : outcomes) {
     const bool both =
         outcome.error.find("pair {1,2}") != std::string::npos && outcome.error.find("pair {0,1}") != std::string::npos;
     const bool lost = outcome.error.find("lost the store") != std::string::npos ||
-                      outcome.error.find("could not be connected") != std::string::npos;  // not even through init() yet
+                      outcome.error.find("could not be connected") != std::string::npos;  // still in init()
     told += both;
     EXPECT_TRUE(both || lost || outcome.error.empty()) << outcome.error;
   }
@@ -236,7 +236,7 @@ TEST(Subgroups, lists_that_differ_are_an_error_not_a_hang) {
 
 TEST(Subgroups, a_member_that_does_not_come_is_named) {
   RankOptions options;
-  options.init.timeout_seconds = patience(1);  // it holds for the joining, too
+  options.init.timeout_seconds = patience(1);  // also limits the rendezvous
   const auto outcomes = run_ranks_outcomes(
       3,
       [](comm::World& world) {
@@ -261,7 +261,7 @@ TEST(Subgroups, bad_lists_are_rejected) {
   });
 }
 
-// The record counts what theory says moves, and collectives carry equal numbers and fingerprints on every rank.
+// The recorded volumes equal the theoretical ones, and collectives have equal numbers and fingerprints on every rank.
 TEST(Record, volumes_sequence_and_tags) {
   const auto outcomes = run_ranks(4, [](comm::World& world) {
     const Group& group = world.group();
@@ -340,7 +340,7 @@ TEST(Failures, a_peer_that_hangs_fails_the_collective_at_the_timeout) {
   EXPECT_LT(watch.seconds() - 2 * timeout, watch.limit(15)) << "all are killed after 300 s";
 }
 
-// A failed work says so every time it is waited for.
+// Every wait for a failed work throws its error.
 TEST(Failures, waiting_again_throws_again) {
   RankOptions options;
   options.end_after_failure = false;

@@ -1,4 +1,4 @@
-// The harness itself: what a rank does wrong must reach the parent.
+// The harness itself: failures of a rank must reach the parent.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(Harness, ranks_see_each_other) {
 
 TEST(Harness, an_exception_names_its_rank) {
   const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
-    world.group().barrier().wait();  // or the others may still be connecting when rank 1 goes
+    world.group().barrier().wait();  // otherwise the others may still be connecting when rank 1 exits
     if (world.rank() == 1) throw Error("broken on purpose");
   });
   EXPECT_TRUE(outcomes[1].error == "broken on purpose") << outcomes[1].error;

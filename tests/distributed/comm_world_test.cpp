@@ -1,4 +1,4 @@
-// Joining and leaving with real processes.
+// Joining and leaving, with real processes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST(WorldOfMany, a_rank_that_never_joins_is_named_by_the_others) {
   EXPECT_EQ(outcomes[1].error, "exit status 7");
   EXPECT_NE(outcomes[0].error.find("2 of 3 ranks joined within "), std::string::npos) << outcomes[0].error;
   EXPECT_NE(outcomes[0].error.find("; missing: rank 1"), std::string::npos) << outcomes[0].error;
-  const std::string& other = outcomes[2].error;  // told by rank 0, unless rank 0 and its store ended first
+  const std::string& other = outcomes[2].error;  // reported by rank 0, unless rank 0 and its store ended first
   EXPECT_TRUE(other.find("missing: rank 1") != std::string::npos ||
               other.find("lost the rendezvous") != std::string::npos)
       << other;
@@ -57,7 +57,7 @@ TEST(WorldOfMany, local_is_for_one_rank) {
   }
 }
 
-// Slower ranks still compute when the first ones leave; handles that outlive the world say what happened.
+// Slower ranks still compute when the first ones leave; handles that outlive the world report it.
 TEST(WorldOfMany, leaves_together_and_closes_its_groups) {
   run_ranks(3, [](comm::World& world) {
     const comm::Group all = world.group(), pair = world.new_group({0, 2}, "pair");
@@ -81,7 +81,7 @@ TEST(WorldOfMany, leaves_together_and_closes_its_groups) {
   });
 }
 
-// After a failed collective, shutdown() must not wait for the peers of the dead one.
+// After a failed collective, shutdown() must not wait for the dead rank's peers.
 TEST(WorldOfMany, leaves_at_once_after_a_failure) {
   RankOptions options;
   options.timeout_s = 300;
@@ -92,7 +92,7 @@ TEST(WorldOfMany, leaves_at_once_after_a_failure) {
         at::Tensor t = at::ones({100});
         world.group().barrier().wait();
         if (world.rank() == 1) _exit(0);
-        // A collective that the failed rank had begun may still have all it needs; the next one cannot.
+        // A collective that the failed rank had begun may still complete; the next one cannot.
         const auto two = [&] {
           for (int i = 0; i < 2; ++i) world.group().all_reduce(t).wait();
         };
@@ -114,7 +114,7 @@ TEST(WorldOfMany, threads_per_rank_follow_the_variable) {
       [](comm::World&) {
         EXPECT_EQ(at::get_num_threads(), 2);
         const at::Tensor big = at::ones({1 << 20});
-        EXPECT_EQ(big.sum().item<float>(), 1 << 20);  // with its pool, made after the fork
+        EXPECT_EQ(big.sum().item<float>(), 1 << 20);  // uses its thread pool, created after the fork
       },
       options);
 }

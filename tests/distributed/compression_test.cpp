@@ -1,4 +1,5 @@
-// Gradient compression on real ranks: exact where it is exact, nothing is lost over steps, the same bits everywhere.
+// Gradient compression on real ranks: exact where it should be, nothing is lost over several steps, and all ranks have
+// the same bits.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ at::Tensor random_row(std::int64_t n, std::uint64_t seed) {
 }
 
 // A flat gradient with matrices, a convolution, vectors, a gap between two parameters, and `tail` elements that belong
-// to nobody.
+// to no parameter.
 struct Layout {
   std::vector<CompressedSegment> segments;
   std::int64_t numel = 0;
@@ -47,14 +48,14 @@ Layout layout(std::int64_t ranks, bool padded = true) {
 at::Tensor gradient(const Layout& l, int rank, int step) {
   return random_row(l.numel, static_cast<std::uint64_t>(1000 * step + rank));
 }
-// What plain reduction gives, in double.
+// The result of uncompressed reduction, in double.
 at::Tensor truth(const Layout& l, int ranks, int step, comm::Reduction reduction) {
   at::Tensor sum = at::zeros({l.numel}, at::kDouble);
   for (int r = 0; r < ranks; ++r) sum += gradient(l, r, step);
   return reduction == comm::Reduction::mean ? sum / ranks : sum;
 }
 
-// The whole result on every rank, however it was asked for; checks that all ranks have the same bits.
+// The whole result on every rank, whether scattered or not; checks that all ranks have the same bits.
 at::Tensor reduce(Compression& method, const comm::Group& group, const Layout& l, at::Tensor flat, bool scatter,
                   comm::Reduction reduction = comm::Reduction::mean) {
   at::Tensor output = scatter ? at::full({l.numel / group.size()}, 99.f) : flat;
@@ -75,7 +76,7 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
   return ((a.to(at::kDouble) - b.to(at::kDouble)).norm() / b.to(at::kDouble).norm()).item<double>();
 }
 
-// The elements that no method touches.
+// The elements that no method compresses.
 at::Tensor outside(const Layout& l, const at::Tensor& flat) {
   std::vector<FlatRange> segments;
   for (const CompressedSegment& s : l.segments) segments.push_back({s.offset, s.numel});
@@ -111,7 +112,7 @@ TEST(Compression, exact_where_it_is_exact) {
   });
 }
 
-// A gradient of zeros, or of rank one, must not cost PowerSGD its other directions for ever.
+// A zero gradient, or one of rank one, must not permanently cost PowerSGD its other directions.
 TEST(Compression, a_gradient_of_low_rank_does_not_take_the_rank_away) {
   run_ranks(2, [](comm::World& world) {
     const Layout l = layout(2);
@@ -209,7 +210,7 @@ TEST(Compression, what_belongs_to_no_parameter_is_exact) {
   });
 }
 
-// After T steps: the results so far, and what the errors still hold, are the sum of the true gradients.
+// After T steps, the accumulated results plus the pending errors equal the sum of the true gradients.
 TEST(Compression, error_feedback_sums_to_the_truth) {
   on_all_kinds([](const comm::Group& group, const Layout& l, bool scatter, comm::Reduction reduction) {
     for (const char* description : {"powersgd:rank=2,start=0,min_rate=0", "topk:ratio=0.1", "onebit:warmup=0"}) {
@@ -256,7 +257,7 @@ TEST(Compression, bytes_are_those_that_were_sent) {
     };
     EXPECT_NEAR(ratio("powersgd:rank=4,start=0", false), 4.0 * 500 / 60000, 1e-4);
     EXPECT_NEAR(ratio("topk:ratio=0.01", false), 0.01 * 8 * 3 / (2 * 4.0), 1e-4);
-    // A magnitude per row of 200: every rank needs the others' (all), and the servers' again.
+    // One magnitude per row of 200: every rank needs all of the others', and then the servers'.
     const double signs = 1.0 / 32, magnitudes = 300 * 4 * 2 / (60000 * 4 * 2 / 3.0);
     EXPECT_NEAR(ratio("onebit:warmup=0", false), signs + magnitudes, 1e-3);
     EXPECT_NEAR(ratio("onebit:warmup=0", true), signs + magnitudes, 1e-3);
@@ -301,7 +302,7 @@ TEST(Compression, state_goes_through_a_checkpoint) {
         const at::Tensor b = reduce(*after, world.group(), l, gradient(l, world.rank(), step), false);
         EXPECT_TRUE(at::equal(a, b)) << step;
       }
-      // The state of another number of ranks begins anew instead of failing.
+      // The state of a different number of ranks is discarded instead of causing a failure.
       Layout larger = l;
       larger.numel += 2;
       const auto other = make_compression(description);
@@ -350,7 +351,7 @@ TEST(Compression, wrong_requests_are_named) {
   });
 }
 
-// Linear regression on 2 ranks, 60 steps: the loss comes as low as without compression, or nearly.
+// Linear regression on 2 ranks, 60 steps: the final loss is nearly as low as without compression.
 TEST(Compression, a_regression_converges) {
   run_ranks(2, [](comm::World& world) {
     const at::Tensor w_true = random_row(40 * 10, 5).view({40, 10});
@@ -379,7 +380,7 @@ TEST(Compression, a_regression_converges) {
          {"bf16", "fp16", "powersgd:rank=2,start=5,min_rate=0", "topk:ratio=0.25", "onebit:warmup=20"}) {
       const double loss = train(make_compression(description));
       if (world.rank() == 0) std::printf("%s: %.3g (plain %.3g)\n", description, loss, plain);
-      EXPECT_LT(loss, 5e-3) << description;  // it was 40 at the start
+      EXPECT_LT(loss, 5e-3) << description;  // it starts at 40
     }
   });
 }
@@ -427,7 +428,7 @@ RC_GTEST_PROP(TopK, takes_the_largest, ()) {
   RC_ASSERT(std::vector<std::int64_t>(got.data_ptr<std::int64_t>(), got.data_ptr<std::int64_t>() + k) == places);
 }
 
-// 512 columns in a space of 64 dimensions: what rounding leaves of the others must not become directions.
+// 512 columns in a space of 64 dimensions: rounding residues of dependent columns must not become directions.
 TEST(PowerSgdColumns, dependent_columns_are_found) {
   const at::Tensor matrix = at::zeros({1024, 512});
   matrix.narrow(0, 100, 64).copy_(random_row(64 * 512, 3).view({64, 512}));

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// What every communication backend must do, whatever moves the bytes. Each function is called by all ranks of `group`
-/// and checks with gtest expectations; tensors are made on the group's device. A new backend calls conformance_all().
+/// The contract of every communication backend, independent of its transport. Each function is called by all ranks of
+/// `group` and checks with gtest expectations; tensors are created on the group's device. A new backend calls
+/// conformance_all().
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ using comm::Work;
 inline constexpr Reduction reductions[] = {Reduction::sum, Reduction::mean, Reduction::min, Reduction::max,
                                            Reduction::product};
 
-/// [n] small integers -2..2 that differ by rank and place: exact in every dtype, also as sums and products over 8
+/// [n] small integers -2..2 that differ by rank and position: exact in every dtype, including sums and products over 8
 /// ranks.
 inline at::Tensor sample(const Group& group, at::ScalarType dtype, std::int64_t n, int rank, int salt = 0) {
   const auto i = at::arange(n, at::kLong);
@@ -33,7 +34,7 @@ inline at::Tensor sample(const Group& group, at::ScalarType dtype, std::int64_t 
   return values.to(dtype).to(group.device());
 }
 
-/// What a reduction over all ranks of sample() must give, computed in fp64 and rounded once.
+/// The expected result of a reduction over all ranks of sample(), computed in fp64 and rounded once.
 inline at::Tensor expected_reduction(const Group& group, at::ScalarType dtype, std::int64_t n, Reduction op,
                                      int salt = 0) {
   at::Tensor result = sample(group, dtype, n, 0, salt).to(at::kDouble);
@@ -56,7 +57,7 @@ inline at::Tensor expected_reduction(const Group& group, at::ScalarType dtype, s
     }
   }
   if (op != Reduction::mean) return result.to(dtype);
-  // The mean is divided in the accumulation type: fp32 for the half types.
+  // The mean is formed in the accumulation type: fp32 for half types.
   return dtype == at::kDouble ? result / group.size() : (result.to(at::kFloat) / group.size()).to(dtype);
 }
 
@@ -153,12 +154,12 @@ inline void check_uneven_all_to_all(const Group& group, at::ScalarType dtype) {
     expected.push_back(input_of(r).narrow(0, begin, r + rank));
   }
   const at::Tensor input = input_of(rank);
-  at::Tensor output = at::zeros_like(input);  // what r sends p is as much as p sends r
+  at::Tensor output = at::zeros_like(input);  // r sends as much to p as p sends to r
   group.all_to_all(output, input, splits_of(rank), splits_of(rank)).wait();
   expect_equal(output, at::cat(expected), label(group, "uneven all_to_all", dtype, input.numel()));
 }
 
-/// A ring of messages whose tags are received in the other order than they were sent.
+/// A ring of messages whose tags are received in reverse order.
 inline void check_messages(const Group& group, at::ScalarType dtype, std::int64_t n) {
   if (group.size() == 1) return;
   const int rank = group.rank(), next = (rank + 1) % group.size(), previous = (rank + group.size() - 1) % group.size();
@@ -172,7 +173,7 @@ inline void check_messages(const Group& group, at::ScalarType dtype, std::int64_
   expect_equal(got_second, sample(group, dtype, n, previous, 2), label(group, "message with tag 2", dtype, n));
 }
 
-/// Many works in flight, waited for in the reverse order, twice.
+/// Many works in flight, waited for in reverse order, twice.
 inline void check_overlap(const Group& group) {
   const int size = group.size();
   std::vector<at::Tensor> sums, gathered, inputs;
@@ -224,7 +225,7 @@ inline void check_done(const Group& group) {
     expect_equal(message, at::ones_like(message), "message after done()");
   } else {
     at::Tensor go = at::zeros({1}, t.options());
-    group.recv(go, 0, 8).wait();  // nothing of this rank has started before rank 0 looked
+    group.recv(go, 0, 8).wait();  // this rank starts nothing before rank 0 has checked done()
     Work sum = group.all_reduce(t);
     if (group.rank() == 1) group.send(at::ones_like(message), 0, 7).wait();
     EXPECT_TRUE(becomes_done(sum));
@@ -233,7 +234,7 @@ inline void check_done(const Group& group) {
   expect_equal(t, expected_reduction(group, at::kFloat, 100, Reduction::sum), "all_reduce after done()");
 }
 
-/// 256 + 1 + 1: in bf16 each addition would be lost, in fp32 none is.
+/// 256 + 1 + 1: each addition is lost in bf16, none in fp32.
 inline void check_half_accumulates_in_float(const Group& group) {
   at::Tensor t = at::full({5}, group.rank() == 0 ? 256 : 1, at::TensorOptions(group.device()).dtype(at::kBFloat16));
   group.all_reduce(t).wait();
@@ -242,8 +243,7 @@ inline void check_half_accumulates_in_float(const Group& group) {
   expect_equal(t, expected.to(at::kBFloat16), "bf16 sum");
 }
 
-/// Collectives see through autograd: a parameter that requires grad can be broadcast, and keeps its version and its
-/// grad_fn.
+/// Collectives ignore autograd: a parameter that requires grad can be broadcast, and keeps its version and its grad_fn.
 inline void check_parameters(const Group& group) {
   at::Tensor weight = sample(group, at::kFloat, 12, group.rank()).view({3, 4}).requires_grad_();
   const auto version = weight._version();
@@ -261,7 +261,7 @@ inline void check_parameters(const Group& group) {
   expect_equal(whole.detach().narrow(0, 0, 12), weight.detach().flatten(), "gathered parameter");
 }
 
-/// Wrong arguments are found before anything is sent: the group works afterwards.
+/// Invalid arguments are detected before anything is sent: the group keeps working.
 inline void check_bad_arguments(const Group& group) {
   const int size = group.size();
   const auto options = at::TensorOptions(group.device()).dtype(at::kFloat);
@@ -301,8 +301,8 @@ inline void check_bad_arguments(const Group& group) {
   group.barrier().wait();
 }
 
-/// 16 MB tensors, fp32: a ramp 0..8190 over and over, plus the rank. Few temporaries: their page faults would cost more
-/// than the collectives.
+/// 16 MB fp32 tensors: a repeating ramp 0..8190 plus the rank. Few temporaries, because their page faults would cost
+/// more than the collectives.
 inline void check_large(const Group& group) {
   const int size = group.size();
   const std::int64_t part = (4 << 20) / size, n = part * size;

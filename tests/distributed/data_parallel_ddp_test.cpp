@@ -1,4 +1,4 @@
-// DataParallel inside of Ddp: processes and, in each, teams of threads. What reaches Ddp is one backward.
+// DataParallel inside Ddp: several processes, each with a team of threads. Ddp sees a single backward pass.
 #include "harness.h"
 
 #include <ATen/ATen.h>

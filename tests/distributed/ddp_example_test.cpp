@@ -1,5 +1,5 @@
-// examples/ddp_simple as a user starts it: by our launcher, by torchrun's variables, with torch.distributed.launch's
-// argument.
+// examples/ddp_simple as a user starts it: with tessera launch, with torchrun's variables, with
+// torch.distributed.launch's argument.
 #include <gtest/gtest.h>
 
 #include <tessera/base/text.h>
@@ -24,7 +24,7 @@ launch::Captured start(const std::vector<std::string>& command, launch::Environm
   return launch::run_and_capture(command, environment, tessera::testing::patience(120));
 }
 
-/// The losses of "epoch 3: loss 0.1234 (2 ranks)", one per line that says so.
+/// The losses of lines like "epoch 3: loss 0.1234 (2 ranks)".
 std::vector<double> losses_of(const std::string& output, int ranks) {
   std::vector<double> losses;
   for (const std::string& line : split(output, '\n')) {

@@ -1,5 +1,5 @@
-// GPT-2 under data parallelism as the Trainer uses it: sums over ranks, losses scaled by the global count of scored
-// tokens.
+// GPT-2 with data parallelism as the Trainer uses it: gradients summed over ranks, losses scaled by the global number
+// of scored tokens.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ struct Batch {
   at::Tensor ids, labels;  // int64 [rows, tokens]
 };
 
-// Unevenly masked, so that ranks score different numbers of tokens.
+// Uneven masks, so that ranks score different numbers of tokens.
 Batch global_batch(int step, std::int64_t vocabulary) {
   at::manual_seed(1000 + static_cast<std::uint64_t>(step));
   Batch batch{at::randint(vocabulary, {rows, tokens}, at::kLong), {}};
@@ -42,7 +42,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const models::CausalLm& model, 
   return optim::make_sgd(std::move(slots), {.momentum = 0.9});
 }
 
-// Without the key third of attention biases: its true gradient is zero, and Adam turns the rounding noise into steps.
+// Omits the key third of attention biases: its true gradient is zero, and Adam turns the rounding noise into steps.
 at::Tensor compared(const std::string& name, const at::Tensor& parameter) {
   const at::Tensor p = parameter.detach().to(at::kDouble);
   if (!name.ends_with("attn.c_attn.bias")) return p;

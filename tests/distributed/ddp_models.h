@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Small unedited modules for the data-parallel tests, and batches that every rank can make without talking.
+/// Small ordinary modules for the data-parallel tests, and batches that every rank can create without communication.
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -22,7 +22,7 @@ struct Model : torch::nn::Module {
   virtual at::Tensor forward(at::Tensor x) = 0;
 };
 
-/// spec/001's SimpleModel, smaller: Sequential(Linear, ReLU, Linear).
+/// A smaller version of spec/001's SimpleModel: Sequential(Linear, ReLU, Linear).
 struct SimpleModel : Model {
   torch::nn::Sequential layers{torch::nn::Linear(12, 32), torch::nn::Functional(at::relu), torch::nn::Linear(32, 5)};
   SimpleModel() { register_module("layers", layers); }
@@ -36,7 +36,7 @@ struct SharedModel : Model {
   SharedModel() {
     register_module("in", in);
     register_module("twice", twice);
-    tied = register_parameter("tied", in->weight);  // the very tensor
+    tied = register_parameter("tied", in->weight);  // the same tensor
     bias = register_parameter("bias", at::zeros({5}));
   }
   at::Tensor forward(at::Tensor x) override {
@@ -45,7 +45,7 @@ struct SharedModel : Model {
   }
 };
 
-/// Convolution and group norm, with a frozen layer between.
+/// Convolution and group norm, with a frozen layer in between.
 struct ConvModel : Model {
   torch::nn::Conv2d conv{torch::nn::Conv2dOptions(1, 4, 3).padding(1)};
   torch::nn::GroupNorm norm{torch::nn::GroupNormOptions(2, 4)};
@@ -80,7 +80,7 @@ struct SequenceModel : Model {
   }
 };
 
-/// Batch normalisation: buffers of two dtypes.
+/// Batch normalization: buffers of two dtypes.
 struct BatchNormModel : Model {
   torch::nn::Linear in{12, 16}, head{16, 5};
   torch::nn::BatchNorm1d norm{16};
@@ -92,7 +92,7 @@ struct BatchNormModel : Model {
   at::Tensor forward(at::Tensor x) override { return head->forward(at::relu(norm->forward(in->forward(x)))); }
 };
 
-/// Inputs [rows, 12] and targets [rows, 5] of one step of the whole job.
+/// Inputs [rows, 12] and targets [rows, 5] for one step of the whole job.
 struct Batch {
   at::Tensor x, y;
 };
@@ -103,7 +103,7 @@ inline Batch global_batch(int step, std::int64_t rows, at::ScalarType dtype = at
   const at::Tensor x = at::randn({rows, 12}, generator, options), y = at::randn({rows, 5}, generator, options);
   return {x.to(dtype), y.to(dtype)};
 }
-/// Part `i` of `n` equal ones.
+/// Part `i` of `n` equal parts.
 inline Batch part(const Batch& batch, std::int64_t i, std::int64_t n) {
   const std::int64_t rows = batch.x.size(0) / n;
   return {batch.x.narrow(0, i * rows, rows), batch.y.narrow(0, i * rows, rows)};

@@ -44,12 +44,12 @@ struct Case {
   double bucket_mb = 25;
 };
 
-// Trains M twice on the calling rank: with the job, and alone on everyone's data. Compares.
+// Trains M twice on the calling rank, with the job and alone on all data, and compares.
 template <class M>
 void compare(comm::World& world, const Case& c) {
   const auto alone = make_model<M>(7, c.dtype);
   const auto job = make_model<M>(100 + static_cast<std::uint64_t>(world.rank()), c.dtype);
-  if (world.rank() == 0) {  // only rank 0 starts like the reference; Ddp must spread it
+  if (world.rank() == 0) {  // only rank 0 starts like the reference; Ddp must broadcast its parameters
     const at::NoGradGuard no_grad;
     const auto from = alone->parameters(), to = job->parameters();
     for (std::size_t i = 0; i < to.size(); ++i) at::Tensor(to[i]).copy_(from[i]);
@@ -147,7 +147,7 @@ TEST_P(DdpParity, float64) {
   });
 }
 
-// The user's own loop: LibTorch's optimizer, both ways of zeroing gradients.
+// The user's own loop: LibTorch's optimizer, and both ways of zeroing gradients.
 TEST_P(DdpParity, torch_optim) {
   run_ranks(GetParam(), [](comm::World& world) {
     for (const bool set_to_none : {true, false}) {

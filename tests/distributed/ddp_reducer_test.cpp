@@ -1,4 +1,4 @@
-// How the reducer works: overlap, bucket order, accumulation, unused parameters, clean state after errors.
+// The reducer: overlap, bucket order, accumulation, unused parameters, clean state after errors.
 #include "ddp_models.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using torch::autograd::variable_list;
 
 constexpr double tiny_bucket = 1e-6;  // MiB: every parameter gets its own
 
-/// What the record says about gradient reductions since the last clear().
+/// The recorded gradient reductions since the last clear().
 std::vector<comm::Entry> reductions() {
   std::vector<comm::Entry> found;
   for (const comm::Entry& e : comm::recorder().last())
@@ -55,7 +55,7 @@ void expect_close(const std::vector<at::Tensor>& got, const std::vector<at::Tens
   }
 }
 
-// The identity; its backward notes the time. In front of a layer it marks the end of that layer's backward.
+// The identity; its backward records the time. Before a layer, it marks the end of that layer's backward.
 struct Clock : torch::autograd::Function<Clock> {
   static inline std::int64_t passed_ns = 0;
   static inline std::size_t reductions_started = 0;
@@ -74,8 +74,8 @@ TEST(DdpReducer, buckets_are_reduced_while_backward_runs) {
     for (int step = 0; step < 2; ++step) {
       comm::recorder().clear();
       ddp.zero_grad();
-      // x -> Linear -> Clock -> ReLU -> Linear: at the clock the second layer's gradients exist and the first layer's
-      // do not.
+      // x -> Linear -> Clock -> ReLU -> Linear: at the clock, the second layer has its gradients and the first does
+      // not.
       const Batch mine = part(global_batch(step, 8), world.rank(), 2);
       auto& layers = *model->layers;
       at::Tensor h = layers[0]->as<torch::nn::Linear>()->forward(mine.x);
@@ -94,7 +94,7 @@ TEST(DdpReducer, buckets_are_reduced_while_backward_runs) {
   });
 }
 
-// Registered in another order than used; the order of use differs between ranks.
+// Registered and used in different orders; the order of use differs between ranks.
 struct TwoBranches : Model {
   torch::nn::Linear first{12, 5}, second{12, 5}, third{12, 5};
   bool swapped = false;
@@ -103,7 +103,7 @@ struct TwoBranches : Model {
     register_module("second", second);
     register_module("third", third);
   }
-  // Backward visits what forward computed last first.
+  // Backward runs in the reverse order of forward.
   at::Tensor forward(at::Tensor x) override {
     const at::Tensor c = third->forward(x);
     if (swapped) {
@@ -137,7 +137,7 @@ TEST(DdpReducer, buckets_follow_rank_0s_order_after_the_first_backward) {
     }
     EXPECT_EQ(ddp.buckets(), followed);
     ASSERT_EQ(followed.size(), 6u);
-    // Rank 0 computed third, first, second: backward meets them the other way round.
+    // Rank 0 computed third, first, second: its backward runs in the opposite order.
     EXPECT_EQ(followed[0][0].substr(0, 6), "second") << followed[0][0];
     EXPECT_EQ(followed[2][0].substr(0, 5), "first") << followed[2][0];
     EXPECT_EQ(followed[4][0].substr(0, 5), "third") << followed[4][0];
@@ -210,7 +210,7 @@ TEST(DdpReducer, a_second_backward_adds_as_in_one_process) {
         (mean_loss(*model, part(global_batch(m, 12), world.rank(), 3)) * weight).backward();
         mean_loss(*alone, global_batch(m, 12)).backward();
         expect_close(gradients_of(*model), gradients_of(*alone));
-        // A backward that is not ours changes nothing.
+        // The backward of an unrelated graph changes nothing.
         at::ones({2}).requires_grad_(true).sum().backward();
         expect_close(gradients_of(*model), gradients_of(*alone));
       }
@@ -234,14 +234,14 @@ TEST(DdpReducer, sums_that_are_in_place_count_once_when_a_pause_follows) {
       backward(m + 4);
       expect_close(gradients_of(*model), gradients_of(*alone));
     }
-    model->zero_grad(/*set_to_none=*/false);  // zeroed in place is as good
+    model->zero_grad(/*set_to_none=*/false);  // zeroing in place must work as well
     alone->zero_grad();
     backward(9);
     expect_close(gradients_of(*model), gradients_of(*alone));
   });
 }
 
-// `branch` is used on the ranks that say so, `never` nowhere.
+// `branch` is used on the ranks with `take`, `never` on none.
 struct Branching : Model {
   torch::nn::Linear trunk{12, 5}, branch{5, 5}, never{5, 5};
   bool take = false;
@@ -289,7 +289,7 @@ TEST(DdpReducer, unused_parameters_are_tolerated_when_asked) {
       model.take = world.rank() == step % 3;
       const Batch batch = global_batch(step, 6);
       mean_loss(model, part(batch, world.rank(), 3)).backward();
-      // One rank's branch, a third of it.
+      // Only one rank uses the branch, which contributes a third to the mean.
       Branching alone;
       for (std::size_t i = 0; i < model.parameters().size(); ++i)
         alone.parameters()[i].set_data(model.parameters()[i].detach().clone());
@@ -339,7 +339,7 @@ TEST(DdpReducer, a_failed_backward_leaves_a_clean_state) {
     for (int step = 0; step < 3; ++step) {
       const Batch batch = global_batch(step, 8);
       const Batch mine = part(batch, world.rank(), 2);
-      // The last layer's buckets are already on their way when the first layer's backward fails.
+      // The reduction of the last layer's buckets has started when the first layer's backward fails.
       at::Tensor h = Throwing::apply(layers[0]->as<torch::nn::Linear>()->forward(mine.x));
       h = layers[2]->as<torch::nn::Linear>()->forward(at::relu(h));
       EXPECT_HAS(error_of<std::exception>([&] { (h - mine.y).square().mean().backward(); }), "broken operation");
@@ -352,7 +352,7 @@ TEST(DdpReducer, a_failed_backward_leaves_a_clean_state) {
   });
 }
 
-// Runs a backward inside the backward, as re-entrant checkpointing does.
+// Runs a backward inside the backward, as reentrant checkpointing does.
 struct Nested : torch::autograd::Function<Nested> {
   static inline std::function<void()> inside;
   static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x.clone(); }
@@ -380,7 +380,7 @@ TEST(DdpReducer, nested_backwards_belong_to_the_outer_one) {
     EXPECT_TRUE(at::equal(model.second->bias.grad(), at::full({5}, 2.0)));
     EXPECT_TRUE(at::equal(model.third->bias.grad(), at::full({5}, 1.0)));
 
-    // When the inner backward completes the bucket, the outer gradient comes too late.
+    // When the inner backward completes the bucket, the outer gradient arrives too late.
     ddp.zero_grad();
     Nested::inside = [&] { model.forward(x).sum().backward(); };
     EXPECT_HAS(error_of<std::exception>([&] { Nested::apply(model.first->bias * factor).sum().backward(); }),
@@ -409,7 +409,7 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
       EXPECT_HAS(text, "create_graph");
       const at::Tensor loss = mean_loss(*model, mine);
       comm::recorder().clear();
-      EXPECT_EQ(torch::autograd::grad({loss}, {model->parameters()[0]}).size(), 1u);  // local, and nobody's error
+      EXPECT_EQ(torch::autograd::grad({loss}, {model->parameters()[0]}).size(), 1u);  // local, no error
       EXPECT_EQ(comm::recorder().last().size(), 0u);
     }
     {
@@ -428,7 +428,7 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
       EXPECT_HAS(error_of<std::exception>([&] { mean_loss(model, mine).backward(); }), "'frozen.weight' was frozen");
     }
     {
-      // A tie by assignment leaves the old weight registered and unused.
+      // Tying by assignment leaves the old weight registered and unused.
       struct Tied : torch::nn::Module {
         torch::nn::Linear a{4, 4}, b{4, 4};
         Tied() { register_module("a", a), register_module("b", b), b->weight = a->weight; }

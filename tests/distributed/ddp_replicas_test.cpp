@@ -1,4 +1,4 @@
-// Replicas: equal from the start, kept equal, and told apart by name when they are not. Ranks that die.
+// Replicas start equal and stay equal; differing ones are named. Ranks that die.
 #include "ddp_models.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST(DdpReplicas, buffers_follow_rank_0_after_each_reduction) {
       Ddp ddp(model, {.broadcast_buffers = share});
       const Batch batch = global_batch(0, 8);
       mean_loss(model, part(batch, world.rank(), 2)).backward();
-      mean_loss(alone, part(batch, share ? 0 : world.rank(), 2));  // whose statistics are to be seen
+      mean_loss(alone, part(batch, share ? 0 : world.rank(), 2));  // the rank whose statistics are expected
       EXPECT_TRUE(at::equal(model.norm->running_mean, alone.norm->running_mean)) << "broadcast_buffers " << share;
       EXPECT_TRUE(at::equal(model.norm->running_var, alone.norm->running_var));
       EXPECT_EQ(model.norm->num_batches_tracked.item<std::int64_t>(), 1);
@@ -120,7 +120,7 @@ TEST(DdpReplicas, large_weights_are_sent_in_pieces) {
   });
 }
 
-// A module that differs on one rank in the way that `difference` says.
+// A module that differs on one rank in the way selected by `difference`.
 struct Differing : torch::nn::Module {
   Differing(int difference, bool differs) {
     if (difference == 0) {
@@ -174,7 +174,7 @@ TEST(DdpReplicas, drift_is_found_by_name_and_rank) {
     ddp.check_replicas();
     {
       const at::NoGradGuard no_grad;
-      // One bit of one element on one rank.
+      // Flips one bit of one element on one rank.
       at::Tensor weight = model.named_parameters()["layers.2.weight"];
       if (world.rank() == 1) weight.view(at::kInt)[0][0].bitwise_xor_(1);
     }
@@ -212,7 +212,7 @@ TEST(DdpReplicas, clipping_scales_gradients_to_the_norm) {
     Ddp ddp(model);
     const Batch mine = part(global_batch(0, 4), world.rank(), 2);
     (mean_loss(model, mine) * 100).backward();
-    const double norm = ddp.clip_grad_norm(0);  // only measured
+    const double norm = ddp.clip_grad_norm(0);  // measures without clipping
     EXPECT_GT(norm, 1);
     EXPECT_EQ(ddp.clip_grad_norm(1), norm);
     EXPECT_NEAR(ddp.clip_grad_norm(1000), 1, 1e-5);

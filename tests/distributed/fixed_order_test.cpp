@@ -1,4 +1,4 @@
-// The fixed order: the same bits for every number of ranks (docs/strategies.md), against sums formed one by one here.
+// The fixed order: the same bits for any number of ranks (docs/strategies.md), compared with sequential sums.
 #include "ddp_models.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ std::string hex(const at::Tensor& tensor) {
   return text;
 }
 
-/// Numbers of very different size, whose sum depends on the order: the input of micro-batch i.
+/// The input of micro-batch i: numbers of very different magnitudes, whose sum depends on the order.
 at::Tensor input(std::int64_t n, at::ScalarType dtype, int i) {
   const at::Tensor k = at::arange(n, at::kDouble);
   return (at::sin(k * 12.9898 + i * 78.233) * at::exp(at::cos(k * 3.1 + i) * 6)).to(dtype);
@@ -69,7 +69,7 @@ TEST_P(FixedOrder, accumulate_adds_the_micro_batches_in_their_order) {
                 }
                 EXPECT_TRUE(at::equal(sum, expected)) << dtype << " [" << n << "]";
               }
-              // The scattered form: the same sums, a part for each rank.
+              // The scattered form: the same sums, one part per rank.
               const std::int64_t whole = n * group.size();
               at::Tensor part = zeros.clone(), all = at::zeros({whole}, part.options());
               for (int i = 0; i < shards; ++i) all.add_(input(whole, dtype, i));
@@ -82,7 +82,7 @@ TEST_P(FixedOrder, accumulate_adds_the_micro_batches_in_their_order) {
   }
 }
 
-// Several on their way at once, large enough to be cut into chunks, waited for in another order.
+// Several operations in flight, large enough to be split into chunks, waited for in a different order.
 TEST_P(FixedOrder, accumulate_of_large_tensors_in_flight) {
   for (const int ranks : {2, 3, 4}) {
     run_ranks(
@@ -92,7 +92,7 @@ TEST_P(FixedOrder, accumulate_of_large_tensors_in_flight) {
           const int me = group.rank(), size = group.size();
           constexpr std::int64_t n = 200003;
           for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-            const auto numbers = [&](std::int64_t count, int i) {  // as above, but cheap
+            const auto numbers = [&](std::int64_t count, int i) {  // as above, but cheaper
               return input(1009, dtype, i).repeat({count / 1009 + 1}).narrow(0, i, count).contiguous();
             };
             const at::Tensor zeros = at::zeros({n}, at::kFloat);
@@ -200,7 +200,7 @@ TEST_P(FixedOrder, ddp_adds_what_one_process_adds) {
         }
         for (int step = 0; step < 3; ++step) {
           const Batch batch = global_batch(step, shards);
-          // one process, one micro-batch after another; each gradient by itself, then added
+          // one process, one micro-batch after another; each gradient is computed separately, then added
           std::vector<at::Tensor> sums;
           for (const at::Tensor& p : to) sums.push_back(at::zeros_like(p));
           for (int i = 0; i < shards; ++i) {
@@ -216,7 +216,7 @@ TEST_P(FixedOrder, ddp_adds_what_one_process_adds) {
             mean_loss(model, part(batch, k * world.size() + world.rank(), shards)).backward();
           for (std::size_t j = 0; j < to.size(); ++j)
             EXPECT_TRUE(at::equal(from[j].grad(), sums[j])) << step << " " << j;
-          // What does not concern the model leaves its sums alone.
+          // A backward that does not involve the model leaves its sums unchanged.
           const at::Tensor x = at::ones({2}).requires_grad_();
           x.square().sum().backward();
           for (std::size_t j = 0; j < to.size(); ++j) EXPECT_TRUE(at::equal(from[j].grad(), sums[j]));
@@ -237,7 +237,7 @@ TEST_P(FixedOrder, ddp_refuses_what_has_no_fixed_order) {
         mean_loss(model, batch).backward();
         at::Tensor weight = model.parameters()[0];
         const at::Tensor once = weight.grad().clone();
-        weight.mutable_grad() = once * 3;  // a gradient of the user's own: the next ones are added to it
+        weight.mutable_grad() = once * 3;  // a gradient set by the user: the next ones are added to it
         mean_loss(model, batch).backward();
         EXPECT_TRUE(at::allclose(weight.grad(), once * 4));
         SimpleModel halves;

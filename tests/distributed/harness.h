@@ -52,21 +52,21 @@ struct RankOutcome {
     std::string text;
   };
   bool ok = false;  ///< body returned, no failed expectation, orderly shutdown, exit status 0
-  /// Still running at the time limit, or some time after another rank had failed.
+  /// Still running at the time limit, or too long after another rank had failed.
   bool killed_by_harness = false;
-  std::string error;  ///< what() of the exception that left the body, or "killed by signal 9 (Killed)"; "" when ok
+  std::string error;  ///< what() of an exception thrown by the body, or "killed by signal 9 (Killed)"; "" when ok
   std::vector<Failure> failures;    ///< failed gtest expectations
-  std::vector<std::string> posted;  ///< what the body gave to post(), in order
+  std::vector<std::string> posted;  ///< texts the body passed to post(), in order
 };
 
 struct RankOptions {
-  double timeout_s = 60;  ///< for the whole run, stretched; then every rank is killed
-  /// init.timeout_seconds, which is not stretched, is lowered to 0.6 x the time limit, so that errors arrive before the
+  double timeout_s = 60;  ///< for the whole run, scaled on a busy machine; then every rank is killed
+  /// init.timeout_seconds, which is not scaled, is lowered to 0.6 x the time limit, so that errors arrive before the
   /// kill.
   InitOptions init = {};
   bool end_after_failure = true;  ///< kill the others some time after the first rank failed (false: at the time limit)
-  double grace_s = 3;             ///< that time, stretched
-  /// Called in each rank before tessera::init, to set variables or spoil something.
+  double grace_s = 3;             ///< that time, scaled on a busy machine
+  /// Called in each rank before tessera::init, to set variables or inject a fault.
   std::function<void(launch::RankEnvironment&, InitOptions&)> before_init;
 };
 
@@ -124,7 +124,7 @@ class ReportingListener final : public ::testing::EmptyTestEventListener {
     report('E', "an exception that is no std::exception");
   }
   std::fflush(nullptr);
-  _exit(status);  // not exit(): the parent's atexit handlers and gtest's report are not ours
+  _exit(status);  // not exit(): the parent's atexit handlers and gtest's report must not run here
 }
 
 inline int thread_count() {
@@ -178,7 +178,7 @@ struct Child {
     }
   }
 
-  // Reads what is there; at the end of the pipe, collects the exit status.
+  // Reads the available records; at the end of the pipe, collects the exit status.
   void read_pipe() {
     char buffer[65536];
     const ssize_t n = read(fd, buffer, sizeof buffer);
@@ -207,10 +207,10 @@ struct Child {
 
 }  // namespace detail
 
-/// Inside a body: sends text to the parent, as RankOutcome::posted.
+/// Inside a body: sends text to the parent, which returns it in RankOutcome::posted.
 inline void post(const std::string& text) { detail::report('P', text); }
 
-/// Runs `body` on n ranks and tells how each ended; fails nothing by itself. For tests of failures.
+/// Runs `body` on n ranks and returns how each ended, without failing the test. For tests of failures.
 inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<void(comm::World&)>& body,
                                                    RankOptions options = {}) {
   using Clock = std::chrono::steady_clock;
@@ -223,7 +223,7 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
   environment.world_size = environment.local_world_size = n;
   environment.launcher = "test";
   const int store_fd = n > 1 ? detail::listening_socket(environment.master_port) : -1;
-  std::fflush(nullptr);  // or each rank would print the parent's buffered output again
+  std::fflush(nullptr);  // otherwise each rank would print the parent's buffered output again
   const pid_t parent = getpid();
   std::vector<detail::Child> children(static_cast<std::size_t>(n));
   for (int rank = 0; rank < n; ++rank) {
@@ -262,7 +262,7 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
       all_reported = all_reported && (child.fd < 0 || child.body_done || child.failed());
     }
     if (waiting.empty()) break;
-    // Ranks that are done wait in shutdown() for a rank that will not come.
+    // Ranks that have finished wait in shutdown() for ranks that will never arrive.
     const bool nothing_to_wait_for = any_failed && (options.end_after_failure || all_reported);
     if (nothing_to_wait_for && !failure_seen) {
       failure_seen = true;
@@ -293,7 +293,7 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
 }
 
 /// Runs `body` on n ranks; every failure of a rank becomes a failure of the calling test. Returns the outcomes (for
-/// posted).
+/// `posted`).
 inline std::vector<RankOutcome> run_ranks(int n, const std::function<void(comm::World&)>& body, RankOptions options) {
   std::vector<RankOutcome> outcomes = run_ranks_outcomes(n, body, options);
   bool explained = false;

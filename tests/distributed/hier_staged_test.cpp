@@ -1,4 +1,4 @@
-// Host-staged groups: on CPU tensors everywhere; on a GPU (several ranks on one device, and NCCL alone) where there is
+// Host-staged groups: with CPU tensors always; with a GPU (several ranks on one device, and NCCL alone) if there is
 // one.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(Staged, conforms_whatever_the_device) {
   });
 }
 
-// The parent must not touch CUDA before it forks, so it only looks for the driver's file.
+// The parent must not touch CUDA before it forks, so it only checks for the driver's file.
 bool has_gpu() { return access("/dev/nvidia0", R_OK) == 0; }
 
 RankOptions on_one_gpu() {
@@ -51,7 +51,7 @@ RankOptions on_one_gpu() {
   options.timeout_s = 120;
   options.init.device = Device::cuda;
   options.before_init = [](launch::RankEnvironment& environment, InitOptions&) {
-    environment.local_rank = 0;  // everybody takes the first device
+    environment.local_rank = 0;  // all ranks use the first device
   };
   return options;
 }

@@ -1,4 +1,4 @@
-// hier on simulated hosts (TESSERA_HOST_ID): conformance for any placement of ranks, volumes across hosts, subgroups.
+// hier on simulated hosts (TESSERA_HOST_ID): conformance for any placement of ranks, volumes between hosts, subgroups.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -77,7 +77,7 @@ TEST(HierChoice, follows_the_places_of_the_ranks) {
   run_ranks(3, [](comm::World& world) { EXPECT_EQ(world.group().backend(), "shm"); }, on_hosts("AAA"));
 }
 
-// Bytes that leave the hosts, from the record, are the least possible: see hierarchical/backend.cpp.
+// The bytes that leave the hosts, according to the record, are the theoretical minimum: see hierarchical/backend.cpp.
 void check_volumes(const std::string& hosts, const std::function<void(const Group&)>& call,
                    std::int64_t expected_total) {
   const auto outcomes = run_ranks(
@@ -96,7 +96,7 @@ void check_volumes(const std::string& hosts, const std::function<void(const Grou
   EXPECT_EQ(total, expected_total) << hosts;
 }
 
-constexpr std::int64_t part = 60000;  // elements per rank; 4 ranks: 960,000 bytes in all
+constexpr std::int64_t part = 60000;  // elements per rank; 4 ranks: 960,000 bytes in total
 const auto all_reduce_once = [](const Group& group) { group.all_reduce(at::ones({part * group.size()})).wait(); };
 const auto reduce_scatter_once = [](const Group& group) {
   at::Tensor mine = at::empty({part});
@@ -116,7 +116,7 @@ TEST(HierVolume, across_hosts_is_the_theory) {
     check_volumes(hosts, [](const Group& group) { group.broadcast(at::ones({part}), 1).wait(); }, part * 4);
     check_volumes(hosts, [](const Group& group) { group.reduce(at::ones({part}), 2).wait(); }, part * 4);
   }
-  // Messages and parts that stay on the host do not leave it.
+  // Traffic within a host does not count.
   check_volumes(
       "AABB",
       [](const Group& group) {
@@ -148,7 +148,7 @@ TEST(HierFailures, a_peer_that_dies_on_another_host_ends_everyone) {
   EXPECT_LT(watch.seconds(), watch.limit(15)) << "the time-out is 180 s";
 }
 
-// One rank of tests/distributed/two_hosts.sh, which starts this test in two network namespaces.
+// One rank of tests/distributed/two_hosts.sh, which runs this test in two network namespaces.
 TEST(TwoHosts, rank) {
   const char* task = std::getenv("TESSERA_TWO_HOSTS");
   if (task == nullptr) GTEST_SKIP() << "run tests/distributed/two_hosts.sh";

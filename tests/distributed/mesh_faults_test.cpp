@@ -1,5 +1,5 @@
-// Ranks of a mesh that die, that differ, that compute NaN: every rank's error says which axis it waited for and where
-// it stands, within two seconds.
+// Ranks of a mesh that die, differ, or compute NaN: within two seconds, every rank's error names the axis it waited on
+// and its position in the mesh.
 
 #include "resume_jobs.h"
 
@@ -24,7 +24,7 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 class MeshFaults : public ResumeJobs {
  protected:
-  /// Four ranks train until rank `victim` is killed; the others end by an error within two seconds.
+  /// Four ranks train until rank `victim` is killed; the others end with an error within two seconds.
   std::vector<RankOutcome> kill_while_training(const Words& mesh, int victim) const {
     const RunConfig run =
         config("out", 1'000'000,
@@ -69,7 +69,7 @@ class MeshFaults : public ResumeJobs {
   }
 };
 
-/// Ranks that nobody fails wait for the others at their end.
+/// Ranks that do not fail wait for the others until the harness kills them, so this time is short.
 RankOptions short_grace() {
   RankOptions options;
   options.grace_s = 0.3;
@@ -94,7 +94,7 @@ TEST_F(MeshFaults, a_tensor_parallel_rank_that_is_killed_while_it_trains) {
     EXPECT_TRUE(has(error, concat("dp_replicate ", r / 2, ", tp ", r % 2))) << error;
     EXPECT_TRUE(has(error, "of group 'tp ") || has(error, "of group 'dp_replicate ")) << error;
   }
-  // Ranks 1 and 2 wait for rank 3 itself, the one along dp, the other along tp; rank 0 for them.
+  // Ranks 1 and 2 wait for rank 3 itself, one along dp, the other along tp; rank 0 waits for them.
   EXPECT_TRUE(has(outcomes[2].error, "rank 1 of the group = rank 3 of the job")) << outcomes[2].error;
 }
 
@@ -137,7 +137,7 @@ TEST_F(MeshFaults, ranks_that_differ_in_shape) {
   }
 }
 
-// One element of one rank's part: the norm that every rank computes is not finite, and says where it began.
+// A non-finite element in one rank's part: the norm on every rank is not finite, and the error names its origin.
 TEST_F(MeshFaults, a_gradient_that_is_not_finite) {
   const auto outcomes = run_ranks_outcomes(4, [](comm::World& world) {
     const layout::Mesh mesh = layout::parse_mesh("dp=2,tp=2");

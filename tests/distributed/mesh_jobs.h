@@ -18,17 +18,18 @@ inline constexpr int saved_at = 2, last_step = 4;
 struct Mesh {
   std::string name;
   int ranks;
-  int copies;  ///< copies of the model, each with rows of its own
+  int copies;  ///< model replicas, each with its own rows
   Words flags;
 };
 
 class TrainMesh : public ResumeJobs {
  protected:
-  /// Evaluations of few rows, which divide evenly over no mesh.
+  /// Evaluations with few rows, which do not divide evenly on any mesh.
   static Words evaluations() {
     return {"--validation_split_percentage", "4", "--eval_strategy", "steps", "--eval_steps", concat(saved_at)};
   }
-  /// The rows of a step are the same everywhere: copies x rows of each. A tiny Llama, unless `more` names a model.
+  /// The rows of a step are the same on every mesh: each of `copies` replicas takes its part. A tiny Llama, unless
+  /// `more` names a model.
   RunConfig run_config(const std::string& output, const Mesh& mesh, const Words& more) const {
     static const Words llama = {"--config_name", "llama-tiny", "--config_overrides",
                                 "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,"
@@ -54,7 +55,7 @@ class TrainMesh : public ResumeJobs {
         time_limit(60));
   }
 
-  /// Every loss, norm and evaluation that the run has logged.
+  /// Every loss, norm and evaluation logged by the run.
   std::vector<double> figures(const std::string& output) const {
     std::vector<double> all;
     const std::string metrics = path_join(path(output), "metrics.jsonl");
@@ -76,7 +77,7 @@ class TrainMesh : public ResumeJobs {
     expect_same_model(output, wanted, what, file);
   }
 
-  /// `exactly`: bit by bit.
+  /// `exactly`: compares bit by bit.
   void expect_same_model(const std::string& output, const std::string& wanted, const std::string& what,
                          const std::string& file = "", bool exactly = false) const {
     const format::SafetensorsFolder a(path(output + "/" + file)), b(path(wanted + "/" + file));

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What ranks can do differently, and how one rank experiences it. For the tests of all transports.
+/// The ways in which ranks can call different collectives, and what a rank observes of it. For the tests of all
+/// transports.
 
 #include <ATen/ATen.h>
 
@@ -24,11 +25,12 @@ struct MismatchGroups {
 
 struct MismatchKind {
   const char* name;
-  std::vector<const char*> words;  ///< in the error, where the transport compares the operations themselves
-  void (*start)(const MismatchGroups& groups, int rank);  ///< what each rank does wrong
+  std::vector<const char*> words;  ///< expected in the error, if the transport compares the operations themselves
+  void (*start)(const MismatchGroups& groups, int rank);  ///< performs the mismatched calls
   int ranks = 2;
   bool one_leaves = false;    ///< rank 1 ends after start() without an error
-  bool by_transport = false;  ///< no part of the recorded signature: only a transport that compares them can tell
+  bool by_transport = false;  ///< not part of the recorded signature: only a transport that compares operations can
+                              ///< detect it
 };
 
 inline const std::vector<MismatchKind>& mismatch_kinds() {
@@ -63,7 +65,7 @@ inline const std::vector<MismatchKind>& mismatch_kinds() {
        [](const Groups& g, int rank) {
          g.world.all_reduce(ones(1000), rank == 0 ? Reduction::sum : Reduction::max).wait();
        }},
-      // What the call is for: all else being equal, the numbers would be added to another unit's.
+      // The tag: everything else is equal, but the numbers would be added to another unit's.
       {"tag",
        {"tag 'layer 3'", "tag 'layer 4'"},
        [](const Groups& g, int rank) {
@@ -166,13 +168,15 @@ inline const std::vector<MismatchKind>& mismatch_kinds() {
   return kinds;
 }
 
-/// What a rank saw: how long after start() began, and the error; no error: nothing was noticed in five times the limit.
+/// The observation of one rank: seconds from start() to the error, and the error; empty if nothing was detected within
+/// five times the limit.
 struct MismatchSeen {
-  double seconds = 0, limit = 0;  ///< the limit: a second of a quiet machine
+  double seconds = 0, limit = 0;  ///< the limit: one second, scaled on a busy machine
   std::string error;
 };
 
-/// Runs one kind over a backend; of each rank what it saw, nullopt when it says nothing (it left, or died: `texts`).
+/// Runs one kind with a backend; returns each rank's observation, nullopt for ranks that report none (they left or
+/// died: `texts`).
 inline std::vector<std::optional<MismatchSeen>> run_mismatch(const MismatchKind& kind, const std::string& backend,
                                                              std::string& texts) {
   RankOptions options;
@@ -193,7 +197,7 @@ inline std::vector<std::optional<MismatchSeen>> run_mismatch(const MismatchKind&
         kind.start(groups, world.rank());
       }
       if (kind.one_leaves) return;
-      // What the transport took for right is found out while the program goes on.
+      // A mismatch that the transport accepted is detected while the program continues.
       while (watch.seconds() < watch.limit(5)) {
         groups.world.all_reduce(at::ones({100})).wait();
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -1,5 +1,5 @@
-// Ranks that start different collectives are named within a second, whatever the transport makes of it: a hang, a
-// broken connection, or numbers without meaning.
+// Ranks that start different collectives are named within a second, whether the transport would hang, break the
+// connection, or deliver garbage.
 #include <tests/distributed/mismatch_kinds.h>
 
 namespace {
@@ -40,14 +40,14 @@ TEST_P(Mismatch, is_named_within_a_second) {
       if (!rank) continue;
       slowest = std::max(slowest, rank->seconds);
       bool good = names_it(rank->error, kind) && rank->seconds <= rank->limit;
-      // Shared memory compares the operations themselves: both signatures are there.
+      // Shared memory compares the operations themselves, so the error contains both signatures.
       if (backend == "shm") {
         for (const char* word : kind.words) good = good && has_word(rank->error, word);
       }
       told += good;
       all = all && good;
     }
-    // Over sockets a rank may die of numbers that do not fit before it can speak; through shared memory all do.
+    // Over sockets, a rank may die of mismatched sizes before it can report; over shared memory all ranks report.
     const int least = backend == "shm" && !kind.one_leaves ? kind.ranks : 1;
     const bool good = all && told >= least;
     EXPECT_TRUE(good) << kind.name << " over " << backend << ":" << texts;
@@ -64,7 +64,7 @@ TEST_P(Mismatch, is_named_within_a_second) {
 INSTANTIATE_TEST_SUITE_P(Backends, Mismatch, ::testing::Values("gloo", "c10d_gloo", "shm"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Matching collectives of all kinds, ranks that drift apart, many groups, threads: no alarm.
+// Matching collectives of all kinds, ranks that drift apart, many groups, threads: no false alarm.
 TEST(Mismatch, nothing_is_reported_of_a_sound_program) {
   RankOptions options;
   options.init.backend = "gloo";
@@ -72,7 +72,7 @@ TEST(Mismatch, nothing_is_reported_of_a_sound_program) {
       3,
       [](World& world) {
         const Group pair = world.rank() == 2 ? (world.new_group({0, 1}, "dp"), Group()) : world.new_group({0, 1}, "dp");
-        const Group late = world.new_group({1, 2}, "dp");  // the same name, another group
+        const Group late = world.new_group({1, 2}, "dp");  // the same name for another group
         for (int i = 0; i < 6; ++i) {
           world.group().all_reduce(floats(100 + i)).wait();
           if (pair) pair.all_reduce(floats(7)).wait();

@@ -1,5 +1,5 @@
-// What gradient compression remembers from step to step goes through a checkpoint: a run that is resumed has the bits
-// of one that was never stopped. Where it cannot go on, it begins anew.
+// The state of gradient compression is saved in checkpoints: a resumed run has the bits of one that was never stopped.
+// If the state cannot be resumed, it starts afresh.
 
 #include "resume_jobs.h"
 
@@ -25,7 +25,7 @@ class ResumeCompression : public ResumeJobs {
       if (name.ends_with(".safetensors")) bytes += name + read_file(path(concat(output, "/", name)));
     return bytes;
   }
-  /// The files of the state in the checkpoint.
+  /// The files of this state in the checkpoint.
   int files(const std::string& output) const {
     int count = 0;
     for (const std::string& name : list_folder(path(concat(output, "/checkpoint-", saved_at))))
@@ -64,7 +64,7 @@ TEST_F(ResumeCompression, PowerSgdGoesOnBitForBit) {
   expect_equal_when_resumed(3, powersgd + Words{"--zero_stage", "1", "--save_state_dict_type", "full"});
 }
 
-/// Error feedback belongs to its rank; only the count of steps goes over to another number of ranks.
+/// Error feedback belongs to a rank; only the step count carries over to a different number of ranks.
 TEST_F(ResumeCompression, AnotherNumberOfRanksBeginsAnew) {
   const Words onebit = {"--grad_compression", "onebit:warmup=2"};
   run("two", 2, onebit);
@@ -77,7 +77,7 @@ TEST_F(ResumeCompression, AnotherNumberOfRanksBeginsAnew) {
   EXPECT_NE(after_the_save("sharded").find(concat("step=", last_step)), std::string::npos);
 }
 
-/// A checkpoint from before it held this state, or of a run without compression.
+/// A checkpoint from before this state was saved, or from a run without compression.
 TEST_F(ResumeCompression, ACheckpointWithoutStateIsResumed) {
   run("plain", 2, {});
   EXPECT_EQ(files("plain"), 0);

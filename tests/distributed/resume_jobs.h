@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Small training runs that are saved and resumed: layouts (how many ranks, what is divided between them), their flags,
-/// what they leave.
+/// Small training runs that are saved and resumed: their layouts (number of ranks, what is sharded), flags and results.
 
 #include "harness.h"
 
@@ -26,20 +25,21 @@ inline Words operator+(Words a, const Words& b) {
   return a;
 }
 
-/// TESSERA_FULL=1: whole products instead of covering subsets.
+/// TESSERA_FULL=1: all combinations instead of covering subsets.
 inline bool whole_product() {
   const char* value = std::getenv("TESSERA_FULL");
   return value != nullptr && std::string(value) == "1";
 }
 
-/// The time limit of a run that takes a few seconds alone; whole products run beside other work.
+/// The time limit of a run that takes a few seconds on an idle machine; the full set of combinations runs under more
+/// load.
 inline RankOptions time_limit(double seconds) {
   RankOptions options;
   options.timeout_s = whole_product() ? 10 * seconds : seconds;
   return options;
 }
 
-/// How a run is divided.
+/// The layout of a run.
 struct Layout {
   std::string name;  ///< "full_shard_3"
   int ranks;
@@ -68,19 +68,19 @@ inline Layout layout_named(const std::string& name) {
   throw Error(concat("no layout ", name));
 }
 
-/// Progress would bury the test's output; failures reach the parent through a pipe.
+/// Suppresses progress output; failures reach the parent through a pipe.
 inline void be_quiet() {
   ASSERT_NE(std::freopen("/dev/null", "w", stdout), nullptr);
   ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);
 }
 
-/// Runs in a folder of their own.
+/// Runs in a temporary folder.
 class ResumeJobs : public ::testing::Test {
  protected:
   ResumeJobs() {
     {
       const parallel::DeferredScope scope;
-    }  // registers operators here, once, instead of in every rank
+    }  // registers operators once here instead of in every rank
     std::string text;
     for (int i = 0; i < 160; ++i) text += concat("rank ", i % 5, " holds tile ", (i * i) % 13, " of the mosaic.\n");
     write_file_atomically(path("text.txt"), text);
@@ -88,7 +88,7 @@ class ResumeJobs : public ::testing::Test {
 
   std::string path(const std::string& name) const { return path_join(folder_.path(), name); }
 
-  /// What all runs have in common: a model with dropout (random numbers have to go on, too), whose tensors do not
+  /// The common configuration: a model with dropout, so that random numbers must also be resumed, whose tensors do not
   /// divide evenly.
   RunConfig config(const std::string& output, std::int64_t steps, const Words& more) const {
     static const Words from_scratch = {
@@ -127,7 +127,7 @@ class ResumeJobs : public ::testing::Test {
     return config::resolve_and_validate(words, [](const std::string&) { return std::nullopt; }).values;
   }
 
-  /// Trains to the end in so many processes.
+  /// Trains to the end on that many ranks.
   static void train_on(int ranks, const RunConfig& config) {
     run_ranks(
         ranks,
@@ -138,7 +138,7 @@ class ResumeJobs : public ::testing::Test {
         time_limit(60));
   }
 
-  /// The numbers of every logged step, as they stand in the file.
+  /// The numbers of every logged step, as written in the file.
   std::string numbers(const std::string& output) const {
     std::string record;
     const std::string metrics = path_join(path(output), "metrics.jsonl");

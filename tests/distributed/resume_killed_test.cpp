@@ -1,6 +1,5 @@
-// A run that is killed with SIGKILL and started again is the run that went through: the same bytes in weights,
-// optimizer states and in the numbers of every step, on any number of ranks and under every strategy, in the usual
-// (fast) order too.
+// A run that is killed with SIGKILL and restarted equals the uninterrupted run: the same bytes in weights, optimizer
+// states and the numbers of every step, on any number of ranks and with every strategy, in the usual (fast) order too.
 
 #include "resume_jobs.h"
 
@@ -46,8 +45,8 @@ TEST_P(ResumeKilled, GoesOnAsIfNothingHadHappened) {
   train_to_the_end(config("through", steps, flags));
   ASSERT_FALSE(HasFailure());
 
-  // Every rank dies as soon as it sees a checkpoint, in the middle of whatever it does; rank 0 sees it first or last,
-  // as it happens.
+  // Every rank dies as soon as it sees a checkpoint, at an arbitrary point of its work; rank 0 may see it first or
+  // last.
   const RunConfig killed = config("killed", steps, flags);
   const auto outcomes = run_ranks_outcomes(
       layout.ranks,

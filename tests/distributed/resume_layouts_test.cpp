@@ -1,5 +1,5 @@
-// A checkpoint of any number of ranks and any strategy is loaded by any other: every byte of weights and optimizer
-// states arrives, and in fixed order the run goes on with the bits of one that was never stopped.
+// A checkpoint of any number of ranks and any strategy can be loaded by any other: every byte of weights and optimizer
+// states arrives, and in fixed order the run continues with the bits of one that was never stopped.
 
 #include "resume_jobs.h"
 
@@ -20,7 +20,7 @@ namespace {
 const Words fixed_order = {"--deterministic_reduce", "--logical_shards", "12"};
 constexpr int saved_at = 2, last_step = 4;
 
-/// Loads as a run does that resumes, and writes what all ranks hold together, whole, into two files.
+/// Loads as a resumed run does, and writes the complete state of all ranks into two files.
 void load_and_gather(comm::World& world, const RunConfig& config, const std::string& weights_file,
                      const std::string& states_file) {
   const train::Start start = train::choose_start(config, world);
@@ -47,7 +47,7 @@ void load_and_gather(comm::World& world, const RunConfig& config, const std::str
 
 class ResumeLayouts : public ResumeJobs {
  protected:
-  /// In fixed order every layout has the same bits, so one run that is never stopped says what all must have.
+  /// In fixed order every layout gives the same bits, so one uninterrupted run is the reference for all.
   void run_through() {
     const RunConfig all =
         config("through", last_step, fixed_order + Words{"--save_steps", "2", "--save_state_dict_type", "full"});
@@ -84,7 +84,7 @@ class ResumeLayouts : public ResumeJobs {
 
   void load_all(const std::vector<Layout>& from, const Layout& into) {
     const auto name = [&](const Layout& layout) { return concat(layout.name, "_into_", into.name); };
-    std::vector<std::pair<RunConfig, RunConfig>> runs;  // for each checkpoint: one run loads it, one goes on from it
+    std::vector<std::pair<RunConfig, RunConfig>> runs;  // for each checkpoint: one run loads it, one continues from it
     for (const Layout& layout : from) {
       const Words resume = fixed_order + into.flags + Words{"--resume_from_checkpoint", saved(layout)};
       runs.emplace_back(config("load_" + name(layout), last_step, resume),

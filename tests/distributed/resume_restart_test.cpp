@@ -1,5 +1,5 @@
-// What our agent starts again goes on from the newest whole checkpoint of its job; a damaged one is set aside, and
-// without any the job begins again.
+// A run restarted by the agent continues from its job's newest valid checkpoint; a damaged one is set aside, and
+// without any the job starts from the beginning.
 
 #include "resume_jobs.h"
 
@@ -34,12 +34,12 @@ class ResumeRestart : public ResumeJobs {
               {"TESSERA_GENERATION", concat(generation)}};
           for (const auto& [name, value] : of_agent) ::setenv(name, value.c_str(), 1);
           RunConfig here = run;
-          here.output.overwrite_output_dir = false;  // validated by the agent, before the first start
+          here.output.overwrite_output_dir = false;  // validated by the agent before the first start
           EXPECT_EQ(train::train(here, Value::make_object()), ExitCode::done);
         },
         time_limit(60));
   }
-  /// As a failed generation leaves it: marked as the job's, before the checkpoints were written.
+  /// The state left by a failed generation: the folder was marked as the job's before the checkpoints were written.
   void mark(const std::string& job = "job-of-the-test", int hours = -1) const {
     const std::string file = path("out/.tessera-job");
     write_file_atomically(file, job + "\n");
@@ -85,12 +85,12 @@ TEST_F(ResumeRestart, DamagedCheckpointsOfTheJobArePassedOver) {
   EXPECT_TRUE(read_file(path("out/model.safetensors")) == weights);
 }
 
-/// A checkpoint says itself which job wrote it; clocks are set back, and files get times of the future.
+/// A checkpoint records which job wrote it, because clocks may be set back and file times may be in the future.
 TEST_F(ResumeRestart, TheTimesOfFilesDoNotCount) {
   train(0);
   ASSERT_FALSE(HasFailure());
   const std::string expected = numbers("out");
-  mark("job-of-the-test", +1);  // as if the clock had been set back after the job had begun
+  mark("job-of-the-test", +1);  // as if the clock had been set back after the start of the job
   remove_tree(path("out/checkpoint-4"));
   const auto before = written(2);
   train(1);

@@ -1,5 +1,5 @@
-// --streaming, --fim_data and --version: the rows of a run do not depend on how many ranks it has, nor on where it was
-// stopped.
+// --streaming, --fim_data and --version: the rows of a run depend neither on its number of ranks nor on where it was
+// interrupted.
 
 #include "resume_jobs.h"
 
@@ -18,7 +18,7 @@ class ResumeStream : public ResumeJobs {
   }
 };
 
-/// In fixed order equal rows are equal bits.
+/// In fixed order, equal rows give equal bits.
 TEST_F(ResumeStream, EqualOnAnyNumberOfRanksAndGoesOnOnAnother) {
   std::string text;
   for (int i = 0; i < 90; ++i) text += concat(i, " bottles of beer\n");
@@ -34,7 +34,7 @@ TEST_F(ResumeStream, EqualOnAnyNumberOfRanksAndGoesOnOnAnother) {
   EXPECT_EQ(numbers("again"), all.substr(all.find("step=6")));
 }
 
-/// The order of a stream is another one than that of files: neither goes on as the other.
+/// A stream has a different order than files: a run with one cannot be resumed with the other.
 TEST_F(ResumeStream, IsNotResumedWithoutStreaming) {
   write_file_atomically(path("other.txt"), read_file(path("text.txt")));
   run("one", 1, {"--save_steps", "5"});
@@ -53,10 +53,10 @@ TEST_F(ResumeStream, IsNotResumedWithoutStreaming) {
       time_limit(60));
 }
 
-/// Texts that are rearranged.
+/// Texts rearranged for filling in the middle.
 class TrainFillInMiddle : public ResumeJobs {
  protected:
-  /// A tokenizer of bytes with the tokens of it.
+  /// A byte tokenizer with the tokens of fill-in-the-middle.
   TrainFillInMiddle() {
     make_folders(path("tokenizer"));
     text::load_tokenizer("byte")->save(path("tokenizer"));
@@ -86,7 +86,8 @@ class TrainFillInMiddle : public ResumeJobs {
                    more));
   }
 
-  /// One rank, two, and four that go on where two were saved; and not what rows are that nothing rearranges.
+  /// Compares one rank, two, and four that resume from a checkpoint of two; the rows must differ from those without
+  /// rearrangement.
   void equal_everywhere(const Words& stream) {
     const Words fim = stream + Words{"--fim_data", "--validation_split_percentage", "0"};
     run("one", 1, fim);
@@ -101,11 +102,11 @@ class TrainFillInMiddle : public ResumeJobs {
   }
 };
 
-/// In fixed order equal rows are equal bits.
+/// In fixed order, equal rows give equal bits.
 TEST_F(TrainFillInMiddle, EqualOnAnyNumberOfRanksAndGoesOnOnAnother) { equal_everywhere({}); }
 TEST_F(TrainFillInMiddle, EqualInAStream) { equal_everywhere({"--streaming", "--streaming_buffer", "7"}); }
 
-/// Records that LLaVA's templates write.
+/// Records in LLaVA's format, written out by its templates.
 class TrainConversations : public ResumeJobs {
  protected:
   TrainConversations() {
@@ -128,7 +129,7 @@ class TrainConversations : public ResumeJobs {
   }
 };
 
-/// In fixed order equal rows are equal bits.
+/// In fixed order, equal rows give equal bits.
 TEST_F(TrainConversations, EqualOnAnyNumberOfRanksAndGoesOnOnAnother) {
   const Words v1 = {"--version", "v1", "--group_by_modality_length"};
   run("one", 1, v1);

@@ -1,4 +1,4 @@
-// Every algorithm of comm/ring over Gloo's messages against conformance.h, whatever choice.cpp would choose.
+// Every algorithm of comm/ring over Gloo's messages against conformance.h, regardless of the choice in choice.cpp.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ class RingConformance : public ::testing::TestWithParam<std::tuple<Algorithm, in
 TEST_P(RingConformance, all_operations) {
   const auto [algorithm, ranks] = GetParam();
   const TemporaryFolder folder;
-  // Small chunks, so that small tensors too go in many segments.
+  // Small chunks, so that even small tensors are split into many segments.
   const comm::ring::Choice choice{.algorithm = algorithm, .chunk_bytes = 512, .window = 3};
   run_ranks(ranks, [&](comm::World& world) {
     const Group group = make_group(folder.path() + "/store", world.rank(), ranks, choice);
@@ -67,7 +67,7 @@ TEST(RingConformance, sixteen_megabytes) {
   }
 }
 
-// The record's theory is what leaves a rank; here: equal bits on all ranks, and run to run.
+// Equal bits on all ranks and in repeated runs.
 TEST(RingConformance, the_same_bits_on_every_rank_every_time) {
   run_ranks(4, [](comm::World& world) {
     for (const auto dtype : {at::kFloat, at::kBFloat16}) {
@@ -86,7 +86,7 @@ TEST(RingConformance, the_same_bits_on_every_rank_every_time) {
   });
 }
 
-// Operations of both kinds in flight on one group end in the order in which they were started.
+// Operations of both kinds in flight on one group complete in the order in which they were started.
 TEST(RingConformance, order_is_kept_between_own_and_native_operations) {
   run_ranks(3, [](comm::World& world) {
     const Group& group = world.group();

@@ -1,4 +1,4 @@
-// Tensors that the ranks of a host share: where they lie, who uses them, what comes back.
+// Tensors shared by the ranks of a host: their placement, their use by collectives, and the return of their memory.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST(SharedMemory, the_memory_is_used_again) {
       [](comm::World&) {
         const void* first = comm::empty_shared({1 << 20}).const_data_ptr();
         for (int i = 0; i < 5; ++i) EXPECT_EQ(comm::empty_shared({1 << 20}).const_data_ptr(), first);
-        at::Tensor view = comm::empty_shared({1 << 20}).narrow(0, 5, 10);  // a view keeps all of it
+        at::Tensor view = comm::empty_shared({1 << 20}).narrow(0, 5, 10);  // a view keeps the whole allocation alive
         EXPECT_NE(comm::empty_shared({1 << 20}).const_data_ptr(), first);
         view.reset();
         EXPECT_EQ(comm::empty_shared({1 << 20}).const_data_ptr(), first);

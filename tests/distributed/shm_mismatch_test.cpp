@@ -1,4 +1,4 @@
-// Ranks that do not do the same, through shared memory: who is named, and who is not (mismatch_test.cpp has the kinds).
+// Mismatched ranks over shared memory: which ranks are named, and which are not (mismatch_test.cpp has the kinds).
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using tessera::testing::run_ranks_outcomes;
 
 at::Tensor ones(std::int64_t n) { return at::ones({n}); }
 
-// Three ranks, one of which goes astray: the other two name it.
+// One of three ranks calls something else: the other two name it.
 TEST(ShmMismatch, the_odd_one_is_named_by_all) {
   RankOptions options;
   options.end_after_failure = false;
@@ -45,7 +45,7 @@ TEST(ShmMismatch, the_odd_one_is_named_by_all) {
   }
 }
 
-// Ranks that wait for each other in a ring of three groups: no pair of them differs, all of them do.
+// Ranks that wait for each other in a cycle of three groups: no pair of them mismatches, but together they do.
 TEST(ShmMismatch, a_ring_of_three_is_a_deadlock_that_is_named) {
   RankOptions options;
   options.end_after_failure = false;
@@ -71,7 +71,7 @@ TEST(ShmMismatch, a_ring_of_three_is_a_deadlock_that_is_named) {
   }
 }
 
-// Nobody is accused who is merely late, or whose other thread is still to come.
+// No rank is accused that is merely late, or whose other thread has yet to arrive.
 TEST(ShmMismatch, slow_ranks_and_crossed_asynchronous_groups_are_fine) {
   tessera::testing::run_ranks(2, [](comm::World& world) {
     Group a = world.new_group({0, 1}, "a"), b = world.new_group({0, 1}, "b");

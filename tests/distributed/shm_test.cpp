@@ -1,5 +1,5 @@
-// The backend shm with real processes: the conformance suite, groups at once, tensors of the arena and others mixed,
-// what happens when a peer is killed, and that nothing of a job stays behind.
+// The backend shm with real processes: the conformance suite, concurrent groups, arena tensors mixed with ordinary
+// ones, the death of a peer, and that a job leaves nothing behind.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(ShmGroups, overlapping_groups_work_at_the_same_time) {
           std::vector<Work> works;
           for (const std::int64_t n : {10, 40000, 300000}) {
             for (int g = 0; g < 3; ++g) tensors.push_back(at::full({n}, rank + 1.0f));
-            // Each half starts them in another order: groups do not wait for each other.
+            // Each half starts them in a different order: groups do not wait for each other.
             const auto at = tensors.size() - 3;
             if (rank < 2) {
               works.push_back(half.all_reduce(tensors[at]));
@@ -89,7 +89,7 @@ TEST(ShmGroups, overlapping_groups_work_at_the_same_time) {
       patient());
 }
 
-// Tensors in the arena on some ranks, ordinary ones on others, at odd offsets: the same result.
+// Arena tensors on some ranks and ordinary ones on others, at odd offsets, give the same result.
 TEST(ShmArena, mixes_with_ordinary_tensors) {
   run_ranks(
       3,
@@ -125,7 +125,7 @@ TEST(ShmArena, mixes_with_ordinary_tensors) {
       patient());
 }
 
-// The caller may overwrite its tensor as soon as wait() returns, also when others read it where it lies.
+// The caller may overwrite its tensor as soon as wait() returns, even if other ranks read it in place.
 TEST(ShmArena, nobody_reads_a_tensor_after_its_wait) {
   run_ranks(
       4,
@@ -148,7 +148,7 @@ TEST(ShmArena, nobody_reads_a_tensor_after_its_wait) {
       patient());
 }
 
-/// Files in /dev/shm that name a process: other programs have theirs there, too.
+/// Files in /dev/shm whose names contain the pid: other programs have files there, too.
 std::vector<std::string> shared_memory_files(const std::string& pid) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
@@ -176,7 +176,7 @@ TEST(ShmFailures, a_killed_peer_is_named_within_a_second_and_leaves_nothing) {
               raise(SIGKILL);
             });
           }
-          std::optional<Stopwatch> last;  // time of the operation under way
+          std::optional<Stopwatch> last;  // time of the operation in flight
           try {
             while (true) {
               last.emplace();
@@ -221,11 +221,11 @@ TEST(ShmFailures, a_peer_that_leaves_is_named) {
   EXPECT_NE(outcomes[0].posted[0].find("rank 1 (pid "), std::string::npos) << outcomes[0].posted[0];
 }
 
-// A small /dev/shm, as containers have it, is none of our business: memfd has no such limit.
+// A small /dev/shm, as in containers, does not matter: memfd has no such limit.
 TEST(ShmSmall, works_with_64_megabytes_of_dev_shm) {
   RankOptions options = patient();
   options.before_init = [](launch::RankEnvironment&, InitOptions&) {
-    if (unshare(CLONE_NEWNS) != 0) return;  // not root: the limit is not set, the rest runs
+    if (unshare(CLONE_NEWNS) != 0) return;  // not root: the limit is not set, but the rest still runs
     mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
     mount("none", "/dev/shm", "tmpfs", 0, "size=64m");
   };
@@ -328,7 +328,7 @@ TEST(ShmSegment, cannot_be_shrunk_under_its_readers) {
   EXPECT_EQ(errno, EPERM);
 }
 
-// The heap: pieces never overlap, and freed neighbours become one again.
+// The heap: pieces never overlap, and adjacent free pieces are merged.
 TEST(ShmSegment, its_heap_gives_pieces_that_do_not_overlap) {
   constexpr std::size_t heap = std::size_t{64} << 20;
   Segment segment(comm::shm::SegmentSizes{heap, 0});

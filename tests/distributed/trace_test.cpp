@@ -1,4 +1,4 @@
-// The merged timeline of several ranks is JSON as Chrome's trace format wants it.
+// The merged timeline of several ranks is valid JSON in Chrome's trace format.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ TEST(Trace, of_two_ranks_is_whole_and_bounded) {
       trace.phase("");
     }
     trace.collect();
-    trace.collect();  // nothing twice
+    trace.collect();  // collects nothing twice
     const std::string file = train::merge_traces(trace, zero, world.group());
     EXPECT_EQ(file.empty(), world.rank() != 0);
     if (world.rank() == 0) tessera::testing::post(file);
@@ -42,7 +42,7 @@ TEST(Trace, of_two_ranks_is_whole_and_bounded) {
   std::set<std::string> tracks;
   for (const Value& event : file.at("traceEvents").items()) {
     const std::string ph = event.at("ph").as_string();
-    EXPECT_TRUE(ph == "X" || ph == "M") << ph;  // no B without an E: there are neither
+    EXPECT_TRUE(ph == "X" || ph == "M") << ph;  // complete events and metadata only, no begin/end pairs
     const auto pid = event.at("pid").as_int(), tid = event.at("tid").as_int();
     const double begin = event.at("ts").as_real();
     const std::string name = event.at("name").as_string();

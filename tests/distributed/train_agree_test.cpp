@@ -1,4 +1,4 @@
-// A failure while a run is set up ends every rank with the same exit code; one rank tells it; nothing is written.
+// A failure during the setup of a run ends every rank with the same exit code; one rank reports it; nothing is written.
 
 #include "harness.h"
 
@@ -24,7 +24,7 @@ TEST(Agree, SumsOfNumbersAreTheSameOnEveryRank) {
     std::vector<double> reals = {0.5 + rank, 0x1p900, rank == 1 ? -2.25 : 0};
     comm::all_reduce_numbers(world.group(), reals);
     EXPECT_EQ(reals, (std::vector<double>{4.5, 0x3p900, -2.25}));
-    std::vector<std::int64_t> wide = {(std::int64_t{1} << 60) + rank, -rank};  // a double would lose the ranks
+    std::vector<std::int64_t> wide = {(std::int64_t{1} << 60) + rank, -rank};  // a double would lose the low digits
     comm::all_reduce_numbers(world.group(), wide);
     EXPECT_EQ(wide, (std::vector<std::int64_t>{3 * (std::int64_t{1} << 60) + 3, -3}));
     std::vector<std::int32_t> narrow = {rank + 1};
@@ -33,7 +33,7 @@ TEST(Agree, SumsOfNumbersAreTheSameOnEveryRank) {
     std::vector<double> none;
     comm::all_reduce_numbers(world.group(), none);
     EXPECT_TRUE(none.empty());
-    const comm::Group pair = world.new_group({0, 2}, "pair");  // the other rank keeps its own
+    const comm::Group pair = world.new_group({0, 2}, "pair");  // rank 1 keeps its own values
     std::vector<double> half = {0.25 * rank};
     if (rank != 1) comm::all_reduce_numbers(pair, half);
     EXPECT_EQ(half.front(), rank == 1 ? 0.25 : 0.5);
@@ -52,7 +52,7 @@ TEST(Agree, TheLowestFailingRankSpeaksForAll) {
       EXPECT_EQ(error.exit_code(), ExitCode::bad_input);
       EXPECT_STREQ(error.what(), world.rank() == 1 ? "rank 1 has no such file" : "");
     }
-    // The group works on.
+    // The group still works.
     at::Tensor one = at::ones({1});
     world.group().all_reduce(one).wait();
     EXPECT_EQ(one.item<float>(), 4);

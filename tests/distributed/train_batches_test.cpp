@@ -1,5 +1,5 @@
-// Steps of unequal batches train as one process does: shares by speed, micro-batches of tokens, batches that grow, and
-// the gradient noise scale that they are chosen by.
+// Steps with unequal batches train as one process does: shares by speed, micro-batches by tokens, growing batches, and
+// the gradient noise scale used to choose batch sizes.
 
 #include "resume_jobs.h"
 
@@ -14,8 +14,8 @@
 namespace tessera::testing {
 namespace {
 
-/// While it lives, every operation of this process takes `factor` times its time: work, not waiting, so that a machine
-/// which others use as well cannot hide it.
+/// During its lifetime every operation of this process takes `factor` times as long, by computing rather than sleeping,
+/// so that other load on the machine cannot hide it.
 class SlowedDown {
  public:
   explicit SlowedDown(int factor) {
@@ -36,7 +36,7 @@ class SlowedDown {
     return time.tv_sec * 1'000'000'000 + time.tv_nsec;
   }
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&) {
-    if (depth_++ > 0) return nullptr;  // a part of another operation
+    if (depth_++ > 0) return nullptr;  // nested in another operation
     auto context = std::make_unique<Begin>();
     context->ns = own_ns();
     return context;
@@ -118,10 +118,10 @@ class TrainBatches : public ResumeJobs {
 
 const Words no_saves = {"--save_strategy", "no"};
 
-const Words sgd = {"--optim", "sgd"};  // whose weights follow the gradient, so that differences do not grow
+const Words sgd = {"--optim", "sgd"};  // its weights are linear in the gradient, so differences do not grow
 
 TEST_F(TrainBatches, a_slow_rank_gets_fewer_rows_and_the_losses_stay) {
-  constexpr std::int64_t steps = 16, rows = 160;  // speeds are adopted after six
+  constexpr std::int64_t steps = 16, rows = 160;  // shares follow the speeds after six steps
   train_on("one", 1, steps, sgd + no_saves + Words{"--per_device_train_batch_size", concat(rows)});
   const std::vector<std::pair<std::string, Words>> strategies = {{"ddp", {}},
                                                                  {"zero1", {"--zero_stage", "1"}},
@@ -143,7 +143,7 @@ TEST_F(TrainBatches, a_slow_rank_gets_fewer_rows_and_the_losses_stay) {
     EXPECT_EQ(lines.back().at("idle_by_rank").items().size(), 2u);
     if (::testing::Test::HasFailure()) return;
   }
-  // What was known of the ranks' speeds is there again at once.
+  // A resumed run knows the ranks' speeds from its first step.
   train_on("resumed", 2, 14,
            sgd + no_saves +
                Words{"--per_device_train_batch_size", concat(rows / 4), "--gradient_accumulation_steps", "2",
@@ -200,7 +200,7 @@ TEST_F(TrainBatches, a_batch_grows_alike_on_any_number_of_ranks) {
   for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], all[4 + i], 1e-5 * all[4 + i]);
 }
 
-// The order of a pipeline's work is another one for each number of micro-batches.
+// Each number of micro-batches gives a pipeline another order of work.
 TEST_F(TrainBatches, a_batch_grows_alike_in_a_pipeline) {
   const Words grows = no_saves + Words{"--batch_size_schedule", "4,4,24", "--warmup_steps", "0"};
   train_on("one", 1, 8, grows + Words{"--per_device_train_batch_size", "12"});
@@ -211,11 +211,11 @@ TEST_F(TrainBatches, a_batch_grows_alike_in_a_pipeline) {
   }
   train_on("dp2", 4, 8,
            grows + Words{"--per_device_train_batch_size", "3", "--gradient_accumulation_steps", "2", "--pp_size", "2"});
-  expect_same_losses("dp2", "one", 1e-5);  // 4 rows a step: one micro-batch of 2 for each, then two of 2, then of 3
+  expect_same_losses("dp2", "one", 1e-5);  // 4 rows a step: one micro-batch of 2 for each, then two of 2, then two of 3
   EXPECT_EQ(column("dp2", "rows"), (std::vector<double>{4, 4, 4, 8, 8, 12, 12, 12}));
 }
 
-// 10 rows are steps of 4, 4 and 2, of which some ranks and micro-batches have none.
+// 10 rows give steps of 4, 4 and 2; in the last one, some ranks and micro-batches have none.
 TEST_F(TrainBatches, the_last_step_of_an_epoch_is_alike_on_every_mesh) {
   const Words epochs = sgd + Words{"--max_train_samples", "10", "--warmup_steps", "0"};
   const auto of = [&](const char* rows, const char* micro_batches) {
@@ -242,8 +242,8 @@ TEST_F(TrainBatches, the_last_step_of_an_epoch_is_alike_on_every_mesh) {
   }
 }
 
-// What a rank computes along without a row counts nowhere: in the routers' losses and loads, in the means of ranks, in
-// the tokens seen, in the noise scale.
+// A rank that computes without rows does not count: in the routers' losses and loads, in means over ranks, in the
+// number of tokens seen, in the noise scale.
 TEST_F(TrainBatches, a_rank_without_rows_counts_nowhere) {
   const auto of = [&](const char* rows, const char* micro_batches, const Words& more) {
     return sgd + no_saves + more +
@@ -278,7 +278,7 @@ TEST_F(TrainBatches, a_rank_without_rows_counts_nowhere) {
         EXPECT_NEAR(got[i], expected[i], 1e-5 * expected[i]) << name << " " << counted << " " << i;
     }
   }
-  // One row is left for one rank, whose mean is the mean of all.
+  // One row is left for one rank, whose mean is the overall mean.
   train_on("means1", 1, 3, of("9", "4", {"--average_tokens_across_devices", "false"}));
   train_on("means4", 4, 3, of("9", "1", {"--average_tokens_across_devices", "false"}));
   expect_same_losses("means4", "means1", 1e-5);
@@ -300,10 +300,10 @@ double mean(const std::vector<double>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
 }
 
-/// Two runs that do not learn, of batches of 1 and 8 rows, know both norms: the estimate with which those taken in one
-/// run, from what ranks and micro-batches hold before they are reduced, must agree.
+/// Two runs with fixed weights and batches of 1 and 8 rows give both norms, and so an estimate; it must agree with the
+/// one that a single run computes from the norms of ranks and micro-batches before reduction.
 TEST_F(TrainBatches, the_noise_scale_is_that_of_two_batches) {
-  // Weights that stay: nothing is learnt, so every step measures the same.
+  // The weights do not change, so every step measures the same.
   const Words still = no_saves + Words{"--learning_rate",
                                        "1e-12",
                                        "--warmup_steps",

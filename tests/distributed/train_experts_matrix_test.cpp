@@ -1,4 +1,4 @@
-// Ten steps of every family with experts on every grid of experts, without and with a capacity, against one process.
+// Ten steps of every MoE family on every expert mesh, without and with a capacity limit, against one process.
 
 #include "mesh_jobs.h"
 
@@ -32,7 +32,7 @@ constexpr Family deepseek{"deepseek", R"({"model_type": "deepseek_v3", "architec
     "qk_rope_head_dim": 8, "v_head_dim": 16, "rope_interleave": true, "vocab_size": 257,
     "max_position_embeddings": 16, "tie_word_embeddings": false})"};
 
-/// Megatron-LM's: experts without gates, which take as many tokens as one another by Sinkhorn's method.
+/// Megatron-LM's: ungated experts, balanced by Sinkhorn's method.
 constexpr Family megatron{"megatron", R"({"model_type": "megatron_gpt", "architectures": ["MegatronGptForCausalLM"],
     "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 40, "num_experts": 8,
     "num_experts_per_tok": 1, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 12,
@@ -48,7 +48,8 @@ struct Cell {
 
 class ExpertMatrix : public TrainMesh, public ::testing::WithParamInterface<std::tuple<Family, bool>> {
  protected:
-  /// Eight rows a step, in micro-batches of two: those of one process, of which an expert's capacity is a share.
+  /// Eight rows a step, in micro-batches of two, as on one process: an expert's capacity is a fraction of the
+  /// micro-batch.
   void train_ten(const std::string& output, int ranks, int copies, const Words& flags) const {
     const auto& [family, limited] = GetParam();
     const std::string folder = path(family.name);
@@ -63,7 +64,7 @@ class ExpertMatrix : public TrainMesh, public ::testing::WithParamInterface<std:
                          capacity + flags),
               ranks);
   }
-  /// What routers did, step by step: loads of experts and slots that were dropped.
+  /// The routers' results, step by step: loads of experts and dropped slots.
   std::vector<double> router_figures(const std::string& output) const {
     std::vector<double> all;
     const std::string metrics = path_join(path(output), "metrics.jsonl");
@@ -115,7 +116,8 @@ TEST_P(ExpertMatrix, ten_steps_on_every_grid_are_those_of_one_process) {
       {"folded_fsdp2", 8, 4, sharded + Words{"--ep_size", "4", "--tp_size", "2", "--etp_size", "1"}},
       {"folded_pp2", 8, 2, {"--ep_size", "4", "--tp_size", "2", "--etp_size", "1", "--pp_size", "2"}},
   };
-  // The families of transformers take turns, Megatron's has the cells that cut rows; TESSERA_FULL=1 runs every cell.
+  // The families of transformers alternate; Megatron's takes the cells that divide rows. TESSERA_FULL=1 runs every
+  // cell.
   const std::string name = family.name;
   const std::size_t turn = name == "megatron" ? (limited ? 2 : 5)
                                               : 2 * (name == "mixtral" ? 0
@@ -125,7 +127,7 @@ TEST_P(ExpertMatrix, ten_steps_on_every_grid_are_those_of_one_process) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (!whole_product() && i % 6 != turn) continue;
     const Cell& cell = cells[i];
-    // In the second half with rows of zeros up to the capacity, which change nothing.
+    // The second half pads with rows of zeros up to the capacity, which must not change anything.
     const Words padded = limited && i >= 6 ? Words{"--moe_pad_expert_input_to_capacity"} : Words{};
     train_ten(cell.name, cell.ranks, cell.copies, cell.flags + padded);
     const double most = distance(figures(cell.name), wanted);

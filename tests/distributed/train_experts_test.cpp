@@ -1,4 +1,4 @@
-// `tessera train` with a mixture's experts on several ranks, beside every other axis, against one process.
+// `tessera train` with a mixture of experts on several ranks, combined with every other axis, against one process.
 
 #include "mesh_jobs.h"
 
@@ -22,7 +22,7 @@ class TrainExperts : public TrainMesh {
             "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [1], "vocab_size": 257,
             "max_position_embeddings": 16, "tie_word_embeddings": true})");
   }
-  /// One of them with what keeps the load even, which is formed of a micro-batch and joins in backward.
+  /// One of the models; qwen with balancing losses, which are computed per micro-batch and enter in backward.
   Words family(const std::string& name) const {
     const Words model = {"--config_name", path(concat(name, "/config.json")), "--config_overrides",
                          "max_position_embeddings=16"};
@@ -30,7 +30,7 @@ class TrainExperts : public TrainMesh {
                              : model + Words{"--router_aux_loss_coef", "0.05", "--router_aux_loss_form", "micro_batch",
                                              "--router_z_loss_coef",   "0.01"};
   }
-  /// Eight rows a step, in micro-batches of two: those of one process.
+  /// Eight rows a step, in micro-batches of two as on one process.
   void train_moe(const std::string& output, int ranks, int copies, const Words& model, const Words& flags) const {
     train_run(
         config(output, last_step,
@@ -90,7 +90,7 @@ TEST_F(TrainExperts, every_mesh_equals_one_process) {
   }
 }
 
-// A folder that a grid reads and writes without a step in between stays the same, bit by bit.
+// A folder that a mesh reads and writes without a step in between stays the same, bit by bit.
 TEST_F(TrainExperts, folders_pass_through_grids_unchanged) {
   train_moe("one", 1, 1, family("qwen"), unsaved);
   for (const Mesh& mesh : {Mesh{"ep2_tp2", 4, 2, {"--ep_size", "2", "--tp_size", "2"}},
@@ -102,7 +102,7 @@ TEST_F(TrainExperts, folders_pass_through_grids_unchanged) {
   }
 }
 
-// Adapters are like everything else beside experts; the experts stay as they are.
+// Adapters work on expert meshes as on others; the experts stay unchanged.
 TEST_F(TrainExperts, adapters_on_grids_of_experts) {
   train_moe("base", 1, 1, family("mixtral"), unsaved);
   const Words lora = {"--model_name_or_path", path("base"), "--lora_r", "2", "--lora_merge"};

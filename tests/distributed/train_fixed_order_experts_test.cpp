@@ -1,4 +1,4 @@
-// tessera train --deterministic_reduce with a mixture's experts on several ranks: the bits of one process.
+// tessera train --deterministic_reduce with a mixture of experts on several ranks: the bits of one process.
 
 #include "mesh_jobs.h"
 
@@ -12,13 +12,13 @@ constexpr const char* deepseek = R"({"model_type": "deepseek_v3", "architectures
     "routed_scaling_factor": 1.7, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
     "qk_rope_head_dim": 16, "v_head_dim": 16, "rope_interleave": true, "vocab_size": 257,
     "max_position_embeddings": 16, "tie_word_embeddings": false})";
-/// Its head is its embedding, which the first and the last stage of a pipeline both hold.
+/// Its head is tied to its embedding, which the first and the last stage of a pipeline both hold.
 constexpr const char* qwen3 = R"({"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"],
     "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16,
     "intermediate_size": 48, "moe_intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 3,
     "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [1], "vocab_size": 257,
     "max_position_embeddings": 16, "tie_word_embeddings": true})";
-/// Megatron-LM's: experts without gates, dropout.
+/// Megatron-LM's: ungated experts, dropout.
 constexpr const char* megatron = R"({"model_type": "megatron_gpt", "architectures": ["MegatronGptForCausalLM"],
     "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 48, "num_experts": 4,
     "num_experts_per_tok": 2, "moe_intermediate_size": 16, "add_bias_linear": false, "vocab_size": 257,
@@ -26,7 +26,7 @@ constexpr const char* megatron = R"({"model_type": "megatron_gpt", "architecture
 
 class TrainFixedOrderExperts : public TrainMesh {
  protected:
-  /// Steps of eight micro-batches of two rows each, wherever they are, of the model that `model` says.
+  /// Steps of eight micro-batches of two rows each, on any mesh, of the model given by `model`.
   void train_fixed(const std::string& output, int ranks, const Words& model, const Words& flags) const {
     train_run(config(output, last_step,
                      model +
@@ -40,7 +40,7 @@ class TrainFixedOrderExperts : public TrainMesh {
     write_file_atomically(path("config.json"), text);
     return {"--config_name", path("config.json"), "--config_overrides", "max_position_embeddings=16"};
   }
-  /// DeepSeek's, whose routers' biases are moved, too.
+  /// DeepSeek's model, whose router biases are updated, too.
   void train_fixed(const std::string& output, int ranks, const Words& flags) const {
     train_fixed(output, ranks, made_from(deepseek) + Words{"--router_bias_update_rate", "0.01"}, flags);
   }
@@ -68,7 +68,8 @@ TEST_F(TrainFixedOrderExperts, every_grid_has_the_bits_of_one_process) {
   }
 }
 
-// A rank of a V has the first stage and the last; of others each has its part of the tied matrix' gradient.
+// With a V schedule, one rank holds the first and the last stage; otherwise two ranks each compute a part of the tied
+// matrix's gradient.
 TEST_F(TrainFixedOrderExperts, in_pipelines_with_tied_embeddings) {
   const Words sharded = {"--fsdp", "full_shard auto_wrap"};
   train_fixed("one", 1, made_from(qwen3), {});
@@ -88,7 +89,7 @@ TEST_F(TrainFixedOrderExperts, without_gates) {
   expect_same_bits("ep2_dp2", "one");
 }
 
-// Experts are frozen, and nothing is kept apart.
+// Experts are frozen, and no gradient needs separate treatment.
 TEST_F(TrainFixedOrderExperts, adapters) {
   train_fixed("base", 1, {});
   const Words model = {"--model_name_or_path", path("base"), "--lora_r", "4"};
@@ -98,7 +99,7 @@ TEST_F(TrainFixedOrderExperts, adapters) {
   EXPECT_EQ(figures("ep2_dp2"), figures("one"));
 }
 
-// Where there is no fixed order, --full_determinism does not ask for it.
+// --full_determinism does not require the fixed order where there is none.
 TEST_F(TrainFixedOrderExperts, full_determinism_beside_tensor_parallelism) {
   const Words flags = made_from(deepseek) + Words{"--per_device_train_batch_size", "2", "--save_strategy", "no"};
   train_run(config("one", last_step, flags + Words{"--gradient_accumulation_steps", "2"}), 1);
@@ -106,7 +107,7 @@ TEST_F(TrainFixedOrderExperts, full_determinism_beside_tensor_parallelism) {
   expect_same_run("ep2_tp2", "one", "ep2_tp2");
 }
 
-// Hybrid shards send the sum from one shard group to the next, and from one rank of ep to the next.
+// Hybrid shards pass the sum from one shard group to the next, and from one rank of ep to the next.
 TEST_F(TrainFixedOrderExperts, hybrid_shards_and_resuming_on_another_grid) {
   train_fixed("one", 1, {});
   train_fixed("hybrid", 8, {"--ep_size", "2", "--fsdp", "hybrid_shard auto_wrap", "--shard_group_size", "2"});
@@ -116,7 +117,7 @@ TEST_F(TrainFixedOrderExperts, hybrid_shards_and_resuming_on_another_grid) {
   expect_same_model("resumed", "one", "resumed", "", /*exactly=*/true);
 }
 
-// Padding changes how a product is formed, on every grid in the same way.
+// Padding changes how a product is computed, but in the same way on every mesh.
 TEST_F(TrainFixedOrderExperts, padded_to_capacity) {
   train_fixed("one", 1, {"--moe_pad_expert_input_to_capacity"});
   train_fixed("ep2", 2, {"--moe_pad_expert_input_to_capacity", "--ep_size", "2"});

@@ -50,7 +50,7 @@ class TrainFixedOrder : public ::testing::TestWithParam<Case> {
     return config;
   }
 
-  /// The numbers of every log line as they are written, and every byte of the weights.
+  /// The numbers of every log line as written, and every byte of the weights.
   std::string train(int processes, const RunConfig& config) const {
     RankOptions options;
     options.timeout_s = 100;
@@ -58,7 +58,7 @@ class TrainFixedOrder : public ::testing::TestWithParam<Case> {
     run_ranks(
         processes,
         [&](comm::World&) {
-          // Progress; failures reach the parent through a pipe.
+          // Hides progress; failures reach the parent through a pipe.
           ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);
           ASSERT_NE(std::freopen("/dev/null", "w", stdout), nullptr);
           EXPECT_EQ(train::train(config, Value::make_object()), ExitCode::done);
@@ -87,13 +87,13 @@ TEST_P(TrainFixedOrder, SameBytesForEveryNumberOfProcesses) {
   for (const int processes : {2, 3, 4}) {
     const std::string found = train(processes, config(std::to_string(processes)));
     ASSERT_FALSE(found.empty());
-    // Texts first: a failure shows where the numbers part.
+    // Compares the text first: a failure then shows where the numbers diverge.
     EXPECT_EQ(found.substr(0, found.find('\x01')), alone.substr(0, alone.find('\x01'))) << processes;
     EXPECT_TRUE(found == alone) << processes << " processes: other bytes";
   }
 }
 
-// A run that stops and goes on with another number of processes is the run that went through.
+// A run that stops and resumes with a different number of processes equals the uninterrupted run.
 TEST_P(TrainFixedOrder, AResumedRunMayHaveOtherProcesses) {
   const std::string alone = train(1, config("through"));
   RunConfig first = config("resumed");

@@ -1,5 +1,5 @@
-// --fp8_format in whole runs: it acts, it learns what bf16 learns, cuts over ranks change no more than rounding does,
-// and a resumed run is the uninterrupted one.
+// --fp8_format in whole runs: it takes effect, learns as well as bf16, sharding changes results no more than rounding
+// does, and a resumed run equals the uninterrupted one.
 
 #include "mesh_jobs.h"
 
@@ -39,7 +39,7 @@ class TrainFp8 : public TrainMesh {
       }
     });
   }
-  /// The largest difference of losses, relative.
+  /// The largest relative difference of the losses.
   double apart(const std::string& a, const std::string& b) const {
     const auto x = losses(a), y = losses(b);
     EXPECT_EQ(x.size(), y.size());
@@ -59,7 +59,7 @@ TEST_F(TrainFp8, EveryRecipeIsNearBf16AndActs) {
   for (const std::string recipe : {"delayed", "tensorwise", "blockwise", "mxfp8"}) {
     train(recipe, one, {"--fp8_format", "hybrid", "--fp8_recipe", recipe});
     EXPECT_LT(apart(recipe, "bf16"), 5e-3) << recipe;
-    // Scales that are powers of two round all but the smallest numbers of a block alike, whatever the block is.
+    // Power-of-two scales round all but the smallest numbers of a block identically, whatever the block is.
     for (const std::string& other : outputs)
       if (recipe != "mxfp8" || other != "blockwise") {
         EXPECT_GT(apart(recipe, other), 1e-7) << recipe << " and " << other;
@@ -67,13 +67,13 @@ TEST_F(TrainFp8, EveryRecipeIsNearBf16AndActs) {
     std::cout << recipe << " is " << apart(recipe, "bf16") << " from bf16\n";
     outputs.push_back(recipe);
   }
-  // One of two blocks in bf16 is something else than none.
+  // One of two blocks in bf16 differs from none.
   train("last", one, {"--fp8_format", "hybrid", "--num_layers_at_end_in_bf16", "1"});
   EXPECT_GT(apart("last", "delayed"), 1e-7);
   EXPECT_GT(apart("last", "bf16"), 1e-7);
 }
 
-// Without --bf16 all but the products of eight bits is fp32.
+// Without --bf16, everything but the 8-bit products is fp32.
 TEST_F(TrainFp8, StandsBesideFloat32) {
   train_on("fp32", one, {});
   train("bf16", one, {});

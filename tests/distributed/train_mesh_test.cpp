@@ -1,5 +1,5 @@
-// `tessera train` on meshes of tp, sp, cp and every strategy: the run is that of one process, and what one mesh saves
-// another loads.
+// `tessera train` on meshes of tp, sp, cp and every strategy: the run equals that of one process, and a checkpoint
+// saved on one mesh loads on another.
 
 #include "mesh_jobs.h"
 
@@ -64,7 +64,7 @@ TEST_F(TrainMesh, whole_checkpoints_packed_projections_and_dropout) {
   }
 }
 
-// Attention that only Megatron's GPT has: through latents, and by memories with gates.
+// Kinds of attention that only Megatron's GPT has: latent, and gated linear.
 TEST_F(TrainMesh, latent_and_linear_attention_of_megatron) {
   const std::string sizes =
       R"({"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8,
@@ -89,8 +89,8 @@ TEST_F(TrainMesh, latent_and_linear_attention_of_megatron) {
   }
 }
 
-// Adapters are cut with the maps that they stand beside, and leave as whole ones, as does the head that is trained with
-// them; what is merged is the same model.
+// Adapters are sharded like the layers they adapt and are saved whole, as is the head trained with them; the merged
+// models are equal.
 TEST_F(TrainMesh, adapters) {
   train_on("base", one,
            {"--save_strategy", "no", "--config_overrides",
@@ -135,7 +135,7 @@ TEST_F(TrainMesh, folders_pass_through_meshes_unchanged) {
   }
 }
 
-// Rows of any length are filled up to what the ranks cut, and that changes nothing.
+// Rows of any length are padded to a multiple of the ranks, which must not change anything.
 TEST_F(TrainMesh, rows_of_examples) {
   std::string lines;
   for (int i = 0; i < 60; ++i)
@@ -153,7 +153,7 @@ TEST_F(TrainMesh, rows_of_examples) {
   }
 }
 
-// What the model does not allow, by the rules of layout/mesh_rules.h, and what its data does not.
+// Combinations ruled out by the model (layout/mesh_rules.h) or by the data.
 TEST_F(TrainMesh, what_the_model_does_not_allow_is_told_with_what_it_does) {
   const std::string examples = path("examples.jsonl");
   write_file_atomically(examples, "{\"text\": \"one\"}\n{\"text\": \"another one\"}\n");

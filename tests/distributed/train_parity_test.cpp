@@ -1,4 +1,4 @@
-// Every way to cut the same global batch trains the same model: 1, 2, 3, 4 processes, with and without accumulation.
+// Every way to split the same global batch trains the same model: 1, 2, 3, 4 processes, with and without accumulation.
 
 #include "harness.h"
 
@@ -63,7 +63,8 @@ class TrainParity : public ::testing::TestWithParam<Cut> {
     config.output.eval_strategy = Interval::steps;
     config.output.eval_steps = 3;
     const auto body = [&](comm::World&) {
-      ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);  // progress; failures reach the parent through a pipe
+      ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);  // hides progress; failures reach the parent through
+                                                                   // a pipe
       EXPECT_EQ(train::train(config, Value::make_object()), ExitCode::done);
     };
     run_ranks(cut.processes, body, 60.0);
@@ -118,7 +119,7 @@ TEST_P(TrainParity, AdamWEqualsOneProcess) {
   for (std::size_t i = 0; i < alone.weights.size(); ++i) {
     const auto& [name, expected] = alone.weights[i];
     if (name.ends_with("attn.c_attn.bias"))
-      continue;  // the key bias has no true gradient: Adam turns rounding noise into steps
+      continue;  // the key bias has a true gradient of zero: Adam turns rounding noise into steps
     const double difference = (found.weights[i].second - expected).norm().item<double>(),
                  norm = expected.norm().item<double>();
     EXPECT_LE(difference, 1e-5 * norm) << name;

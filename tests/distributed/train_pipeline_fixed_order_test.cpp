@@ -1,5 +1,5 @@
-// tessera train --deterministic_reduce with pipelines: losses, norms and weights have the bits of one process, whatever
-// the schedule, the stages of a rank and the strategy beside them.
+// tessera train --deterministic_reduce with pipelines: losses, norms and weights have the bits of one process, for any
+// schedule, number of stages per rank and strategy.
 
 #include "mesh_jobs.h"
 
@@ -13,7 +13,7 @@ struct Family {
 
 class PipelineFixedOrder : public TrainMesh, public ::testing::WithParamInterface<Family> {
  protected:
-  /// Steps of four micro-batches of two rows each, wherever they are.
+  /// Steps of four micro-batches of two rows each, on any mesh.
   void train_fixed(const std::string& output, int ranks, const Words& more) const {
     train_run(config(output, last_step,
                      GetParam().flags +
@@ -67,7 +67,7 @@ Family llama(bool tied) {
                   "intermediate_size=48,vocab_size=257,max_position_embeddings=16,tie_word_embeddings=",
                   tied ? "true" : "false")}};
 }
-/// The last stage reads the embeddings, too, for its depths.
+/// The last stage also uses the embeddings, for its prediction depths.
 Family predicting(bool tied) {
   Family family = llama(tied);
   family.name = tied ? "llama_mtp_tied" : "llama_mtp";

@@ -1,4 +1,4 @@
-// Five steps of every family on every mesh with a pipeline, against one process; and every schedule of one mesh against
+// Five steps of every family on every mesh with a pipeline, against one process; and all schedules of one mesh against
 // each other.
 
 #include "mesh_jobs.h"
@@ -94,7 +94,8 @@ TEST_P(PipelineMatrix, five_steps_on_every_mesh_are_those_of_one_process) {
   }
 }
 
-// Where first and last stage lie on one rank (a V), the two uses of a tied table are summed apart, as on two ranks.
+// If one rank holds the first and the last stage (a V schedule), the gradients of the two uses of a tied table are
+// summed separately, as on two ranks.
 TEST_P(PipelineMatrix, schedules_of_one_mesh_agree_bit_by_bit) {
   const bool tied = std::string(GetParam().name) != "llama";
   struct OneMesh {

@@ -1,11 +1,11 @@
-// `tessera train` with pipelines: every schedule and every other axis beside them, against one process.
+// `tessera train` with pipelines: every schedule, combined with every other axis, against one process.
 
 #include "mesh_jobs.h"
 
 namespace tessera::testing {
 namespace {
 
-/// Four micro-batches of a step, the same rows on every mesh.
+/// Four micro-batches per step, with the same rows on every mesh.
 class TrainPipeline : public TrainMesh {
  protected:
   Words llama(bool tied) const {
@@ -15,7 +15,7 @@ class TrainPipeline : public TrainMesh {
                    tied ? "true" : "false")};
   }
 
-  /// As one process with so many micro-batches.
+  /// Trains as one process does with `micro_batches` micro-batches.
   void train_pipe(const std::string& output, int ranks, int copies, const Words& model, const Words& flags,
                   int micro_batches = 4) const {
     const RunConfig run =
@@ -123,7 +123,7 @@ TEST_F(TrainPipeline, dropout_recomputation_and_fewer_micro_batches_than_stages)
   expect_same_run("pp2", "one", "pp2");
 }
 
-// Each rank trains the adapters of its own layers; what is saved is one PEFT folder, which any mesh goes on from.
+// Each rank trains the adapters of its own layers; they are saved as one PEFT folder, from which any mesh can continue.
 TEST_F(TrainPipeline, adapters) {
   train_pipe("base", 1, 1, llama(/*tied=*/true), unsaved);
   const Words lora = {"--model_name_or_path", path("base"),     "--lora_r", "4",           "--lora_target_modules",
@@ -162,8 +162,8 @@ TEST_F(TrainPipeline, adapters) {
   }
 }
 
-// A stage may have nothing to train, or a whole module; a folder of adapters goes on in a pipeline, whose ranks read
-// their own of it.
+// A stage may have nothing to train, or a whole module; a pipeline can continue from a folder of adapters, of which
+// each rank reads its own.
 TEST_F(TrainPipeline, adapters_of_one_stage_go_on) {
   train_pipe("base", 1, 1, llama(/*tied=*/false), unsaved);
   const Words last = {"--model_name_or_path",  path("base"), "--lora_r", "4", "--lora_target_modules",
@@ -184,7 +184,7 @@ TEST_F(TrainPipeline, adapters_of_one_stage_go_on) {
   expect_same_run("four_again", "one_again", "four_again", "adapter_model.safetensors");
 }
 
-/// How often rank 0 gathered parameters in a run.
+/// How many times rank 0 gathered parameters in a run.
 double gathers_in(const std::string& metrics) {
   double calls = 0;
   std::string last;
@@ -209,7 +209,7 @@ TEST_F(TrainPipeline, stages_are_gathered_once_per_batch_or_once_per_pass) {
       gathers[when] = gathers_in(path(concat(name, "/metrics.jsonl")));
     }
     expect_same_model(concat(schedule, "_per_batch"), concat(schedule, "_per_micro_batch"), schedule, "", true);
-    // Each of the four micro-batches has a forward and a backward; neighbouring passes may share a gather.
+    // Each of the four micro-batches has a forward and a backward; adjacent passes may share a gather.
     EXPECT_GT(gathers["per_micro_batch"], 3 * gathers["per_batch"]) << schedule;
     EXPECT_GT(gathers["per_batch"], 0) << schedule;
   }

@@ -1,5 +1,5 @@
-// Multi-token prediction in whole runs: every way to divide the work trains the model of one process, a resumed run is
-// the uninterrupted one, and the depths learn.
+// Multi-token prediction in whole runs: every layout trains the model of one process, a resumed run equals the
+// uninterrupted one, and the prediction depths learn.
 
 #include "mesh_jobs.h"
 
@@ -41,7 +41,7 @@ class TrainPredictions : public TrainMesh {
     }
   }
 
-  /// Four blocks and two depths; four micro-batches of a step, the same rows on every mesh.
+  /// Four blocks and two depths; four micro-batches per step, with the same rows on every mesh.
   static Words deep(bool tied) {
     return {"--config_name", "llama-tiny", "--config_overrides",
             concat("mtp_num_layers=2,num_hidden_layers=4,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,"
@@ -74,7 +74,8 @@ TEST_F(TrainPredictions, EveryMeshTrainsTheModelOfOneProcess) {
   }
 }
 
-// The last stage has the depths, and embeddings of its own, whose gradients are added to those of the first.
+// The last stage holds the depths and its own copy of the embeddings, whose gradients are added to those of the first
+// stage.
 TEST_F(TrainPredictions, EveryScheduleTrainsTheModelOfOneProcess) {
   for (const bool tied : {false, true}) {
     const std::string kind = tied ? "tied_" : "untied_", alone = kind + "one";
@@ -111,7 +112,7 @@ TEST_F(TrainPredictions, EveryScheduleTrainsTheModelOfOneProcess) {
   }
 }
 
-// Beside every other axis, each run going on from the checkpoint of the one before it, whose mesh is another.
+// With every other axis; each run resumes from the checkpoint of the previous one, on a different mesh.
 TEST_F(TrainPredictions, PipelinesGoWithEveryOtherAxis) {
   const Words model = deep(/*tied=*/false) + Words{"--mtp_loss_scaling_factor", "0.5"};
   train_pipe("one", 1, 1, model + Words{"--save_steps", concat(saved_at)});
@@ -150,7 +151,7 @@ TEST_F(TrainPredictions, PipelinesGoWithEveryOtherAxis) {
   expect_same_model("pp4_again", "one", "pp4_again");
 }
 
-// Depths that are not computed stay as they were, and the last stage has no embeddings for them.
+// Depths that are not computed stay unchanged, and the last stage has no embeddings for them.
 TEST_F(TrainPredictions, PipelinesLeaveDepthsAloneWithoutWeight) {
   const Words model = deep(/*tied=*/false) + unsaved + Words{"--mtp_loss_scaling_factor", "0", "--weight_decay", "0.1"};
   train_pipe("one", 1, 1, model);
@@ -184,7 +185,7 @@ TEST_F(TrainPredictions, ExpertsOfDepthsLieOnSeveralRanks) {
   const Words mixtral = {"--config_name",        path("mixtral.json"),
                          "--config_overrides",   "max_position_embeddings=16",
                          "--router_z_loss_coef", "0.01"};
-  // As many rows in a micro-batch, whose routers' loss is a mean over it.
+  // The same number of rows per micro-batch, because the routers' loss is a mean over it.
   train_on("alone", one, mixtral + Words{"--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "2"});
   train_on("ep", {"ep", 2, 2, {"--ep_size", "2"}}, mixtral);
   expect_same_run("ep", "alone", "ep");

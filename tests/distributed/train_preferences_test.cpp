@@ -1,5 +1,5 @@
-// Pairs of answers in whole runs: every way to cut the pairs of a step trains the same model, a resumed run is the
-// uninterrupted one, adapters and other references are compared with what they should be, and it learns.
+// Preference pairs in whole runs: every way to split the pairs of a step trains the same model, a resumed run equals
+// the uninterrupted one, adapters and other references give the expected results, and the model learns.
 
 #include "mesh_jobs.h"
 
@@ -19,8 +19,8 @@ class TrainPreferences : public TrainMesh {
     write_file_atomically(path("pairs.jsonl"), pairs);
   }
 
-  // Where a gradient is 0 but for rounding (the biases of keys), AdamW would make a step of whatever rounding leaves:
-  // its epsilon is above that.
+  // A gradient that is 0 except for rounding (key biases) would make AdamW take arbitrary steps; the epsilon used here
+  // is larger than such gradients.
   RunConfig pairs(const std::string& output, int pairs_of_a_step, int ranks, const Words& more) const {
     const bool named = !more.empty() && more[0] == "--model_name_or_path";
     return config(
@@ -117,7 +117,7 @@ TEST_F(TrainPreferences, AnotherReferenceIsAnotherLoss) {
 }
 
 TEST_F(TrainPreferences, EvaluationsHaveLossAndRewards) {
-  // 9 pairs in batches of 2: one is smaller, and one rank has one less than the other.
+  // 9 pairs in batches of 2: one batch is smaller, and one rank has one fewer than the other.
   const Words evaluate = {"--validation_file",
                           path("pairs.jsonl"),
                           "--eval_strategy",
@@ -148,7 +148,7 @@ TEST_F(TrainPreferences, EvaluationsHaveLossAndRewards) {
   EXPECT_NE(evaluations("one", "eval_loss").back(), evaluations("one", "eval_loss").front());
 }
 
-// As TRL's DPOTrainer does by default: the same bits as without any, and others than with it.
+// As in TRL's DPOTrainer by default: the bits are those of a model without dropout, and differ from those with it.
 TEST_F(TrainPreferences, DropoutIsSwitchedOff) {
   const auto of_model = [&](const std::string& output, const char* p, const Words& more) {
     RunConfig run = pairs(output, 4, 1, more);

@@ -1,5 +1,5 @@
-// What changes the weights, on any number of processes: Muon, learning rates of embeddings, rates by the width, batches
-// by a list; and a run that ends by the clock.
+// Settings that affect the weight updates, on any number of processes: Muon, separate learning rates for embeddings,
+// width-scaled rates (muP), batch sizes by a list; and a run that ends by the clock.
 
 #include "resume_jobs.h"
 
@@ -69,7 +69,7 @@ TEST_F(TrainRates, muon_is_the_same_on_any_number_of_ranks) {
                Words{"--fsdp", "full_shard auto_wrap", "--resume_from_checkpoint", path("zero1/checkpoint-3")});
   expect_same_losses("resumed", {losses.begin() + 3, losses.end()});
 
-  // Each matrix of a block moves by a multiple of an orthogonal one, an embedding does not.
+  // Each matrix of a block changes by a multiple of an orthogonal matrix; an embedding does not.
   train_on("still", 1, 1, muon + micro4 + no_saves + Words{"--learning_rate", "0", "--warmup_steps", "0"});
   train_on("moved", 1, 1, muon + micro4 + no_saves + Words{"--warmup_steps", "0", "--weight_decay", "0"});
   auto before = weights("still"), after = weights("moved");
@@ -99,7 +99,7 @@ TEST_F(TrainRates, embeddings_have_a_rate_of_their_own) {
   for (const char* name : {"zero2", "full4"}) expect_same_losses(name, losses);
   train_on("resumed", 1, 6, own + micro4 + no_saves + Words{"--resume_from_checkpoint", path("zero2/checkpoint-3")});
   expect_same_losses("resumed", {losses.begin() + 3, losses.end()});
-  // The least rate acts, and so does the peak; what is logged is the rate of all others.
+  // Both the minimum and the peak rate have an effect; the logged rate is that of all other parameters.
   train_on("same least", 1, 6, schedule + micro4 + no_saves + Words{"--decoupled_lr", "2e-2"});
   train_on("one rate", 1, 6, schedule + micro4 + no_saves);
   EXPECT_NE(column("same least", "loss"), losses);
@@ -130,7 +130,7 @@ TEST_F(TrainRates, mup_is_the_same_however_the_model_is_divided) {
       mup + no_saves + Words{"--fsdp", "full_shard auto_wrap", "--resume_from_checkpoint", path("zero1/checkpoint-3")});
   expect_same_losses("resumed", {losses.begin() + 3, losses.end()});
 
-  // A folder that such a run has written says by itself what its rates are: its config.json decides.
+  // The config.json written by such a run determines the learning rates of later runs.
   const auto go_on = [&](const std::string& output) {
     const Words from = {"--model_name_or_path", path("zero1"), "--warmup_steps", "0"};
     train_on(output, 1, 2, from + micro4 + no_saves);
@@ -140,7 +140,7 @@ TEST_F(TrainRates, mup_is_the_same_however_the_model_is_divided) {
   const std::string file = path("zero1/config.json");
   Value json = parse_json(read_file(file), file);
   ASSERT_TRUE(json.at("use_mup").as_bool());
-  json.set("mup_output_mult", Value::of(0.25));  // what it is anyway: only the rates become others
+  json.set("mup_output_mult", Value::of(0.25));  // the value it already has: only the rates change
   json.set("mup_base_hidden_size", Value::of(64));
   write_file_atomically(file, dump_json(json));
   const auto without = go_on("without");
@@ -163,7 +163,7 @@ TEST_F(TrainRates, a_run_ends_by_the_clock_and_goes_on) {
   const auto done = static_cast<std::int64_t>(column("out", "loss").size());
   ASSERT_GE(done, 1);
   EXPECT_TRUE(is_directory(path(concat("out/checkpoint-", done))));
-  // It gets on by a step at least, however short the time is.
+  // It makes at least one step of progress, however short the time is.
   train_on("out", 2, 1'000'000,
            common + Words{"--exit_duration_in_mins", "0.000001", "--resume_from_checkpoint", "last"},
            ExitCode::stopped);

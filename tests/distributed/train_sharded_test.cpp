@@ -1,5 +1,5 @@
-// tessera train under every strategy: in fixed order the bytes of the metrics and of the weights are those of plain
-// data parallelism; a checkpoint of any strategy and number of processes resumes under any other.
+// tessera train with every strategy: in fixed order, the bytes of metrics and weights are those of plain data
+// parallelism; a checkpoint of any strategy and number of processes resumes with any other.
 
 #include "harness.h"
 
@@ -41,7 +41,7 @@ class TrainSharded : public ::testing::Test {
 
   std::string path(const std::string& name) const { return path_join(folder_.path(), name); }
 
-  /// What a user types, as far as all runs share it.
+  /// The words of the command line that all runs share.
   Words command(const std::string& output, const Words& more, bool fixed_order = true) const {
     Words words = {"--train_file",
                    path("text.txt"),
@@ -82,7 +82,7 @@ class TrainSharded : public ::testing::Test {
     return config::resolve_and_validate(words, [](const std::string&) { return std::nullopt; }).values;
   }
 
-  /// Trains; returns the numbers of every log line, and fails where a rank fails.
+  /// Trains and returns the numbers of every log line; fails if a rank fails.
   std::string train(int processes, const Words& words) const {
     const RunConfig config = resolved(words);
     RankOptions options;
@@ -90,7 +90,7 @@ class TrainSharded : public ::testing::Test {
     run_ranks(
         processes,
         [&](comm::World&) {
-          // Progress; failures reach the parent through a pipe.
+          // Hides progress; failures reach the parent through a pipe.
           ASSERT_NE(std::freopen("/dev/null", "w", stdout), nullptr);
           ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);
           EXPECT_EQ(train::train(config, Value::make_object()), ExitCode::done);
@@ -167,7 +167,7 @@ TEST_F(TrainSharded, HybridGroupsHaveTheBytesOfPlainDataParallelism) {
   EXPECT_TRUE(weights("hybrid") == weights("plain")) << "other bytes";
 }
 
-// One process -> ZeRO-3 on two -> plain on four: the run that went through.
+// One process -> ZeRO-3 on two -> plain data parallelism on four: equals the uninterrupted run.
 TEST_F(TrainSharded, ACheckpointResumesUnderAnyStrategy) {
   for (const char* optim : {"adamw", "adafactor", "rmsprop"}) {
     SCOPED_TRACE(optim);
@@ -175,7 +175,11 @@ TEST_F(TrainSharded, ACheckpointResumesUnderAnyStrategy) {
     const auto with = [&](const std::string& output, Words words) {
       words.insert(words.end(),
                    {"--config_name", "gpt2-tiny", "--config_overrides", gpt2, "--optim", optim, "--save_steps", "1"});
-      if (prefix == "rmsprop") words.insert(words.end(), {"--optim_args", "momentum=0.9,centered=true"});  // all states
+      if (prefix == "rmsprop")
+        words.insert(words.end(), {"--optim_args", "momentum=0.9,centered=true"});  // enables
+                                                                                    // all
+                                                                                    // optimizer
+                                                                                    // states
       return command(prefix + output, words);
     };
     train(2, with("through", {}));
@@ -235,8 +239,8 @@ TEST_F(TrainSharded, FastOrderStaysClose) {
     EXPECT_NEAR(narrow[i], plain[i], 0.05 * plain[i]) << "bf16 parameters, step " << i + 1;
 }
 
-// Each rank reads its part of the weights only: the peak is its share, one unit and what pages of files and tables
-// cost, not the model.
+// Each rank reads only its part of the weights: peak memory is its share plus one unit, and the overhead of file pages
+// and tables, not the model.
 TEST_F(TrainSharded, LoadingNeedsTheShareAndOneUnit) {
   const std::string folder = path("model");
   run_ranks(1, [&](comm::World&) {
@@ -254,7 +258,7 @@ TEST_F(TrainSharded, LoadingNeedsTheShareAndOneUnit) {
     config.model.model_name_or_path = folder;
     config.sharding.strategy = Strategy::full_shard;
     world.group().barrier().wait();
-    std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+    std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak
     const std::int64_t before = train::resident_bytes();
     std::string source;
     const auto model = models::load_model_deferred(config.model, 1, source);
@@ -276,7 +280,7 @@ TEST_F(TrainSharded, LoadingNeedsTheShareAndOneUnit) {
   });
 }
 
-// What goes wrong is told once, before anything is written.
+// Errors are reported once, before anything is written.
 TEST_F(TrainSharded, WrongClassNamesAreRefusedBeforeAnyRankStarts) {
   const Words words = command("out", {"--config_name", "gpt2-tiny", "--config_overrides", gpt2, "--fsdp", "full_shard",
                                       "--transformer_layer_cls_to_wrap", "LlamaDecoderLayer"});

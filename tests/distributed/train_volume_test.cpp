@@ -1,5 +1,5 @@
-// The table of communication of `tessera train` (metrics.jsonl, report.html, the lines at the end of a run), by axis of
-// the mesh: what a layer sends on a rank is what is published for it (docs/parallelism.md, docs/sharding.md).
+// The communication table of `tessera train` (metrics.jsonl, report.html, the last lines of a run) by mesh axis: the
+// bytes a layer sends per rank equal the published formulas (docs/parallelism.md, docs/sharding.md).
 
 #include "resume_jobs.h"
 
@@ -15,7 +15,7 @@ constexpr double matrices = 2 * hidden * hidden + 2 * hidden * key_width + 3 * h
 
 class TrainVolume : public ResumeJobs {
  protected:
-  /// Bytes that rank 0 sends, by axis; without the start's broadcasts.
+  /// Bytes sent by rank 0, by axis, without the initial broadcasts.
   std::map<std::string, double> sent(int ranks, int layers, const Words& mesh) const {
     const std::string output = concat("out", layers);
     const RunConfig run = config(output, static_cast<std::int64_t>(steps),
@@ -45,7 +45,7 @@ class TrainVolume : public ResumeJobs {
     return bytes;
   }
 
-  /// One layer more costs a step `formula` bytes on these axes, and nothing on the others.
+  /// One more layer costs a step `formula` bytes on these axes, and nothing on the others.
   void expect_layer(const char* what, int ranks, const Words& mesh,
                     const std::map<std::string, double>& formula) const {
     const auto two = sent(ranks, 2, mesh), three = sent(ranks, 3, mesh);
@@ -63,8 +63,8 @@ class TrainVolume : public ResumeJobs {
   }
 };
 
-// Megatron-LM (Shoeybi et al. 2019; Korthikanti et al. 2022): four all-reduces of the activations a layer, or as many
-// pairs of all-gather and reduce-scatter, and the sums of the norms' gradients.
+// Megatron-LM (Shoeybi et al. 2019; Korthikanti et al. 2022): four all-reduces of activations per layer, or as many
+// pairs of all-gather and reduce-scatter plus the sums of the norms' gradients.
 TEST_F(TrainVolume, tensor_and_sequence_parallel) {
   const double activations = rows * length * hidden * element, share = 1.0 / 2;
   expect_layer("tp2", 2, {"--tp_size", "2"}, {{"tp", 4 * 2 * share * activations}});
@@ -72,14 +72,14 @@ TEST_F(TrainVolume, tensor_and_sequence_parallel) {
                {{"tp", 4 * 2 * share * activations + 2 * share * 2 * hidden * element}});
 }
 
-// Keys and values go round once in forward; in backward they and their gradients do.
+// In forward, keys and values go around the ring once; in backward, they and their gradients do.
 TEST_F(TrainVolume, ring) {
   const double keys_and_values = 2 * rows * (length / 2) * key_width * element;
   const double gradients = 2 * (1.0 / 2) * (matrices + 2 * hidden) * element;
   expect_layer("cp2", 2, {"--cp_size", "2"}, {{"cp", 3 * keys_and_values + gradients}});
 }
 
-// Parameters are gathered twice, gradients scattered once; under tp, half of the matrices.
+// Parameters are gathered twice and gradients scattered once; with tp, half of the matrices.
 TEST_F(TrainVolume, full_shard_alone_and_of_tensor_parallel_parts) {
   const Words full_shard = {"--fsdp", "full_shard auto_wrap"};
   expect_layer("fsdp2", 2, full_shard, {{"dp_shard", 3 * (1.0 / 2) * (matrices + 2 * hidden) * element}});

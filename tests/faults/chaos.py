@@ -187,7 +187,7 @@ class Run:
             time.sleep(0.02)
 
     def named(self, number, ranks):
-        said = r"stands still|no heartbeat" if number == signal.SIGSTOP else f"was killed by {number.name}"
+        said = r"is stopped|no heartbeat" if number == signal.SIGSTOP else f"was killed by {number.name}"
         text = "\n".join(line for _, line in self.work.lines[self.before:])
         blamed = re.search(rf"^\[agent\] rank (\d+) \(.*(?:{said})", text, re.M)
         if not blamed or int(blamed.group(1)) not in ranks:

@@ -46,7 +46,7 @@ for trial in range(options.trials):
 work.process.terminate()
 code, _ = work.finish()
 frozen = work.text().count("is frozen")
-told = work.text().count("and goes on")
+told = work.text().count("and continues")
 ok = tolerated == options.trials and frozen == 0 and told == options.trials
 job.row(f"SIGSTOP one of {options.ranks} ranks for 2 s, {options.trials} times",
         f"tolerated {tolerated}/{options.trials}, told afterwards {told}, false alarms {frozen}", "all tolerated", ok)

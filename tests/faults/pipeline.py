@@ -66,7 +66,7 @@ def hurt(kind, number, schedule, rank, pattern):
 
 for kind, number, pattern, last in [
         ("kill -9", signal.SIGKILL, r"\[agent\] rank {rank} \(pp {rank}; pid {pid}\) was killed by SIGKILL", 2),
-        ("SIGSTOP", signal.SIGSTOP, r"\[agent\] rank {rank} \(pp {rank}; pid {pid}\) stands still", 4)]:
+        ("SIGSTOP", signal.SIGSTOP, r"\[agent\] rank {rank} \(pp {rank}; pid {pid}\) is stopped", 4)]:
     times = [hurt(kind.replace(" ", ""), number, schedule, rank, pattern)
              for schedule in schedules for rank in range(STAGES)]
     known = [t for t in times if t]

@@ -24,7 +24,7 @@ namespace tessera::launch {
 
 using Strings = std::vector<std::string>;
 
-/// Waits until `condition` holds; false after `seconds` of a quiet machine.
+/// Waits until `condition` holds; false after `seconds` (scaled on a busy machine).
 template <class Condition>
 bool eventually(const Condition& condition, double seconds = 20) {
   for (const testing::Stopwatch watch; watch.seconds() < watch.limit(seconds);) {
@@ -43,7 +43,7 @@ inline bool is_running(int pid) {
   return state != 'Z' && state != 'X';
 }
 
-/// The words that follow each `key` in `text`, as numbers: pids_after("child 12\nchild 13", "child ") = {12, 13}.
+/// The numbers after each `key` in `text`: pids_after("child 12\nchild 13", "child ") = {12, 13}.
 inline std::vector<int> pids_after(const std::string& text, const std::string& key) {
   std::vector<int> result;
   for (auto at = text.find(key); at != std::string::npos; at = text.find(key, at + 1)) {
@@ -93,7 +93,7 @@ class AgentUnderTest {
   const std::string& err() const { return result_.err; }
   void signal(int number) const { ::kill(pid_, number); }
 
-  /// Reads output until standard output holds `text` `count` times.
+  /// Reads until standard output contains `text` `count` times.
   bool wait_for(const std::string& text, int count, double seconds = 20) {
     return eventually(
         [&] {
@@ -105,7 +105,7 @@ class AgentUnderTest {
         seconds);
   }
 
-  /// Reads output until the standard error holds `text`.
+  /// Reads until standard error contains `text`.
   bool wait_for_error(const std::string& text) {
     return eventually([&] {
       read_all();
@@ -113,7 +113,7 @@ class AgentUnderTest {
     });
   }
 
-  /// Reads to the end of both pipes (nobody holds them any more) and collects the agent.
+  /// Reads both pipes to the end (when nobody holds them open any more) and waits for the agent.
   Captured finish(double seconds = 20) {
     result_.timed_out = !eventually(
         [&] {

@@ -1,5 +1,5 @@
-// tessera doctor of a whole job: planted faults between hosts are found with their remedy, a good allocation has none,
-// and what is measured between hosts is measured.
+// tessera doctor for a whole job: faults planted between hosts are found and get their remedy, a good allocation has
+// none, and the measurements between hosts are real.
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -46,8 +46,8 @@ void each_link_of(Allocation& a, int host, const std::function<void(Link&)>& cha
 struct Fault {
   const char* check;
   Health health;
-  const char* found;   ///< stands in it
-  const char* remedy;  ///< the same
+  const char* found;   ///< part of the finding's text
+  const char* remedy;  ///< part of the remedy's text
   std::set<std::string> bad;
   std::function<void(Allocation&)> plant;
 };
@@ -108,7 +108,7 @@ const std::vector<Fault>& faults() {
        "set-ntp",
        {"node0"},
        [](Allocation& a) {
-         each_link_of(a, 0, [](Link& link) { link.clock_ahead += 400; });  // its callers find it ahead
+         each_link_of(a, 0, [](Link& link) { link.clock_ahead += 400; });  // the hosts that call it see its clock ahead
        }},
       {"connections",
        failure,
@@ -222,7 +222,7 @@ TEST(DoctorOfHosts, BadHostsAreRemembered) {
   Allocation a = good_allocation();
   a.hosts[3].core_seconds = 0.02;
   const auto bad = bad_hosts(a, diagnose(a));
-  // node1 was bad and is good now; far1 takes no part; the comment stays.
+  // node1 was bad and is good now; far1 is not in the job; the comment stays.
   const std::string text = updated_bad_hosts("# rack 7\nnode1  # old\nfar1  # broken fan\n", a, bad, "2026-11-26");
   EXPECT_TRUE(text.starts_with("# rack 7\nfar1  # broken fan\nnode3  # 2026-11-26 speed of hosts: node3: up to "))
       << text;
@@ -262,7 +262,7 @@ std::int64_t wall_clock() {
       .count();
 }
 
-/// Each host is a thread with a client of its own; `change` makes one of them different.
+/// Each host is a thread with its own client; `change` modifies the options of individual hosts.
 std::vector<LinkTable> measure(StoreUnderTest& store, int count, const std::function<void(int, LinkOptions&)>& change) {
   std::vector<LinkTable> tables(static_cast<std::size_t>(count));
   std::vector<std::jthread> threads;
@@ -334,7 +334,7 @@ TEST(DoctorOfHosts, StrangersAtTheMeasuringPortAreNotAnswered) {
 TEST(DoctorOfHosts, AHostThatCannotBeReachedIsALinkWithAFailure) {
   StoreUnderTest store;
   StoreClient client = store.client();
-  client.set("t/place/0", "127.0.0.1 1 " + std::string(32, 'x'));  // nobody listens at port 1
+  client.set("t/place/0", "127.0.0.1 1 " + std::string(32, 'x'));  // nothing listens on port 1
   client.set("t/links/0", "[]");
   std::vector<LinkTable> tables(3);
   std::vector<std::jthread> threads;

@@ -5,7 +5,7 @@
 namespace tessera::launch {
 namespace {
 
-/// Four ranks whose processes sleep, and a clock of our own.
+/// Four ranks whose processes sleep, with a test clock.
 class Host {
  public:
   Arrivals arrivals{5, 10, [](pid_t pid) {
@@ -14,7 +14,7 @@ class Host {
   std::vector<Arrivals::Rank> ranks = {
       {0, 100, false, false}, {1, 101, false, false}, {2, 102, false, false}, {3, 99, false, false}};
 
-  /// When something was said, in seconds from now on, and the last text.
+  /// Advances the clock; returns when messages were printed, in seconds from now, and keeps the last text.
   std::vector<int> pass(int seconds) {
     std::vector<int> told;
     for (int i = 0; i < 10 * seconds; ++i) {
@@ -39,7 +39,7 @@ TEST(Arrivals, MissingRanksAreListedAfterFiveSecondsAndEveryTen) {
   host.ranks[0].came = host.ranks[0].waits = host.ranks[2].came = host.ranks[2].waits = true;
   EXPECT_EQ(host.pass(30), (std::vector<int>{5, 15, 25}));
   EXPECT_EQ(host.text,
-            "waited 25 s for ranks 1, 3 of this host to come to tessera::init(); here: ranks 0, 2\n"
+            "waited 25 s for ranks 1, 3 of this host to reach tessera::init(); arrived: ranks 0, 2\n"
             "  rank 1 (pid 101): D (waits for a disk or a network file system)\n"
             "  rank 3 (pid 99): no such process");
   host.ranks[1].came = host.ranks[1].waits = true;
@@ -52,7 +52,7 @@ TEST(Arrivals, NothingIsSaidOnceAllHaveComeOrNobodyWaits) {
   for (auto& rank : host.ranks) rank.came = rank.waits = true;
   EXPECT_EQ(host.pass(60), std::vector<int>());
   host.ranks[3].came = host.ranks[3].waits = false;
-  for (auto& rank : host.ranks) rank.waits = false;  // the others run already: a rank of a script that does not join
+  for (auto& rank : host.ranks) rank.waits = false;  // the others already run: a rank of a script that does not join
   EXPECT_EQ(host.pass(60), std::vector<int>());
 }
 

@@ -1,4 +1,4 @@
-// What a process may still take, read from made-up trees of /proc and /sys.
+// Memory available to a process, computed from made-up /proc and /sys trees.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The board as its readers meet it: foreign, cut, unsealed, of another version, half written.
+// Boards as readers may find them: foreign, truncated, unsealed, of another version, half written.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -27,7 +27,7 @@ UniqueFd memory_file(std::size_t bytes, bool sealed) {
   return fd;
 }
 
-// A copy of a board's bytes in a file of another size, sealed or not.
+// A copy of the board in a file of `bytes` bytes, sealed or not.
 UniqueFd copy_of(const Board& board, std::size_t bytes, bool sealed) {
   UniqueFd fd = memory_file(bytes, false);
   EXPECT_GT(pwrite(fd.get(), &board.header(), sizeof(BoardHeader), 0), 0);
@@ -163,15 +163,15 @@ TEST(Entries, torn_and_absurd_ones_are_left_out) {
   clear(slot);
   for (std::uint64_t id = 0; id < 6; ++id) put(slot, id);
   slot.ring[1].id = ~std::uint64_t{0};        // being written
-  slot.ring[2].id = 2 + RankSlot::ring_size;  // not this one
+  slot.ring[2].id = 2 + RankSlot::ring_size;  // of another lap of the ring
   std::memset(&slot.ring[3].op, 0xee, sizeof slot.ring[3].op);
-  std::memset(slot.ring[4].tag, 'x', sizeof slot.ring[4].tag);  // no end
+  std::memset(slot.ring[4].tag, 'x', sizeof slot.ring[4].tag);  // no terminator
   const auto entries = last_entries(slot);
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_EQ(entries[0].id, 0u);
   EXPECT_EQ(std::string(entries[1].tag), std::string(sizeof entries[1].tag - 1, 'x'));
   EXPECT_EQ(entries[2].id, 5u);
-  slot.next_entry = ~std::uint64_t{0};  // a count that cannot be
+  slot.next_entry = ~std::uint64_t{0};  // an impossible count
   EXPECT_TRUE(last_entries(slot).empty());
 }
 

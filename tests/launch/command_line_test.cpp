@@ -91,27 +91,27 @@ TEST(LaunchCommandLine, MistakesAreNamed) {
   EXPECT_TRUE(says({"--num_proceses", "4", "prog"}, "unknown option --num_proceses; did you mean --num_processes?"));
   EXPECT_TRUE(says({"--zzzzzzzz", "prog"}, "unknown option --zzzzzzzz"));
   EXPECT_TRUE(says({"--num_processes", "four", "prog"},
-                   "--num_processes four: expected a whole number from 1 to 4096, or gpu, cpu or auto"));
-  EXPECT_TRUE(says({"--num_processes", "0", "prog"}, "expected a whole number"));
+                   "--num_processes four: expected an integer from 1 to 4096, or gpu, cpu or auto"));
+  EXPECT_TRUE(says({"--num_processes", "0", "prog"}, "expected an integer"));
   EXPECT_TRUE(says({"--master_port=70000", "prog"}, "from 0 to 65535"));
   EXPECT_TRUE(says({"--num_processes"}, "needs a value"));
   EXPECT_TRUE(says({"--no_prefix=1", "prog"}, "takes no value"));
   EXPECT_TRUE(says({"--num_processes", "2"}, "no program was given"));
   EXPECT_TRUE(says({}, "no program was given"));
   EXPECT_TRUE(says({"--fsdp=full shard", "--fsdp_config=path/to/fsdp_config/ my-trainer-script.py"},
-                   "Is the program inside of '--fsdp_config=path/to/fsdp_config/ my-trainer-script.py'"));
+                   "Is the program part of '--fsdp_config=path/to/fsdp_config/ my-trainer-script.py'"));
   EXPECT_TRUE(says({"--"}, "no program was given"));
-  EXPECT_TRUE(says({"--log_dir=", "prog"}, "--log_dir needs a value that is not empty"));
+  EXPECT_TRUE(says({"--log_dir=", "prog"}, "--log_dir needs a non-empty value"));
   EXPECT_TRUE(says({"--monitor_interval", "x", "prog"}, "expected a number"));
   EXPECT_TRUE(says({"--hang_timeout", "nan", "prog"}, "expected a number"));
 }
 
 TEST(LaunchCommandLine, KnownElsewhereButNotHere) {
   EXPECT_TRUE(says({"--autotuning", "run", "prog"}, "tessera train --strategy auto"));
-  EXPECT_TRUE(says({"--elastic_training", "prog"}, "resumes on any number of processes"));
+  EXPECT_TRUE(says({"--elastic_training", "prog"}, "on another number of processes"));
   EXPECT_TRUE(says({"--rdzv_backend=etcd", "prog"}, "c10d or static"));
   EXPECT_TRUE(says({"--rdzv_conf=timeout", "prog"}, "KEY=VALUE"));
-  EXPECT_TRUE(says({"--nnodes=1:4", "prog"}, "keeps its number of machines"));
+  EXPECT_TRUE(says({"--nnodes=1:4", "prog"}, "the number of machines of a job is fixed"));
   const LaunchCommand accepted =
       parse_launch_command({"--standalone", "--nnodes=1:1", "--rdzv_backend=c10d", "--rdzv_id", "job7",
                             "--rdzv-conf=timeout=3,x=y", "--role", "worker", "--start_method=spawn", "--multi_gpu",
@@ -132,7 +132,7 @@ TEST(LaunchCommandLine, Processes) {
     more.push_back("prog");
     return more;
   };
-  EXPECT_EQ(parse_launch_command(with({"--num_processes=6"})).options.num_processes, 3);  // accelerate: of all machines
+  EXPECT_EQ(parse_launch_command(with({"--num_processes=6"})).options.num_processes, 3);  // accelerate: a total
   EXPECT_EQ(parse_launch_command(with({"--nproc_per_node=6"})).options.num_processes, 6);
   EXPECT_EQ(parse_launch_command(with({"--nproc_per_node=3", "-n", "6"})).options.num_processes, 3);
   EXPECT_TRUE(says(with({"--nproc_per_node=4", "-n", "6"}), "makes 8"));
@@ -152,9 +152,9 @@ TEST(LaunchCommandLine, Machines) {
   ::setenv("JOB_COMPLETION_INDEX", "1", 1);
   EXPECT_EQ(parse_launch_command({"--nnodes=2", "--machine_rank=auto", "--master_addr=a", "prog"}).options.machine_rank,
             1);
-  EXPECT_TRUE(says({"--nnodes=1", "--node_rank=1", "prog"}, "there is one machine"));
+  EXPECT_TRUE(says({"--nnodes=1", "--node_rank=1", "prog"}, "there is only one machine"));
   EXPECT_EQ(parse_launch_command({"--nnodes=2", "--master_addr=a", "--node_rank=0", "prog"}).options.machine_rank, 0);
-  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // a launcher with another number of processes: not one of us per machine
+  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // a launcher with another number of processes, not one per machine
   ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   ::unsetenv("JOB_COMPLETION_INDEX");
   EXPECT_TRUE(says({"--nnodes=2", "--master_addr=a", "prog"}, "--machine_rank"));
@@ -178,7 +178,7 @@ TEST(LaunchCommandLine, Machines) {
     EXPECT_EQ(ipv6.master_addr, "fd00::1") << words[0];
     EXPECT_EQ(ipv6.master_port, 123) << words[0];
   }
-  EXPECT_TRUE(says({"--rdzv_endpoint=a:1", "--master_addr=b", "prog"}, "different places"));
+  EXPECT_TRUE(says({"--rdzv_endpoint=a:1", "--master_addr=b", "prog"}, "different addresses"));
   EXPECT_TRUE(says({"--rdzv_endpoint=a:x", "prog"}, "HOST:PORT"));
 }
 
@@ -236,7 +236,7 @@ TEST(LaunchCommandLine, Hosts) {
   EXPECT_TRUE(says(with({"--num_machines=3"}), "only 2 hosts"));
   EXPECT_TRUE(says(with({"-n=5"}), "6 slots"));
   EXPECT_TRUE(says(with({"--include=a", "--exclude=b"}), "exclude each other"));
-  EXPECT_TRUE(says(with({"--include=a", "--num_machines=1"}), "--include and --exclude already say"));
+  EXPECT_TRUE(says(with({"--include=a", "--num_machines=1"}), "--include and --exclude already select"));
   EXPECT_TRUE(says({"--include=a", "prog"}, "--hostfile"));
   const std::string bad = folder.path() + "/bad";
   write_file_atomically(bad, "a  # slow\nz\n");
@@ -264,12 +264,12 @@ TEST(LaunchCommandLine, Output) {
   EXPECT_EQ(ranks.tee_of_rank, (std::map<int, int>{{0, 0}, {1, 3}, {2, 2}}));
   EXPECT_TRUE(says({"--redirects=3", "prog"}, "--log_dir"));
   EXPECT_TRUE(says({"--log_dir=d", "--redirects=4", "prog"}, "0 (none)"));
-  EXPECT_TRUE(says({"--log_dir=d", "--redirects=0:1,0:2", "prog"}, "rank 0 twice"));
-  EXPECT_EQ(parse_launch_command({"--tee=3", "prog"}).options.tee, 3);  // without files: as always
+  EXPECT_TRUE(says({"--log_dir=d", "--redirects=0:1,0:2", "prog"}, "rank 0 is listed twice"));
+  EXPECT_EQ(parse_launch_command({"--tee=3", "prog"}).options.tee, 3);  // without log files: as without this flag
   EXPECT_EQ(parse_launch_command({"--local-ranks-filter=0,2", "prog"}).options.shown_ranks, (std::vector<int>{0, 2}));
 }
 
-// What is passed on to an agent on another host arrives as it was.
+// Words passed to an agent on another host arrive unchanged.
 RC_GTEST_PROP(LaunchCommandLine, WordsComeBack, ()) {
   LaunchOptions options;
   const auto flip = [] { return *rc::gen::inRange(0, 2) == 1; };

@@ -1,4 +1,4 @@
-// tessera doctor: each planted fault is found with its remedy, and a good machine has none.
+// tessera doctor: each planted fault is found and gets its remedy; a good machine has no findings.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -44,7 +44,7 @@ Readings good_machine() {
 struct Fault {
   const char* check;
   Health health;
-  const char* remedy;  ///< stands in it
+  const char* remedy;  ///< part of the remedy's text
   std::function<void(Readings&)> plant;
 };
 

@@ -23,7 +23,7 @@ EmitJob job_of(const Strings& words) {
   return {command.options, command.command, command.emission, std::string(64, '7')};
 }
 
-/// The committed file; TESSERA_WRITE_GOLDEN=1 writes it anew.
+/// Compares with the committed file; TESSERA_WRITE_GOLDEN=1 rewrites it.
 void expect_golden(const std::string& name, const std::string& text) {
   const std::string path = tessera::testing::source_path(concat("tests/fixtures/launch/", name));
   if (std::getenv("TESSERA_WRITE_GOLDEN") != nullptr) write_file_atomically(path, text);
@@ -66,7 +66,7 @@ Strings with_image(Strings more = {}, const std::string& image = "registry.examp
   return more;
 }
 
-/// The documents of a manifest, and their kinds.
+/// The parsed documents of a manifest.
 std::vector<Value> documents(const std::string& text) {
   std::vector<Value> all;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -82,7 +82,7 @@ Strings kinds(const std::vector<Value>& documents) {
   return names;
 }
 
-/// The words of a pod's only container after `tessera launch`, read back as an agent in it reads them.
+/// The words after `tessera launch` of a pod's only container, parsed as the agent in it parses them.
 LaunchCommand command_in(const Value& pod, const std::vector<std::pair<const char*, const char*>>& variables) {
   Strings words;
   for (const Value& word : pod.at("containers").items().at(0).at("command").items()) words.push_back(word.as_string());
@@ -111,8 +111,8 @@ TEST(Emit, SlurmScript) {
   EXPECT_THROW(emit_slurm(job_of({"--time", "1\n#SBATCH --uid=0", "prog"})), InputError);
 }
 
-// The script runs, with stand-ins for Slurm's programs: what reaches tessera is what was asked for, and the secret is
-// private while the job runs and gone afterwards.
+// The script runs against stand-ins for Slurm's programs: tessera receives the requested words, and the secret is
+// private while the job runs and deleted afterwards.
 TEST(Emit, SlurmScriptRuns) {
   const TemporaryFolder folder;
   const std::string bin = folder.path() + "/bin", work = folder.path() + "/work";
@@ -144,8 +144,7 @@ TEST(Emit, SlurmScriptRuns) {
   EXPECT_FALSE(path_exists(secret));
 }
 
-/// As SlurmScriptRuns, in a container and with a program that was asked to stop: what srun is given, and what becomes
-/// of the job.
+/// As SlurmScriptRuns, in a container and with a program that was asked to stop: srun's arguments and the job's end.
 TEST(Emit, SlurmInAContainer) {
   const auto script = [](const Strings& words) { return emit_slurm(job_of(words)); };
   const std::string pyxis = script(with_image({"--mounts", "/data:/data,/my models", "--requeue"}));
@@ -186,7 +185,7 @@ TEST(Emit, SlurmInAContainer) {
   }
 }
 
-// One number leads the others: what the agent leaves its ranks to save.
+// The time the agent gives its ranks to save determines the batch system's warning times.
 TEST(Emit, BatchSystemsLeaveTimeToSave) {
   const Strings longer = with_image({"--stop_seconds", "270"});
   EXPECT_NE(emit_slurm(job_of(longer)).find("#SBATCH --signal=TERM@300\n"), std::string::npos);
@@ -211,7 +210,7 @@ TEST(Emit, KubernetesManifest) {
   }
 }
 
-// The shapes of what follows were checked against the published schemas (tools/job_schemas.py).
+// The schemas of the following manifests were checked against the published ones (tools/job_schemas.py).
 TEST(Emit, JobSet) {
   const std::string text = emit_jobset(job_of(with_image()));
   expect_golden("job_jobset.yaml", text);
@@ -282,7 +281,7 @@ TEST(Emit, KubeflowMpiJob) {
   EXPECT_EQ(command.exports, Strings{"PATH"});
 }
 
-// What a Ray cluster makes of it: tests/launchers/ray.sh.
+// tests/launchers/ray.sh runs the program on a Ray cluster.
 TEST(Emit, RayProgram) {
   const std::string text = emit_ray(job_of(full));
   expect_golden("job_ray.py", text);
@@ -300,7 +299,7 @@ TEST(Emit, Hostfile) {
   EXPECT_EQ(parse_hostfile(text, "f"), hosts);
 }
 
-// What a shell makes of the quoted words is the words.
+// A shell parses the quoted words back into the original words.
 RC_GTEST_PROP(Quoting, AShellReadsTheWordsBack, ()) {
   const std::string alphabet = "ab '\"\\$`!*?;&|<>()[]{}#~=\n\t-\x7f\xc3";
   Strings words;

@@ -101,7 +101,7 @@ TEST(Environment, ContradictionsGiveTheNumbers) {
   expect_says(message_of(with(torchrun, {{"LOCAL_WORLD_SIZE", "9"}})), "9 ranks on this host in a world of 8");
   expect_says(message_of(with(torchrun, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "8"}})),
               "OMPI_COMM_WORLD_RANK=3");
-  // mpirun starting one agent per host is no contradiction.
+  // mpirun may start one agent per host.
   EXPECT_EQ(read(with(torchrun, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})).rank, 5);
 }
 
@@ -125,7 +125,7 @@ TEST(Environment, LocalRankArgumentIsRemovedAndChecked) {
   EXPECT_EQ(read({}, &none).world_size, 1);
   EXPECT_TRUE(none.empty());
   expect_says(message_of(torchrun, {"--local-rank=2"}),
-              "--local-rank=2 but the environment of torchrun says local rank 1");
+              "--local-rank=2 but the environment of torchrun has local rank 1");
   expect_says(message_of({}, {"--local-rank=1"}), "--local-rank=1 was given, but RANK, WORLD_SIZE");
   expect_says(message_of(torchrun, {"--local-rank=x"}), "--local-rank=x");
 }
@@ -175,16 +175,16 @@ TEST(Environment, Srun) {
   EXPECT_GE(e.master_port, 20000);
   EXPECT_EQ(e.launcher, "srun");
   EXPECT_EQ(read(with(task, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "9"}})).master_addr, "h");
-  // A step smaller than the job.
+  // A step smaller than its job.
   EXPECT_EQ(read(with(task, {{"SLURM_NTASKS", "16"}, {"SLURM_STEP_NUM_TASKS", "4"}})).world_size, 4);
-  // On one node.
+  // A step on one node.
   EXPECT_EQ(read({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}, {"SLURM_NNODES", "1"}})
                 .local_world_size,
             2);
-  // The batch script itself, and a shell under salloc, are one process.
+  // The batch script itself, or a shell under salloc, is a single process.
   EXPECT_EQ(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"ENVIRONMENT", "BATCH"}}).world_size, 1);
   EXPECT_EQ(read({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "4711"}}).world_size, 1);
-  // tessera launch inside a step: our own variables count.
+  // tessera launch inside a step: tessera's own variables take precedence.
   EXPECT_EQ(read(with(torchrun, task)).rank, 5);
 }
 
@@ -263,7 +263,7 @@ TEST(Environment, KubernetesIndexedJob) {
   expect_says(message_of(with(kubeflow, {{"PET_NPROC_PER_NODE", "4"}})), "--machine_rank auto --nproc_per_node 4");
   expect_says(message_of(without(pod, {"MASTER_ADDR"})), "missing: MASTER_ADDR, MASTER_PORT");
   expect_says(message_of(with(pod, {{"JOB_COMPLETION_INDEX", "4"}})), "rank 4 in a world of 4");
-  // A job of independent tasks, and ranks that an agent in the pod started.
+  // A job of independent tasks, and ranks started by an agent in the pod.
   EXPECT_EQ(read({{"JOB_COMPLETION_INDEX", "5"}}).world_size, 1);
   EXPECT_EQ(read(with(torchrun, {{"JOB_COMPLETION_INDEX", "1"}})).rank, 5);
 }
@@ -282,8 +282,8 @@ TEST(Environment, APodsVariablesAreNotARanks) {
       {"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}, {"PET_NPROC_PER_NODE", "2"}};
   EXPECT_EQ(
       message_of(pod),
-      "set: RANK=0, WORLD_SIZE=2, PET_NNODES=1, PET_NPROC_PER_NODE=2; missing: LOCAL_RANK. They are a pod's, whose "
-      "launcher is to start 2 processes: start the program by tessera launch --nproc_per_node 2 PROGRAM; or unset "
+      "set: RANK=0, WORLD_SIZE=2, PET_NNODES=1, PET_NPROC_PER_NODE=2; missing: LOCAL_RANK. They describe a pod whose "
+      "launcher has to start 2 processes: start the program with tessera launch --nproc_per_node 2 PROGRAM; or unset "
       "RANK, WORLD_SIZE and PET_NPROC_PER_NODE to run as one process");
   expect_says(message_of(with(pod, {{"PET_NNODES", "4"}})),
               "tessera launch --secret_file FILE PROGRAM, which reads PET_*");

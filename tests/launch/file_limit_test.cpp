@@ -9,7 +9,7 @@
 namespace tessera::launch {
 namespace {
 
-/// What starts while it lives may write files of so many bytes.
+/// Limits file sizes to `bytes` for processes started during its lifetime.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) {
@@ -36,7 +36,7 @@ TEST(FileLimit, TooSmallForTheBoardIsSaidBeforeAnythingStarts) {
   const Captured done = run_with(64 << 10, shell("echo started"));
   EXPECT_EQ(done.exit_code, 2);
   EXPECT_EQ(done.out, "");
-  EXPECT_TRUE(contains(done.err, "no shared memory for the board of 1 ranks")) << done.err;
+  EXPECT_TRUE(contains(done.err, "cannot allocate shared memory for the board of 1 ranks")) << done.err;
   EXPECT_TRUE(contains(done.err, "may write files of at most 65536 bytes; raise that limit (ulimit -f")) << done.err;
 }
 

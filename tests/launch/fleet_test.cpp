@@ -1,5 +1,5 @@
-// Several agents' fleets in one process: each machine is a thread; machine 0's thread serves the store as an agent's
-// loop does. Sockets are real, machines that die are simulated by a fleet that goes away without a word.
+// Fleets of several agents in one process: each machine is a thread, and machine 0's thread serves the store as an
+// agent's loop does. Sockets are real; a machine's death is simulated by a fleet that disappears without a message.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -43,13 +43,13 @@ class FleetTest : public ::testing::Test {
     return result;
   }
 
-  /// An agent's loop: until an event or `seconds` of a quiet machine have passed.
+  /// Runs an agent's loop until an event or for `seconds` (scaled on a busy machine).
   std::optional<FleetEvent> watch(Fleet& fleet, int machine, double seconds) {
     const testing::Stopwatch stopwatch;
     return look(fleet, machine, [&] { return stopwatch.seconds() < stopwatch.limit(seconds); });
   }
 
-  /// The same where no event is expected: a busy machine need not wait for longer.
+  /// As watch, where no event is expected: the time need not be scaled on a busy machine.
   std::optional<FleetEvent> watch_in_vain(Fleet& fleet, int machine, double seconds) {
     const testing::Stopwatch stopwatch;
     return look(fleet, machine, [&] { return stopwatch.seconds() < seconds; });
@@ -66,7 +66,7 @@ class FleetTest : public ::testing::Test {
     return fleet.event();
   }
 
-  /// Until all machines are in: when machine 0 is, the others' last answers may still be to be sent.
+  /// Returns when all machines have joined: once machine 0 has, the last answers to the others may still be unsent.
   void wait_for_all(int machine, int machines) {
     const testing::Stopwatch stopwatch;
     ++in_;
@@ -76,7 +76,7 @@ class FleetTest : public ::testing::Test {
     }
   }
 
-  /// Runs `body(machine)` for all machines at once; their errors, by machine, empty for none.
+  /// Runs `body(machine)` for all machines concurrently; returns each machine's error, empty for none.
   Strings run(int machines, const std::function<void(int)>& body) {
     Strings errors(static_cast<std::size_t>(machines));
     std::vector<std::thread> threads;
@@ -249,7 +249,7 @@ TEST_F(FleetTest, TheEndOfMachineZeroIsKnownAtOnce) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       fleet.reset();
-      server_ = StoreServer(store_options(secret_));  // another port: nobody listens at the old one
+      server_ = StoreServer(store_options(secret_));  // another port: nothing listens on the old one
       return;
     }
     joined = true;
@@ -258,12 +258,12 @@ TEST_F(FleetTest, TheEndOfMachineZeroIsKnownAtOnce) {
     EXPECT_EQ(event->kind, FleetEvent::lost);
     EXPECT_EQ(event->machine, 0);
     EXPECT_NE(event->text.find("Connection refused"), std::string::npos) << event->text;
-    EXPECT_NE(event->text.find("machine 0 (host0), whose agent has ended"), std::string::npos) << event->text;
+    EXPECT_NE(event->text.find("machine 0 (host0), whose agent has exited"), std::string::npos) << event->text;
     EXPECT_FALSE(fleet->agree({143, true, event->text}).restart);
   });
   EXPECT_EQ(errors, Strings(2));
   ASSERT_EQ(said.size(), 1u) << join(said, "\n");
-  EXPECT_EQ(said[0].find("the job ends with machine 0 (host0), whose agent held its store: start the agents"), 0u)
+  EXPECT_EQ(said[0].find("the job ends with machine 0 (host0), whose agent hosted its store: start the agents"), 0u)
       << said[0];
 }
 
@@ -272,7 +272,7 @@ TEST_F(FleetTest, ALinkThatComesBackInTimeIsSurvived) {
   std::atomic<bool> cut{false};
   const Strings errors = run(2, [&](int k) {
     FleetOptions mine = options(k, 2);
-    mine.lost_seconds = 3600;  // a connection that is cut never brings an answer again
+    mine.lost_seconds = 3600;  // a cut connection never delivers another answer
     if (k == 1) mine.store_port = network.port();
     Fleet fleet(mine);
     wait_for_all(k, 2);
@@ -282,7 +282,7 @@ TEST_F(FleetTest, ALinkThatComesBackInTimeIsSurvived) {
       cut = true;
       EXPECT_FALSE(watch_in_vain(fleet, k, 3));
       network.mend();
-      const auto event = watch(fleet, k, 60);  // which only the other machine's new connection can bring
+      const auto event = watch(fleet, k, 60);  // only the other machine's new connection can deliver it
       ASSERT_TRUE(event);
       EXPECT_EQ(event->kind, FleetEvent::failure);
       EXPECT_EQ(event->machine, 1);
@@ -307,7 +307,7 @@ TEST_F(FleetTest, ANewAgentInTheLostOnesPlaceLetsAllRestart) {
     if (k == 2) {
       fleet.reset();
       mine.hostname = "host2b";
-      fleet.emplace(mine);  // at once: its place is taken until machine 0 knows
+      fleet.emplace(mine);  // immediately, while machine 0 still considers the machine present
       again = fleet->plan();
     } else {
       const auto event = watch(*fleet, k, 60);
@@ -320,7 +320,7 @@ TEST_F(FleetTest, ANewAgentInTheLostOnesPlaceLetsAllRestart) {
     EXPECT_EQ(fleet->plan().world_size, 6);
     EXPECT_EQ(fleet->plan().job_port, first.job_port);
     EXPECT_EQ(fleet->plan().machines[2].hostname, "host2b");
-    EXPECT_FALSE(watch_in_vain(*fleet, k, 2)) << "the former agent's end is no news of this generation";
+    EXPECT_FALSE(watch_in_vain(*fleet, k, 2)) << "the previous agent's end is not an event of this generation";
     EXPECT_FALSE(fleet->agree({0, true}).restart);
   });
   EXPECT_EQ(errors, Strings(3));
@@ -354,7 +354,7 @@ TEST_F(FleetTest, AMachineWhoseLinkWasAwayTooLongComesBackByItself) {
 }
 
 TEST_F(FleetTest, MachineZeroThatWasCutOffTooLongGoesOnWithTheOthers) {
-  Relay network(server_.port());  // all traffic to machine 0's address, its own agent's too
+  Relay network(server_.port());  // carries all traffic to machine 0's address, including that of its own agent
   const double lost_seconds = testing::patience(1);
   std::atomic<int> told{0};
   const Strings errors = run(3, [&](int k) {
@@ -387,7 +387,7 @@ TEST_F(FleetTest, MachineZeroThatWasCutOffTooLongGoesOnWithTheOthers) {
 }
 
 TEST_F(FleetTest, AnEventIsToldOnce) {
-  for (const bool told : {true, false}) {  // by the agent, while its ranks ran
+  for (const bool told : {true, false}) {  // whether the agent reported it while its ranks ran
     server_ = StoreServer(store_options(secret_));
     Relay network(server_.port());
     const double lost_seconds = testing::patience(1);
@@ -435,8 +435,8 @@ TEST_F(FleetTest, AMachineThatDoesNotComeBackEndsTheJob) {
     EXPECT_EQ(verdict.code, 1);
   });
   EXPECT_EQ(errors, Strings(2));
-  EXPECT_NE(join(said).find("for machine 1 (host1) to come back"), std::string::npos) << join(said);
-  EXPECT_NE(join(said).find("machine 1 (host1) did not come back within"), std::string::npos) << join(said);
+  EXPECT_NE(join(said).find("for machine 1 (host1) to return"), std::string::npos) << join(said);
+  EXPECT_NE(join(said).find("machine 1 (host1) did not return within"), std::string::npos) << join(said);
 }
 
 TEST_F(FleetTest, WithoutTheStoreAMachineStopsByItself) {
@@ -448,12 +448,12 @@ TEST_F(FleetTest, WithoutTheStoreAMachineStopsByItself) {
     mine.lost_seconds = lost_seconds;
     if (k == 0) {
       Fleet fleet(mine);
-      // The last answers of the join are still to be sent when machine 0 is in.
+      // The last answers of the join are still unsent when machine 0 has joined.
       while (!joined && !over) {
         server_.turn();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // hangs: its store answers nobody
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // hangs: its store does not answer
       return;
     }
     struct Ending {  // machine 0 must not wait for a machine that failed
@@ -488,18 +488,18 @@ TEST_F(FleetTest, MissingMachinesAreListed) {
   });
   EXPECT_GE(said.size(), 2u);
   EXPECT_NE(said.back().find("3 of 4 machines missing: machine 1, 2, 3"), std::string::npos) << said.back();
-  EXPECT_NE(errors[0].find("not all machines have come: 3 of 4 machines missing"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("not all machines have joined: 3 of 4 machines missing"), std::string::npos) << errors[0];
 }
 
 TEST_F(FleetTest, WrongRanksAndNumbersAreRefused) {
-  // Two agents with the same machine rank: one of them is told so.
+  // Two agents with the same machine rank: one of them is refused.
   std::atomic<int> taken{0};
   const Strings errors = run(3, [&](int k) {
     FleetOptions mine = options(k == 2 ? 1 : k, 2);
     mine.hostname = concat("host", k);
     try {
       Fleet fleet(mine);
-      while (taken == 0) watch(fleet, k, 0.05);  // a job that runs
+      while (taken == 0) watch(fleet, k, 0.05);  // keeps the job running
       fleet.agree({0, false});
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find("machine rank 1 is taken by host"), std::string::npos) << error.what();
@@ -515,7 +515,7 @@ TEST_F(FleetTest, AnotherNumberOfMachinesIsRefusedOnAll) {
     server_ = StoreServer(store_options(secret_));
     const Strings errors = run(2, [&](int k) { Fleet fleet(options(k, k == 0 ? 2 : other)); });
     for (const std::string& error : errors) {
-      EXPECT_NE(error.find(concat("was told --num_machines ", other)), std::string::npos) << error;
+      EXPECT_NE(error.find(concat("was started with --num_machines ", other)), std::string::npos) << error;
     }
   }
 }
@@ -527,7 +527,7 @@ TEST_F(FleetTest, AWrongSecretIsNotLetIn) {
     if (k == 1) mine.secret = make_secret();
     Fleet fleet(mine);
   });
-  EXPECT_NE(errors[0].find("not all machines have come"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("not all machines have joined"), std::string::npos) << errors[0];
   EXPECT_FALSE(errors[1].empty());
 }
 

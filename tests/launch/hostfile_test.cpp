@@ -37,7 +37,7 @@ TEST(Hostfile, BadLinesAreNamed) {
   const auto says = [](const std::string& text, const std::string& part) {
     expect_says([&] { parse_hostfile(text, "hosts"); }, part);
   };
-  says("a slots=2\n\na slots=3\n", "hosts:3: host a was named in line 1 already");
+  says("a slots=2\n\na slots=3\n", "hosts:3: host a is already listed in line 1");
   says("a\n", "hosts:1: no slots=N after the host's name");
   says("a slots=2 b\n", "hosts:1: too many words");
   says("a slot=2\n", "hosts:1: 'slot=2' is not slots=N");
@@ -45,10 +45,10 @@ TEST(Hostfile, BadLinesAreNamed) {
   says("a slots=-1", "'slots=-1'");
   says("a slots=4097", "from 1 to 4096");
   says("a slots=99999999999999999999", "from 1 to 4096");
-  says("-oProxyCommand=x slots=1", "is no host name");
-  says("a;b slots=1", "is no host name");
-  says("", "hosts:1: the file names no host");
-  says("# nothing\n", "the file names no host");
+  says("-oProxyCommand=x slots=1", "is not a host name");
+  says("a;b slots=1", "is not a host name");
+  says("", "hosts:1: the file contains no host");
+  says("# nothing\n", "the file contains no host");
   EXPECT_THROW(read_hostfile("/does/not/exist"), InputError);
 }
 
@@ -59,7 +59,7 @@ TEST(Hostfile, BadHostsOfAFile) {
   write_file_atomically(path, "# rack 7\nnode3  # 2026-11-26 bandwidth: slow\n\n  far1\n");
   EXPECT_EQ(read_bad_hosts(path), (std::vector<std::string>{"node3", "far1"}));
   write_file_atomically(path, "node3\n<html>\n");
-  expect_says([&] { read_bad_hosts(path); }, "bad:2: '<html>' is no host name");
+  expect_says([&] { read_bad_hosts(path); }, "bad:2: '<html>' is not a host name");
 }
 
 TEST(Hostfile, FiltersOfDeepSpeed) {
@@ -75,7 +75,7 @@ TEST(Hostfile, FiltersOfDeepSpeed) {
   };
   EXPECT_EQ(shown("", ""), "worker-0:0123 worker-1:0123 ");
   EXPECT_EQ(shown("worker-0@worker-1:0,2", ""), "worker-0:0123 worker-1:02 ");
-  EXPECT_EQ(shown("worker-1:2,0@worker-0:3", ""), "worker-0:3 worker-1:02 ");  // the hostfile's order
+  EXPECT_EQ(shown("worker-1:2,0@worker-0:3", ""), "worker-0:3 worker-1:02 ");  // in the hostfile's order
   EXPECT_EQ(shown("worker-1", ""), "worker-1:0123 ");
   EXPECT_EQ(shown("", "worker-1:0"), "worker-0:0123 worker-1:123 ");
   EXPECT_EQ(shown("", "worker-1"), "worker-0:0123 ");
@@ -87,9 +87,9 @@ TEST(Hostfile, FiltersOfDeepSpeed) {
   says("worker-0", "worker-1", "exclude each other");
   says("worker-2", "", "host 'worker-2' is not in the hostfile; did you mean");
   says("worker-0:4", "", "host worker-0 has slots 0 to 3, not 4");
-  says("worker-0:", "", "'' is no slot number");
-  says("worker-0:x", "", "'x' is no slot number");
-  says("worker-0:1,1", "", "slot 1 of host worker-0 twice");
+  says("worker-0:", "", "'' is not a slot number");
+  says("worker-0:x", "", "'x' is not a slot number");
+  says("worker-0:1,1", "", "slot 1 of host worker-0 is listed twice");
   says("worker-0@worker-0:1", "", "twice");
   says("", "worker-0@worker-1", "no slot of the hostfile is left");
   says("@", "", "host ''");
@@ -125,8 +125,8 @@ TEST(NodeList, TaskCounts) {
   }
 }
 
-// A list made of random pieces, beside what it must expand to by the definition: nested loops over the numbers,
-// printed by printf with the width of the range's first number.
+// Expands a list of random pieces and compares with the definition: nested loops over the numbers, printed by printf
+// with the width of the range's first number.
 RC_GTEST_PROP(NodeList, AgreesWithTheDefinition, ()) {
   const auto word = [] {
     std::string text(1, "abcxyz"[*rc::gen::inRange(0, 6)]);
@@ -168,7 +168,7 @@ RC_GTEST_PROP(NodeList, AgreesWithTheDefinition, ()) {
   RC_ASSERT(expand_node_list(join(pieces, ",")) == expected);
 }
 
-// Any filter keeps what the set definition keeps.
+// Any filter keeps the hosts that set operations keep.
 RC_GTEST_PROP(Hostfile, FiltersAgreeWithTheDefinition, ()) {
   std::vector<HostSlots> hosts;
   const int count = *rc::gen::inRange(1, 5);

@@ -1,5 +1,5 @@
 /// \file
-/// Agents of two machines, both on this host: whole agents, as `tessera launch` runs them.
+/// Agents of two machines, both on this host: complete agents, as `tessera launch` runs them.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class Hosts : public ::testing::Test {
   }
   std::string path(const char* name) const { return path_join(folder_.path(), name); }
 
-  /// A rank that writes its process id, and ends as one whose connection to the other rank broke.
+  /// A rank that writes its process id and exits as if its connection to the other rank had broken.
   Strings rank_that_misses_the_other() const {
     return shell(concat("echo $$ > ", path("pid."), "$RANK; echo ready $RANK; while [ ! -s ", path("pid."),
                         "$((1-RANK)) ]; do sleep 0.05; done; other=$(cat ", path("pid."),
@@ -76,7 +76,7 @@ TEST_F(Hosts, AnAgentThatIsStartedAgainGoesOnWithTheJob) {
   const Captured again = second->finish(60), done = first.finish(60);
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_TRUE(contains(done.err, "to come back")) << done.err;
+  EXPECT_TRUE(contains(done.err, "to return")) << done.err;
   EXPECT_TRUE(contains(done.err, "restarting all ranks (restart 1 of 1)")) << done.err;
   const std::string job = done.out.substr(done.out.find("in 1 of "));
   EXPECT_TRUE(contains(again.out, "rank 1 " + job.substr(0, job.find('\n') + 1))) << again.out << done.out;
@@ -100,7 +100,7 @@ TEST_F(Hosts, AnAgentOfMachineZeroThatStoodStillTooLongGoesOnWithTheOther) {
   const Captured away = second.finish(60), done = first.finish(60);
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(away.exit_code, 0) << away.err;
-  EXPECT_TRUE(contains(done.err, "has given up this machine, whose agent stood still for")) << done.err;
+  EXPECT_TRUE(contains(done.err, "has given up on this machine, whose agent was suspended for")) << done.err;
   const auto told = away.err.find("lost the job's store");
   EXPECT_EQ(away.err.find("lost the job's store", told + 1), std::string::npos) << away.err;
 }

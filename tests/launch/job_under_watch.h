@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Four ranks on a board, a clock and a /proc of our own, under a LivenessWatch. Hearts beat every look unless told
-/// otherwise.
+/// A LivenessWatch over four ranks with a test board, clock and /proc. Every rank has a heartbeat at every look unless
+/// told otherwise.
 
 #include <tessera/launch/watch/liveness.h>
 
@@ -38,7 +38,7 @@ class JobUnderWatch {
     }
   }
 
-  /// Lets time pass in steps of 0.1 s; returns what was found.
+  /// Advances the clock in steps of 0.1 s; returns the findings.
   std::vector<LivenessFinding> pass(double seconds, const std::vector<int>& silent = {}, bool progress = true) {
     std::vector<LivenessFinding> all;
     for (const auto end = now + static_cast<std::int64_t>(seconds * 1e9); now < end;) {
@@ -59,7 +59,7 @@ class JobUnderWatch {
   void wait_for_cpu(int rank) { starved_.push_back(&processes[100 + rank]); }
   ProcStatus& process(int rank) { return processes[100 + rank]; }
 
-  /// The rank begins, and perhaps ends, an all-reduce of group "world".
+  /// The rank begins, and optionally completes, an all-reduce of group "world".
   void begin_collective(int rank, std::uint64_t sequence, bool ends, int group_size = 4) {
     RankSlot& slot = board.slot(rank);
     const std::uint64_t id = slot.next_entry.load();
@@ -75,7 +75,7 @@ class JobUnderWatch {
     write_text(entry.group, "world");
     slot.next_entry = id + 1;
   }
-  /// They are blocked in the last collective that they have begun; those that have begun none begin one.
+  /// The ranks block in the last collective they began; a rank that has begun none begins one first.
   void wait_in_collective(const std::vector<int>& ranks) {
     for (const int rank : ranks) {
       RankSlot& slot = board.slot(rank);
@@ -89,7 +89,7 @@ class JobUnderWatch {
   Board board;
   std::vector<WatchedRank> watched;
   std::map<pid_t, ProcStatus> processes;
-  std::string waits_for;  ///< what /proc says of those that sleep
+  std::string waits_for;  ///< what /proc reports for sleeping ranks
   LivenessWatch watch;
 
  private:

@@ -1,4 +1,4 @@
-// Settings see the size of a job under one name, whichever launcher started it.
+// Settings see the job's size under one name, whichever launcher started it.
 
 #include <tessera/launch/cli/job_variables.h>
 
@@ -41,7 +41,7 @@ TEST(JobVariables, TheSizeOfTheJobHasOneName) {
   ::unsetenv("TESSERA_JOB_VARIABLES_TEST");
 }
 
-// DeepSpeed's batch sizes are inferred with it.
+// DeepSpeed's batch sizes are inferred from it.
 TEST(JobVariables, BatchSizesOfDeepspeed) {
   const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "0"},
                             {"OMPI_COMM_WORLD_SIZE", "4"},

@@ -103,11 +103,11 @@ TEST(Launcher, NobodyReadsAndTheRanksGoOn) {
     LaunchOptions options = ranks(1);
     options.prefix_rank0 = prefix;
     AgentUnderTest agent(shell(concat("yes 'a line of the rank' | head -n 500000; touch ", done_file)), options);
-    EXPECT_TRUE(eventually([&] { return path_exists(done_file); }));  // 9 MB are gone, and we have read none
+    EXPECT_TRUE(eventually([&] { return path_exists(done_file); }));  // 9 MB written, none of it read
     const Captured done = agent.finish();
     EXPECT_EQ(done.exit_code, 0) << done.err;
     EXPECT_TRUE(contains(done.out, "[agent] nobody read this output for ")) << done.err;
-    EXPECT_TRUE(contains(done.out, " lines of the ranks are left out here (--log_dir DIR keeps all)\n"));
+    EXPECT_TRUE(contains(done.out, " lines of the ranks were dropped (--log_dir DIR keeps all)\n"));
   }
 }
 
@@ -125,7 +125,8 @@ TEST(Launcher, TheFirstFailureIsNamedAndTheOthersEnd) {
   EXPECT_EQ(done.exit_code, 7);
   EXPECT_TRUE(contains(done.err, "[rank 1] about to fail\n[agent] rank 1 (pid ")) << done.err;
   EXPECT_TRUE(contains(done.err, ") ended with exit code 7; ending the other ranks\n")) << done.err;
-  EXPECT_EQ(pids_after(done.err, "pid ").size(), 1u) << done.err;  // the ended ones are no failures
+  EXPECT_EQ(pids_after(done.err, "pid ").size(), 1u) << done.err;  // the ranks that were terminated are not reported as
+                                                                   // failures
 }
 
 TEST(Launcher, RanksThatIgnoreSigtermAreKilledInTime) {
@@ -157,7 +158,7 @@ TEST(Launcher, ASignalIsTheCauseWhenSeveralEndTogether) {
   ASSERT_TRUE(agent.wait_for("pid ", 3));
   const auto pids = pids_after(agent.out(), "pid ");
   const int victim = pids_after(agent.out(), "[rank 2] pid ").at(0);
-  agent.signal(SIGSTOP);  // the agent looks away while one rank is killed and the others fail because of it
+  agent.signal(SIGSTOP);  // the agent is stopped while one rank is killed and the others fail as a consequence
   for (int pid : pids) ::kill(pid, pid == victim ? SIGKILL : SIGUSR1);  // not SIGHUP: nohup's children cannot trap it
   ASSERT_TRUE(eventually([&] { return std::none_of(pids.begin(), pids.end(), is_running); }));
   agent.signal(SIGCONT);
@@ -182,7 +183,7 @@ TEST(Launcher, SigintIsForwardedAndGives130) {
 
 TEST(Launcher, SigtermLeavesTimeToSaveAndGivesTheRanksCode) {
   LaunchOptions options = ranks(2);
-  options.grace_seconds = 0.2;  // the grace of a failure: must not apply to a requested stop
+  options.grace_seconds = 0.2;  // the grace after a failure must not apply to a requested stop
   AgentUnderTest agent(shell("trap 'sleep 0.7; echo saved; exit 3' TERM; echo ready; while :; do sleep 0.02; done"),
                        options);
   ASSERT_TRUE(agent.wait_for("ready", 2));
@@ -199,7 +200,7 @@ TEST(Launcher, ASecondSignalKills) {
   ASSERT_TRUE(agent.wait_for("ready", 2));
   agent.signal(SIGINT);
   ASSERT_TRUE(agent.wait_for_error("asking 2 ranks to stop")) << agent.err();
-  std::this_thread::sleep_for(std::chrono::duration<double>(testing::patience(0.6)));  // sooner, it is the same request
+  std::this_thread::sleep_for(std::chrono::duration<double>(testing::patience(0.6)));  // earlier: one request
   const testing::Stopwatch watch;
   agent.signal(SIGINT);
   const Captured done = agent.finish();
@@ -219,7 +220,7 @@ TEST(Launcher, StopSecondsLimitTheWait) {
   EXPECT_LT(watch.seconds(), watch.limit(2));
 }
 
-/// Everything that the ranks started, by the numbers they printed.
+/// All processes that the ranks started, by the pids they printed.
 std::vector<int> family(const std::string& out) {
   auto all = pids_after(out, "self ");
   for (int pid : pids_after(out, "child ")) all.push_back(pid);
@@ -256,7 +257,7 @@ TEST(Launcher, ARankTakesWhatItStartedWithIt) {
 }
 
 TEST(Launcher, WhatMovedToASessionOfItsOwnIsEnded) {
-  // Two generations of it: the child of a session's leader comes to the agent when that is ended.
+  // Two levels of processes: when a session leader is killed, its child is reparented to the agent.
   const std::string daemon = "setsid sh -c 'sleep 600 & echo child $!; echo child $$; wait' & ";
   for (const char* ending : {"exit 0", "exit 4"}) {
     LaunchOptions options = ranks(2);
@@ -269,7 +270,7 @@ TEST(Launcher, WhatMovedToASessionOfItsOwnIsEnded) {
     const auto pids = pids_after(done.out, "child ");
     ASSERT_EQ(pids.size(), 4u) << done.out;
     for (int pid : pids) EXPECT_FALSE(is_running(pid));
-    EXPECT_TRUE(contains(done.err, "[agent] 4 processes that ranks left in sessions of their own were ended, too"))
+    EXPECT_TRUE(contains(done.err, "[agent] 4 processes that ranks had left running in their own sessions were killed"))
         << done.err;
     for (const int pid : pids) ::kill(pid, SIGKILL);
     ::unlink("go");
@@ -325,7 +326,7 @@ TEST(Launcher, TooFewOpenFilesIsAnInputErrorBeforeAnythingStarts) {
     try {
       code = run(shell("sleep 600"), ranks(3));
     } catch (const InputError& error) {
-      code = contains(error.what(), "3 processes need about 76 open files here, but the limit is 20") ? 2 : 98;
+      code = contains(error.what(), "3 processes need about 76 open files in the agent, but the limit is 20") ? 2 : 98;
     }
     ::_exit(code);
   }
@@ -337,8 +338,8 @@ TEST(Launcher, TooFewOpenFilesIsAnInputErrorBeforeAnythingStarts) {
 TEST(Launcher, RanksThatStartedEndWhenALaterOneCannotStart) {
   const TemporaryFolder folder;
   const std::string program = path_join(folder.path(), "once");
-  // The first rank that runs removes the program; 100 ranks take longer to start than that. A rank whose program
-  // vanished while it was starting fails by itself instead: the others must end then too.
+  // The first rank that runs removes the program; starting 100 ranks takes longer than that. A rank whose program
+  // vanished during its start fails by itself instead: the others must end then too.
   write_file_atomically(
       program, concat("#!/bin/sh\nrm -f ", program, "\necho $$ > ", folder.path(), "/pid.$RANK\nexec sleep 600\n"));
   ASSERT_EQ(run_and_capture({"chmod", "+x", program}).exit_code, 0);
@@ -370,8 +371,8 @@ TEST(Launcher, APortInUseIsAnInputErrorBeforeAnythingStarts) {
 TEST(Launcher, StandardInputIsEmpty) { EXPECT_EQ(run_agent(shell("wc -c"), ranks(1)).out, "[rank 0] 0\n"); }
 
 TEST(Launcher, SignalSettingsOfTheCallerDoNotReachTheRanks) {
-  ::signal(SIGINT, SIG_IGN);  // as in a shell's background job
-  // A shell that is about to start a command when the signal comes waits for that command, hence exec.
+  ::signal(SIGINT, SIG_IGN);  // as for a shell's background job
+  // A shell that is about to start a command when the signal arrives waits for the command, hence exec.
   AgentUnderTest agent(shell("grep -E 'Sig(Blk|Ign)' /proc/self/status; echo ready; exec sleep 600"), ranks(1));
   ::signal(SIGINT, SIG_DFL);
   ASSERT_TRUE(agent.wait_for("ready", 1));

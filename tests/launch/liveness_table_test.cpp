@@ -1,6 +1,7 @@
 /// \file
-/// The watchdog's rule as docs/launching.md has it: a table of phase x condition. One rank is in a phase and a
-/// condition, the others wait for it in a collective; what is said within a minute and a half, and what is ended when.
+/// The watchdog's rule in docs/launching.md as a table of phase x condition: one rank is in a phase and a condition
+/// while the others wait for it in a collective. The table gives the reports of the first minute and a half, and when
+/// ranks are ended.
 
 #include "job_under_watch.h"
 
@@ -14,7 +15,7 @@ enum class Condition { computes, disk, sleeps, stopped, debugger };
 constexpr RankState phases[] = {RankState::none,       RankState::running, RankState::working,
                                 RankState::evaluating, RankState::saving,  RankState::left};
 
-/// "nothing", "reported", "ended" with the kind of the end.
+/// "nothing", "reported", or "ended" with the reason.
 Outcome what_happens(RankState phase, Condition condition, double seconds) {
   JobUnderWatch job;
   job.pass(5);
@@ -46,7 +47,9 @@ Outcome what_happens(RankState phase, Condition condition, double seconds) {
 Outcome expected(RankState phase, Condition condition, double seconds) {
   if (condition == Condition::debugger) return "nothing";
   if (condition == Condition::stopped) return "ended";
-  if (phase == RankState::none || phase == RankState::left) return "nothing";  // the rendezvous tells who is missing
+  if (phase == RankState::none || phase == RankState::left)
+    return "nothing";  // missing ranks are reported by the
+                       // rendezvous
   if (condition == Condition::sleeps && phase == RankState::running && seconds > 310) return "ended";
   return "reported";
 }
@@ -79,8 +82,8 @@ TEST(LivenessTable, AReportNamesRankPhaseAndSecondsAndComesLessAndLessOften) {
   ASSERT_EQ(found.size(), 5u);  // after 5, 10, 20, 40, 80 s
   EXPECT_TRUE(
       found[0].text.starts_with("no progress for 5 s: rank 1 (pid 101) computes (1 of a processor), step 4, "
-                                "forward; ranks 0, 2, 3 wait in a collective; nothing is ended for that; "
-                                "told again after 10"))
+                                "forward; ranks 0, 2, 3 wait in a collective; no rank is ended for that; "
+                                "reported again after 10"))
       << found[0].text;
 }
 
@@ -95,7 +98,7 @@ TEST(LivenessTable, ADeclaredPhaseIsReportedAfterAMinute) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_TRUE(
       says(found[0].text,
-           "rank 1 (pid 101) sleeps, merging adapters; ranks 0, 2, 3 wait in a collective; nothing is ended for that"))
+           "rank 1 (pid 101) sleeps, merging adapters; ranks 0, 2, 3 wait in a collective; no rank is ended for that"))
       << found[0].text;
 }
 
@@ -123,7 +126,7 @@ TEST(LivenessTable, ARankThatAllPeersHavePassedIsEndedWithinSeconds) {
 }
 
 TEST(LivenessTable, ARankThatComputesBesideACollectiveThatAllHavePassedIsReported) {
-  JobUnderWatch job;  // it has begun the collective and not waited for it yet
+  JobUnderWatch job;  // it has begun the collective without waiting for it yet
   job.pass(5);
   for (int rank = 0; rank < 4; ++rank) job.begin_collective(rank, 7, rank != 2);
   for (const int rank : {0, 1, 3}) job.begin_collective(rank, 8, false);

@@ -20,7 +20,7 @@ TEST(LivenessWatch, AStoppedRankIsFrozenWithinThreeSeconds) {
   ASSERT_EQ(early.size(), 1u);
   EXPECT_EQ(early[0].kind, LivenessFinding::stopped);
   EXPECT_EQ(early[0].text,
-            "rank 2 (pid 102) stands still: no heartbeat for 1 s, process state T (stopped by a signal); the job ends "
+            "rank 2 (pid 102) is stopped: no heartbeat for 1 s, process state T (stopped by a signal); the job ends "
             "after 2.5 s (--heartbeat_timeout)");
   const auto found = job.pass(0.5, {2});
   ASSERT_EQ(found.size(), 1u);
@@ -40,7 +40,7 @@ TEST(LivenessWatch, APauseOfTwoSecondsIsToldAfterwards) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, LivenessFinding::paused);
   EXPECT_EQ(found[0].text,
-            "rank 1 (pid 101) gave no heartbeat for 2.2 s (process state T (stopped by a signal)) and goes on");
+            "rank 1 (pid 101) gave no heartbeat for 2.2 s (process state T (stopped by a signal)) and continues");
 }
 
 TEST(LivenessWatch, AShortPauseIsNotWorthALine) {
@@ -66,7 +66,8 @@ TEST(LivenessWatch, ASilentRankThatIsNotStoppedIsTold) {
 }
 
 TEST(LivenessWatch, ARankThatMerelyWaitsForAProcessorIsNeitherFrozenNorIsItsPauseTold) {
-  for (const char state : {'R', 'S'}) {  // one thread sleeps while the heart waits: the sample may show either
+  for (const char state : {'R', 'S'}) {  // one thread sleeps while the heartbeat waits: the sample may show either
+                                         // state
     JobUnderWatch job;
     job.pass(5);
     job.wait_for_cpu(3);
@@ -85,7 +86,7 @@ TEST(LivenessWatch, AStoppedRankIsFrozenOnABusyMachineToo) {
 }
 
 TEST(ProcStatus, CountsTheTimeInWhichAProcessWaitsForAProcessor) {
-  // Two threads of ours that compute on one processor: each waits for about half of the time.
+  // Two computing threads of this process share one processor, so each waits about half of the time.
   cpu_set_t before, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   int processor = 0;
@@ -121,7 +122,7 @@ TEST(LivenessWatch, ARankUnderADebuggerIsNeitherFrozenNorHanging) {
 TEST(LivenessWatch, ASuspendedMachineIsNoFreeze) {
   JobUnderWatch job;
   job.pass(5);
-  job.now += 600 * second;  // nobody ran, the agent neither
+  job.now += 600 * second;  // nothing ran, not even the agent
   EXPECT_TRUE(job.pass(0.8, {0, 1, 2, 3}).empty()) << "they have as long as ever from now on";
   EXPECT_TRUE(job.pass(10).empty());
   job.now += 600 * second;
@@ -132,10 +133,10 @@ TEST(LivenessWatch, ASuspendedMachineIsNoFreeze) {
 
 TEST(LivenessWatch, RanksWithoutAHeartAreEndedOnlyWhenTheyAreStopped) {
   const std::vector<std::pair<void (*)(RankSlot&), std::string>> changes = {
-      {+[](RankSlot& slot) { slot.state = RankState::none; }, "before it has come to tessera::init()"},
-      {+[](RankSlot& slot) { slot.state = RankState::left; }, "after it has left the job"},
-      {+[](RankSlot& slot) { slot.generation = 2; }, "before it has come to tessera::init()"},
-      {+[](RankSlot& slot) { slot.heartbeat_ns = 0; }, "before it has come to tessera::init()"}};
+      {+[](RankSlot& slot) { slot.state = RankState::none; }, "before it reached tessera::init()"},
+      {+[](RankSlot& slot) { slot.state = RankState::left; }, "after it left the job"},
+      {+[](RankSlot& slot) { slot.generation = 2; }, "before it reached tessera::init()"},
+      {+[](RankSlot& slot) { slot.heartbeat_ns = 0; }, "before it reached tessera::init()"}};
   for (const auto& [change, when] : changes) {
     JobUnderWatch job;
     job.pass(1);
@@ -172,7 +173,7 @@ TEST(LivenessWatch, NoProgressForFiveSecondsIsToldAndForFiveMinutesOfSleepAHang)
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].kind, LivenessFinding::hang);
   EXPECT_EQ(found[0].ranks, (std::vector<int>{0, 1, 2, 3}));
-  EXPECT_TRUE(says(found[0].text, "(limit 300 s: --hang_timeout) although all hearts beat")) << found[0].text;
+  EXPECT_TRUE(says(found[0].text, "(limit 300 s: --hang_timeout) although all heartbeats continue")) << found[0].text;
   EXPECT_TRUE(job.pass(60, {}, false).empty()) << "once";
 }
 
@@ -219,7 +220,7 @@ TEST(LivenessWatch, ARankThatGetsNoProcessorHasFourTimesAsLong) {
   for (int rank = 0; rank < 4; ++rank) job.begin_collective(rank, 7, rank != 2);
   for (const int rank : {0, 1, 3}) job.begin_collective(rank, 8, false);
   job.wait_in_collective({0, 1, 2, 3});
-  job.process(2).state = 'R';  // and gets no processor
+  job.process(2).state = 'R';  // runnable, but gets no processor
   EXPECT_TRUE(job.pass(19.5, {}, false).empty());
   EXPECT_EQ(job.pass(3, {}, false).at(0).kind, LivenessFinding::hang);
 }

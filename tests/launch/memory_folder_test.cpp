@@ -11,7 +11,7 @@
 namespace tessera::launch {
 namespace {
 
-/// The number of a process that has ended.
+/// The pid of a process that has ended.
 pid_t dead_process() {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);

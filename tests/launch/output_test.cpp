@@ -32,7 +32,7 @@ struct TestPipe {
   }
 };
 
-/// What a prefixer makes of these pieces.
+/// The output of a prefixer for these pieces.
 std::string prefixed(const std::vector<std::string>& pieces) {
   TestPipe pipe;
   OutputSink sink(pipe.write.get());
@@ -92,7 +92,7 @@ TEST(LinePrefixer, AnEndlessLineIsCut) {
 }
 
 TEST(OutputSink, ASlowReaderIsNotWaitedFor) {
-  TestPipe pipe;  // holds 64 KiB
+  TestPipe pipe;  // its capacity is 64 KiB
   OutputSink sink(pipe.write.get());
   std::string text;
   for (int i = 0; i < 300'000; ++i) text += static_cast<char>('a' + i % 26);
@@ -113,7 +113,7 @@ TEST(OutputSink, ASlowReaderIsNotWaitedFor) {
 
 TEST(OutputSink, NobodyReadsSoLinesAreLeftOutAndCounted) {
   TestPipe pipe;
-  OutputSink sink(pipe.write.get(), 0);  // without patience
+  OutputSink sink(pipe.write.get(), 0);  // no waiting for a slow reader
   const std::string line(1000, 'x');
   for (int i = 0; i < 3000; ++i) {
     sink.append_line("[rank 1] ", line);
@@ -130,7 +130,7 @@ TEST(OutputSink, NobodyReadsSoLinesAreLeftOutAndCounted) {
   ASSERT_NE(note, std::string::npos);
   const auto lines = static_cast<std::size_t>(std::count(seen.begin(), seen.end(), '\n')) - 1;
   EXPECT_GT(lines, 1000u) << "a MiB is kept";
-  EXPECT_NE(seen.find(concat(3000 - lines, " lines of the ranks are left out here"), note), std::string::npos);
+  EXPECT_NE(seen.find(concat(3000 - lines, " lines of the ranks were dropped"), note), std::string::npos);
   sink.append_line("[rank 1] ", "again");
   sink.write_some();
   EXPECT_EQ(pipe.drain(), "[rank 1] again\n");
@@ -159,13 +159,13 @@ TEST(OutputSink, ATerminalThatNobodyReadsIsNotWaitedFor) {
   OutputSink sink(slave, 0);
   for (int i = 0; i < 300; ++i) {
     sink.append_raw(std::string(9999, 'x') + "\n");
-    sink.write_some();  // returns
+    sink.write_some();  // returns instead of blocking
   }
   EXPECT_FALSE(sink.empty());
   EXPECT_FALSE(sink.full());
 }
 
-/// What one rank's lines become: on the two streams of the agent, and in its file.
+/// One rank's lines on the agent's two streams and in its log file.
 struct Outlets {
   TestPipe out_pipe, err_pipe;
   OutputSink out{out_pipe.write.get()}, err{err_pipe.write.get()};
@@ -217,7 +217,7 @@ TEST(RankOutput, FilesTeeAndRedirects) {
     quiet.feed_err("err\n");
     EXPECT_EQ(outlets.drain(), (Both{"", ""}));
   }
-  // A new run starts its files anew; generations have folders of their own.
+  // A new run truncates its files; each generation has its own folder.
   RankOutput again(options, 4, 0, 0, outlets.out, outlets.err);
   EXPECT_EQ(read_file(again.log_path()), "");
   options.max_restarts = 1;

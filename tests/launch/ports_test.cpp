@@ -27,7 +27,7 @@ TEST(Ports, AnAddressMayStandInBrackets) {
   EXPECT_TRUE(is_loopback("[::1]"));
   EXPECT_TRUE(is_loopback("::1"));
   EXPECT_FALSE(is_loopback("[fd00::1]"));
-  const std::string told = message_of("[2001:db8::1]", 29500);  // reserved for documentation: no host has it
+  const std::string told = message_of("[2001:db8::1]", 29500);  // reserved for documentation: no host has this address
   EXPECT_EQ(told.find("Name or service not known"), std::string::npos) << told;
   EXPECT_NE(told.find("2001:db8::1"), std::string::npos) << told;
 }
@@ -47,7 +47,7 @@ TEST(Ports, ReasonsAreNamed) {
   const auto in_use = message_of("127.0.0.1", taken.port);
   EXPECT_NE(in_use.find(std::to_string(taken.port) + " on 127.0.0.1: the port is in use"), std::string::npos) << in_use;
   EXPECT_THROW(choose_port("127.0.0.1", taken.port), InputError);
-  const auto elsewhere = message_of("192.0.2.1", 20000);  // TEST-NET-1: nobody's address
+  const auto elsewhere = message_of("192.0.2.1", 20000);  // TEST-NET-1: no host has this address
   EXPECT_NE(elsewhere.find("it must be an address of this host"), std::string::npos) << elsewhere;
   EXPECT_NE(message_of("", 20000).find("address ''"), std::string::npos);
   EXPECT_NE(message_of("127.0.0.1", 65536).find("65536"), std::string::npos);

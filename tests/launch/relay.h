@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A network between a client and a server of one host, which can be cut: a relay of TCP connections. What is on the
-/// way when it is cut is lost for good on the connections that were there, as where TCP waits ever longer between its
-/// tries; connections that begin after the cut get through.
+/// A TCP relay between a client and a server on one host, to simulate a network that can be cut. Data in transit at a
+/// cut is lost for good on existing connections (as when TCP's retransmission intervals keep growing); connections made
+/// after the cut get through.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -40,7 +40,7 @@ class Relay {
     bool dead = false;
   };
 
-  /// False at the end of one side.
+  /// False once one side has closed.
   static bool pass(int from, int to) {
     char buffer[1 << 14];
     const ssize_t got = ::recv(from, buffer, sizeof buffer, MSG_DONTWAIT);
@@ -85,7 +85,7 @@ class Relay {
   const int target_;
   const BoundSocket listener_;
   std::atomic<bool> cut_ = false, stop_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last, because it uses the other members
 };
 
 }  // namespace tessera::launch

@@ -1,4 +1,4 @@
-// Those who do not know the secret, and those who know it and break the rules.
+// Clients that do not know the secret, and clients that know it and break the protocol.
 #include <gtest/gtest.h>
 
 #include "store_under_test.h"
@@ -27,7 +27,7 @@ int open_descriptors() {
   return count;
 }
 
-/// A session by hand: what a client sends and gets, byte by byte.
+/// A session with messages built by hand, byte by byte.
 struct ByHand {
   explicit ByHand(const StoreUnderTest& store) : peer(store.port()) {
     wire::Hello hello;
@@ -91,11 +91,11 @@ TEST(StoreStranger, ARepeatedSessionIsRefused) {
   const std::string request = session.frame(wire::Op::add, 0, {"count"});
   ASSERT_TRUE(session.peer.send(request));
   ASSERT_FALSE(session.peer.receive(wire::header_bytes).empty());
-  // Everything that the client said, again, word by word.
+  // Replays everything the client sent, byte for byte.
   RawPeer replay(store.port());
   replay.send(session.said_hello + session.said_proof + request);
   EXPECT_TRUE(replay.closed_silently());
-  // The hello of a client that did not get through, with the proof of another session.
+  // The hello of an unauthenticated client combined with the proof of another session.
   wire::Hello hello;
   random_bytes(hello.nonce);
   RawPeer mixed(store.port());
@@ -159,7 +159,7 @@ TEST(StoreStranger, AThousandConnectionsHoldNeitherDescriptorsNorTheOthersUp) {
   EXPECT_LE(open_descriptors(), own + 1000 + 64 + 4);
   const testing::Stopwatch watch;
   for (int i = 0; i < 100; ++i) before.add("count", 1);
-  StoreClient during = store.client();  // a newcomer gets in among them
+  StoreClient during = store.client();  // a legitimate client gets in meanwhile
   EXPECT_EQ(during.add("count", 1), 101);
   EXPECT_LT(watch.seconds(), watch.limit(2));
   EXPECT_EQ(store.counters().authenticated, 2u);
@@ -178,7 +178,7 @@ TEST(StoreStranger, NewcomersGetInWhileACrowdKeepsKnocking) {
       }
     }
   });
-  // They knock before the newcomers come, and all the time meanwhile.
+  // The strangers connect before the newcomers and keep doing so throughout.
   const testing::Stopwatch watch;
   while (store.counters().refused <= 50 && watch.seconds() < watch.limit(30))
     std::this_thread::sleep_for(milliseconds(1));
@@ -197,13 +197,13 @@ TEST(StoreStranger, TooManyWhoKnowTheSecretAreToldSo) {
     store.client();
     ADD_FAILURE() << "no error";
   } catch (const StoreLost& error) {
-    EXPECT_NE(std::string(error.what()).find("as many connections as it takes"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("its maximum number of connections"), std::string::npos) << error.what();
   }
   a.set("still", "well");
 }
 
 TEST(StoreStranger, AClientDistrustsWhoDoesNotKnowTheSecret) {
-  // A server that answers every greeting with one of the right size.
+  // A server that answers every hello with a well-formed reply made with another secret.
   int port = 0;
   const UniqueFd listener = listen_on("127.0.0.1", 0, port);
   std::thread impostor([&] {

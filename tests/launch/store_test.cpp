@@ -58,7 +58,7 @@ TEST(Store, AddAppendCompareSetMulti) {
   client.append("new", "1");
   EXPECT_EQ(client.find("text"), "abcdef");
   EXPECT_EQ(client.find("new"), "1");
-  EXPECT_EQ(client.compare_set("c", "x", "y"), "x");  // absent and another value expected: not set
+  EXPECT_EQ(client.compare_set("c", "x", "y"), "x");  // absent, while a value is expected: not set
   EXPECT_EQ(client.find("c"), std::nullopt);
   EXPECT_EQ(client.compare_set("c", "", "first"), "first");
   EXPECT_EQ(client.compare_set("c", "", "second"), "first");
@@ -229,7 +229,7 @@ TEST(Store, AStoreThatIsNotThereIsNamed) {
 TEST(Store, AStoreThatComesLateIsWaitedFor) {
   StoreOptions late;
   {
-    StoreUnderTest first;  // for a port that is free
+    StoreUnderTest first;  // to find a free port
     late.port = first.port();
   }
   late.secret = make_secret();
@@ -282,7 +282,7 @@ TEST(Store, APortInUseAndAForeignAddressAreNamed) {
   options.port = store.port();
   expect_says(error_of<InputError>([&] { StoreServer server(options); }), concat("127.0.0.1:", store.port()));
   options.port = 0;
-  options.address = "192.0.2.1";  // reserved for documentation: no host has it
+  options.address = "192.0.2.1";  // reserved for documentation: no host has this address
   expect_says(error_of<InputError>([&] { StoreServer server(options); }), "192.0.2.1");
   options.address = "127.0.0.1";
   options.secret = {};

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A StoreServer in a thread of its own, driven as an agent drives it; and a raw socket for those who break the rules.
+/// A StoreServer in its own thread, driven as an agent drives it, and a raw socket for clients that break the rules.
 
 #include <tessera/launch/store/store_client.h>
 #include <tessera/launch/store/store_server.h>
@@ -35,7 +35,7 @@ class StoreUnderTest {
   }
   ~StoreUnderTest() { stop(); }
 
-  /// Ends the server and its connections.
+  /// Stops the server and closes its connections.
   void stop() {
     if (!thread_.joinable()) return;
     stop_ = true;
@@ -114,10 +114,10 @@ class StoreUnderTest {
   std::thread thread_;
 };
 
-/// A connection of somebody who need not keep to the protocol.
+/// A connection of a client that need not follow the protocol.
 class RawPeer {
  public:
-  /// How long what comes at once is waited for.
+  /// Timeout for answers that are expected at once.
   static std::chrono::milliseconds usual() { return testing::patience(std::chrono::milliseconds(20000)); }
 
   explicit RawPeer(int port) {
@@ -135,7 +135,7 @@ class RawPeer {
     }
     return true;
   }
-  /// What arrives, up to `count` bytes: fewer when the other side closes or is quiet for `quiet`.
+  /// Up to `count` received bytes: fewer when the other side closes or sends nothing for `quiet`.
   std::string receive(std::size_t count, std::chrono::milliseconds quiet = usual()) {
     std::string bytes;
     while (bytes.size() < count && ready(POLLIN, quiet)) {
@@ -146,7 +146,7 @@ class RawPeer {
     }
     return bytes;
   }
-  /// True when the other side closes within `time` without having sent anything more.
+  /// True when the other side closes within `time` without sending anything else.
   bool closed_silently(std::chrono::milliseconds time = usual()) {
     char byte;
     return ready(POLLIN, time) && recv(fd_.get(), &byte, 1, MSG_DONTWAIT) <= 0 && errno != EAGAIN;

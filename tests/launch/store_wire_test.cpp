@@ -1,4 +1,4 @@
-// The messages of the rendezvous store: whatever is written is read back, whatever is cut, spoilt or invented is
+// Messages of the rendezvous store: anything written is read back; anything truncated, corrupted or invented is
 // refused.
 #include <gtest/gtest.h>
 

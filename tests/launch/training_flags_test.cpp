@@ -1,4 +1,4 @@
-// Settings of training that are given to the launcher: accelerate's flags and file, --fsdp, --deepspeed.
+// Training settings passed to the launcher: accelerate's flags and file, --fsdp, --deepspeed.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using Variables = std::map<std::string, std::string>;
 
 const std::string fixtures = tessera::testing::source_path("tests/fixtures/accelerate/");
 
-/// All tests of this program: no default file of this user's.
+/// For all tests of this program: hides the default file of the user who runs them.
 class NoDefaultFile : public ::testing::Environment {
  public:
   void SetUp() override { ::setenv("HF_HOME", "/nonexistent", 1); }
@@ -50,7 +50,7 @@ class TrainingFlagsTest : public ::testing::Test {
       all[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
     return all;
   }
-  /// What a rank of ours makes of the environment it is given: "name=value" of all settings, and where one comes from.
+  /// The settings a tessera rank derives from its environment, as "name=value", and where each one comes from.
   static std::string settings(const LaunchCommand& command, std::map<std::string, std::string>* origins = nullptr) {
     const Variables all = variables(command);
     config::Problems problems;
@@ -81,7 +81,7 @@ TEST_F(TrainingFlagsTest, NothingIsSaidWhenNothingIsGiven) {
   EXPECT_EQ(command.notes, Strings{});
 }
 
-// The commands of the Hugging Face FSDP guide. (It forgets a quotation mark, and names a folder.)
+// The commands of the Hugging Face FSDP guide. (It omits a quotation mark and names a folder.)
 TEST_F(TrainingFlagsTest, TheGuidesCommands) {
   make_folders(at("fsdp_config"));
   write_file_atomically(
@@ -131,10 +131,9 @@ TEST_F(TrainingFlagsTest, TypedFlagsBeatTheFile) {
   EXPECT_EQ(origins.at("strategy"), "--fsdp-sharding-strategy");
   const std::string file = fixtures + "guide.yaml";
   EXPECT_EQ(command.notes,
-            (Strings{concat("--fsdp_offload_params false takes the place of ", file, ":11: fsdp_offload_params true"),
-                     concat("--fsdp-sharding-strategy SHARD_GRAD_OP takes the place of ", file,
-                            ":12: fsdp_sharding_strategy 1"),
-                     concat("--mixed_precision no takes the place of ", file, ":19: mixed_precision bf16")}));
+            (Strings{concat("--fsdp_offload_params false overrides ", file, ":11: fsdp_offload_params true"),
+                     concat("--fsdp-sharding-strategy SHARD_GRAD_OP overrides ", file, ":12: fsdp_sharding_strategy 1"),
+                     concat("--mixed_precision no overrides ", file, ":19: mixed_precision bf16")}));
   EXPECT_EQ(parse({"--config_file", file, "--mixed_precision", "fp16", "--mixed_precision", "bf16"}).notes, Strings{})
       << "the last one says the same as the file";
 }
@@ -164,8 +163,8 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   write_file_atomically(path, "distributed_type: FSDP\nnum_processes: 3\n");
   const LaunchCommand command = parse({});
   EXPECT_EQ(command.options.num_processes, 3);
-  EXPECT_EQ(command.notes, Strings{concat("settings are taken from ", path,
-                                          ", as accelerate launch does (--config_file none leaves it out)")});
+  EXPECT_EQ(command.notes, Strings{concat("reading settings from ", path,
+                                          ", as accelerate launch does (--config_file none ignores it)")});
   EXPECT_EQ(settings(command), "device=auto strategy=full_shard");
   EXPECT_EQ(parse({"--config_file", "none"}).options.num_processes, 1);
   EXPECT_EQ(settings(parse({"--config_file", "none", "--mixed_precision", "bf16"})), "bf16=true");
@@ -180,8 +179,8 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   write_file_atomically(path, "distributed_type: MULTI_NPU\n");
   const std::string message = message_of({});
   EXPECT_NE(message.find("means accelerators"), std::string::npos) << message;
-  EXPECT_NE(message.find("--config_file none leaves it out"), std::string::npos) << message;
-  EXPECT_EQ(parse({"--secret_from_stdin"}).exports, Strings{});  // an agent that ours has started
+  EXPECT_NE(message.find("--config_file none ignores it"), std::string::npos) << message;
+  EXPECT_EQ(parse({"--secret_from_stdin"}).exports, Strings{});  // an agent started by another tessera agent
 }
 
 TEST_F(TrainingFlagsTest, DeepSpeed) {
@@ -197,7 +196,7 @@ TEST_F(TrainingFlagsTest, DeepSpeed) {
   EXPECT_EQ(
       settings(parse({"--use_deepspeed", "--zero_stage=3", "--offload_optimizer_device=nvme",
                       "--offload_optimizer_nvme_path=/fast"})),
-      "cpu_offload=optimizer device=auto offload_folder=/fast zero_stage=3");  // which accelerate loses on the way
+      "cpu_offload=optimizer device=auto offload_folder=/fast zero_stage=3");  // accelerate loses this one on the way
 }
 
 TEST_F(TrainingFlagsTest, OtherKinds) {
@@ -232,7 +231,7 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
        "tessera launch: unknown option --fsdp_sharding_strateg; did you mean --fsdp_sharding_strategy?"},
       {{"--fsdp", "full_shrad"}, "tessera launch: --fsdp: unknown word 'full_shrad'; did you mean full_shard?"},
       {{"--fsdp", "full shrad"}, "tessera launch: --fsdp: unknown word 'full'; did you mean full_shard?"},
-      {{"--fsdp", "offload"}, "tessera launch: --fsdp offload is not a strategy: write --fsdp \"full_shard offload\""},
+      {{"--fsdp", "offload"}, "tessera launch: --fsdp offload contains no strategy: use --fsdp \"full_shard offload\""},
       {{"--fsdp", "full_shard no_shard"},
        "tessera launch: --fsdp full_shard and no_shard are different strategies; keep one of them"},
       {{"--fsdp_config", at("missing.json")},
@@ -249,13 +248,13 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
        concat("tessera launch: deepspeed_config_file ", at("missing.json"), ": no such file")},
       {{"--deepspeed", at("bad.json")}, concat("tessera launch: ", at("bad.json"), ":1:")},
       {{"--use_fsdp", "--use_deepspeed"},
-       "tessera launch: --use_fsdp and --use_deepspeed are two ways of training: give one of them"},
-      {{"--cpu", "--multi_gpu"}, "tessera launch: --cpu and --multi_gpu exclude each other: give one of them"},
+       "tessera launch: --use_fsdp and --use_deepspeed select different training modes: remove one of them"},
+      {{"--cpu", "--multi_gpu"}, "tessera launch: --cpu and --multi_gpu exclude each other: remove one of them"},
       {{"--fsdp_offload_params", "true"},
-       "tessera launch: --fsdp_offload_params needs --use_fsdp (or a --config_file that says so); as a setting of "
-       "tessera train it stands after the program"},
+       "tessera launch: --fsdp_offload_params needs --use_fsdp (or a --config_file that sets it); as a setting of "
+       "tessera train it goes after the program"},
       {{"--gradient_accumulation_steps", "2"},
-       "tessera launch: --gradient_accumulation_steps needs --use_deepspeed (or a --config_file that says so)"},
+       "tessera launch: --gradient_accumulation_steps needs --use_deepspeed (or a --config_file that sets it)"},
       {{"--use_fsdp", "-n", "3", "--parallelism_config_tp_size", "2"},
        "tessera launch: --parallelism_config_tp_size: parallelism_config_tp_size 2 is 2 processes, but num_processes "
        "is 3"},
@@ -263,13 +262,13 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
        "tessera launch: --parallelism_config_dp_replicate_size: parallelism_config_dp_replicate_size 2 x "
        "parallelism_config_dp_shard_size 2 are 4 processes, but num_processes is 3"},
       {{"--include", "localhost:a"}, "--include localhost:a: expected numbers of devices: localhost:0,1"},
-      {{"--include", "localhost:1", "-n", "2"}, "--include localhost:1 already says how many ranks"},
+      {{"--include", "localhost:1", "-n", "2"}, "--include localhost:1 already sets the number of ranks"},
   };
   for (const auto& [words, message] : cases)
     EXPECT_EQ(message_of(words).substr(0, message.size()), message) << join(words, " ") << "\n" << message_of(words);
 }
 
-// A job file says all of it, and the default file of the machine that it runs on does not come in between.
+// A job file contains all settings, and the default file on the machine it runs on is ignored.
 TEST_F(TrainingFlagsTest, JobFilesCarryTheSettings) {
   const LaunchCommand command =
       parse({"--emit", "slurm", "--use_fsdp", "--num_machines", "2", "--nproc_per_node", "2"});

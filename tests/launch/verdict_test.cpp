@@ -45,7 +45,7 @@ TEST(Verdict, TheFirstVerdictCounts) {
   EXPECT_EQ(first_failure({{0, exit_1, 10, 9, "a"}, {1, exit_1, 12, 7, "b"}, {2, std::nullopt, 13, 8, "c"}}), 1u);
   EXPECT_EQ(first_failure({{0, exit_1, 10, 0, ""}, {1, exit_1, 9, 0, ""}}), 1u);
   EXPECT_EQ(first_failure({{0, exit_1, 10, 0, ""}, {1, std::nullopt, 20, 15, "the file is missing"}}), 1u)
-      << "a rank without a word may have been told by another one";
+      << "a rank without a message may have failed because of another one";
 }
 
 TEST(Oom, TheCounterOfEitherVersion) {

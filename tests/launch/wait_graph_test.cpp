@@ -55,7 +55,7 @@ TEST(WaitGraph, ARankOfAMeshIsNamedWithItsPlace) {
       {rank(2, {{Op::all_reduce, 4, Status::done, "tp 2", 2}, {Op::all_reduce, 5, Status::started, "tp 2", 2}}), late},
       now);
   EXPECT_EQ(verdict.culprits, std::vector<int>{3});
-  EXPECT_TRUE(has(verdict.text, "rank 3 (dp_shard 1, tp 1; pid 53) has not come to all_reduce #5 of group 'tp 2'"))
+  EXPECT_TRUE(has(verdict.text, "rank 3 (dp_shard 1, tp 1; pid 53) has not reached all_reduce #5 of group 'tp 2'"))
       << verdict.text;
 }
 
@@ -66,7 +66,7 @@ TEST(WaitGraph, TheRankThatHasNotComeIsNamed) {
                                      rank(2, {{Op::all_reduce, 11}, {Op::all_reduce, 12, Status::started}})},
                                     now);
   EXPECT_EQ(verdict.culprits, std::vector<int>{1});
-  EXPECT_TRUE(has(verdict.text, "rank 1 (pid 51) has not come to all_reduce #12 of group 'world'")) << verdict.text;
+  EXPECT_TRUE(has(verdict.text, "rank 1 (pid 51) has not reached all_reduce #12 of group 'world'")) << verdict.text;
   EXPECT_TRUE(has(verdict.text,
                   "where ranks 0, 2 wait for it; it is outside of any collective, step 40, forward; its "
                   "last collective: all_reduce #11 of group 'world'"))
@@ -82,7 +82,7 @@ TEST(WaitGraph, ARankThatNeverBeganAnythingIsNamed) {
 }
 
 TEST(WaitGraph, AsynchronousCollectivesThatNobodyWaitedForAreNoWait) {
-  // Rank 0 launched #1 and #2 without waiting, then ended #3: nothing is unfinished but #4.
+  // Rank 0 launched #1 and #2 without waiting, then completed #3: only #4 is unfinished.
   const auto verdict = find_culprit(
       {rank(0, {{Op::all_reduce, 1, Status::started},
                 {Op::all_reduce, 2, Status::started},
@@ -114,7 +114,7 @@ TEST(WaitGraph, ACircleIsTold) {
                     rank(2, {{Op::barrier, 6, Status::done, "b", 2}, {Op::reduce, 1, Status::started, "c", 2}}),
                     rank(3, {{Op::reduce, 1, Status::started, "c", 2}})},
                    now);
-  // 2 and 3 are together in 'c' and wait for nobody: no circle, and 2 is who 1 waits for.
+  // 2 and 3 are together in 'c' and wait for nobody: there is no cycle, and 1 waits for 2.
   EXPECT_EQ(verdict.culprits, std::vector<int>{2}) << verdict.text;
   const auto circle = find_culprit({rank(0, {{Op::send, 0, Status::started, "world", 2, 1}}),
                                     rank(1, {{Op::send, 0, Status::started, "world", 2, 0}})},
@@ -137,11 +137,11 @@ TEST(WaitGraph, AllInsideIsNobodysFault) {
   const std::vector<Call> calls = {{Op::all_reduce, 3, Status::started}};
   const auto verdict = find_culprit({rank(0, calls), rank(1, calls), rank(2, calls)}, now);
   EXPECT_EQ(verdict.culprits, (std::vector<int>{0, 1, 2}));
-  EXPECT_TRUE(has(verdict.text, "all ranks have come to all_reduce #3")) << verdict.text;
+  EXPECT_TRUE(has(verdict.text, "all ranks have reached all_reduce #3")) << verdict.text;
 }
 
 TEST(WaitGraph, WhoIsBlockedCountsNotWhatIsUnfinished) {
-  // All have passed #3 but rank 2. Blocked in it, it is stuck; beside it, it computes.
+  // All ranks but 2 have passed #3. If rank 2 is blocked in #3, it is stuck; if not, it is computing.
   std::vector<RankView> ranks = {rank(0, {{Op::all_reduce, 3}, {Op::all_reduce, 4, Status::started}}),
                                  rank(1, {{Op::all_reduce, 3}, {Op::all_reduce, 4, Status::started}}),
                                  rank(2, {{Op::all_reduce, 3, Status::started}})};
@@ -152,7 +152,7 @@ TEST(WaitGraph, WhoIsBlockedCountsNotWhatIsUnfinished) {
   const auto stuck = find_culprit(ranks, now);
   EXPECT_EQ(stuck.culprits, std::vector<int>{2});
   EXPECT_TRUE(stuck.certain);
-  EXPECT_TRUE(has(stuck.text, "rank 2 (pid 52) does not get out of all_reduce #3")) << stuck.text;
+  EXPECT_TRUE(has(stuck.text, "rank 2 (pid 52) does not leave all_reduce #3")) << stuck.text;
   EXPECT_TRUE(has(stuck.text, "which all of its peers have passed")) << stuck.text;
   ranks[2].blocked_in.reset();
   const auto computes = find_culprit(ranks, now);

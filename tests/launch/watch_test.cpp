@@ -1,5 +1,5 @@
 /// \file
-/// The agent and ranks that die, freeze and hang (fake_rank: real processes, a real board, no tensors).
+/// The agent with ranks that die, freeze and hang (fake_rank: real processes and a real board, no tensors).
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST(Watch, ADeathIsToldWithTheLastCollective) {
 }
 
 TEST(Watch, InnocentsThatEndSoonerAreNotNamed) {
-  // The victim's peers see its state at once and end; it ends 150 ms later.
+  // The victim's peers see its state at once and exit; the victim exits 150 ms later.
   for (int i = 0; i < 5; ++i) {
     const Captured done = run_agent(fake("--victim 1 --at 3 --do fail"), ranks(4));
     EXPECT_EQ(done.exit_code, 1);
@@ -70,12 +70,13 @@ TEST(Watch, InnocentsThatEndSoonerAreNotNamed) {
 TEST(Watch, ARankThatEndsWithCodeZeroAmidTheJobIsNamed) {
   const Captured done = run_agent(fake("--victim 1 --at 3 --do leave"), ranks(3));
   EXPECT_EQ(done.exit_code, 1);
-  EXPECT_TRUE(contains(done.err, "; it says that a peer is gone: rank 1 (pid ")) << done.err;
-  EXPECT_TRUE(contains(done.err, ") ended with code 0 in the middle of the job")) << done.err;
+  EXPECT_TRUE(contains(done.err, "; it reports that a peer is gone: rank 1 (pid ")) << done.err;
+  EXPECT_TRUE(contains(done.err, ") exited with code 0 in the middle of the job")) << done.err;
 }
 
 TEST(Watch, BadInputKeepsItsCodeAndItsTellerHoweverLateItIs) {
-  // The others end first, and the agent must end the one that tells: on a busy machine it does not get to it.
+  // The others exit first, and the agent would end the rank that reports the error, on a busy machine before its
+  // report.
   LaunchOptions options = ranks(3);
   options.max_restarts = 3;
   const Captured done = run_agent(fake("--victim 0 --at 3 --do refuse=1500"), options);
@@ -88,7 +89,7 @@ TEST(Watch, BadInputKeepsItsCodeAndItsTellerHoweverLateItIs) {
 
 TEST(Watch, OneOfOurRanksThatStoppedAfterSavingLetsTheOthersSave) {
   LaunchOptions options = ranks(3);
-  options.grace_seconds = 0.1;  // the grace of a failure: must not apply
+  options.grace_seconds = 0.1;  // the grace after a failure must not apply
   const Captured done = run_agent(fake("--victim 0 --at 4 --do stopped"), options);
   EXPECT_EQ(done.exit_code, 3);
   EXPECT_TRUE(contains(done.out, "[rank 1] saved")) << done.out << done.err;
@@ -102,7 +103,7 @@ TEST(Watch, ASegmentationFaultIsNamed) {
   EXPECT_TRUE(contains(done.err, "was killed by SIGSEGV")) << done.err;
 }
 
-/// A memory cgroup of 24 MB, if this user may make one.
+/// A memory cgroup of 24 MB, if this user may create one.
 class SmallMemory {
  public:
   SmallMemory() {
@@ -160,7 +161,7 @@ TEST(Watch, AFreezeMayOnlyBeReported) {
   const Captured done = agent.finish();
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_TRUE(contains(done.err, "is frozen")) << done.err;
-  EXPECT_TRUE(contains(done.err, "and goes on")) << done.err;
+  EXPECT_TRUE(contains(done.err, "and continues")) << done.err;
 }
 
 TEST(Watch, APauseOfTwoSecondsIsTolerated) {
@@ -170,7 +171,7 @@ TEST(Watch, APauseOfTwoSecondsIsTolerated) {
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_TRUE(contains(done.err, "[agent] rank 0 (pid ")) << done.err;
   EXPECT_TRUE(contains(done.err, "gave no heartbeat for ")) << done.err;
-  EXPECT_TRUE(contains(done.err, "(process state T (stopped by a signal)) and goes on")) << done.err;
+  EXPECT_TRUE(contains(done.err, "(process state T (stopped by a signal)) and continues")) << done.err;
 }
 
 TEST(Watch, ARankThatComputesForEverIsToldAndNotEnded) {
@@ -179,7 +180,7 @@ TEST(Watch, ARankThatComputesForEverIsToldAndNotEnded) {
   AgentUnderTest agent(fake("--victim 1 --at 5 --do spin"), options);
   ASSERT_TRUE(agent.wait_for("victim ", 1));
   EXPECT_TRUE(agent.wait_for_error(" computes (")) << agent.err();
-  EXPECT_TRUE(agent.wait_for_error("step 4, forward; ranks 0, 2 wait in a collective; nothing is ended for that"))
+  EXPECT_TRUE(agent.wait_for_error("step 4, forward; ranks 0, 2 wait in a collective; no rank is ended for that"))
       << agent.err();
   std::this_thread::sleep_for(std::chrono::duration<double>(2.5 * options.hang_timeout));  // a sleeper would be ended
   EXPECT_TRUE(is_running(pids_after(agent.out(), "victim ").at(0)));
@@ -190,8 +191,8 @@ TEST(Watch, ARankThatComputesForEverIsToldAndNotEnded) {
   EXPECT_FALSE(contains(done.err, "hangs")) << done.err;
 }
 
-/// A process that holds the lock of a file until it is released. Not this one: agents that it forks would hold what it
-/// has open, too, and may have smaller numbers.
+/// A process that holds a file's lock until released. It is a separate process because agents forked by this one would
+/// inherit its open files, and could have smaller pids.
 class LockHolder {
  public:
   explicit LockHolder(const std::string& path) {
@@ -249,7 +250,7 @@ TEST(Watch, ARankThatIsStoppedBeforeItComesIsNamedAndEnded) {
   const Captured done = run_agent(fake("--victim 1 --do stopearly"), ranks(3));
   EXPECT_EQ(done.exit_code, 1) << done.err;
   EXPECT_FALSE(done.timed_out);
-  EXPECT_TRUE(contains(done.err, " s before it has come to tessera::init(), process state T")) << done.err;
+  EXPECT_TRUE(contains(done.err, " s before it reached tessera::init(), process state T")) << done.err;
   EXPECT_TRUE(contains(done.err, "[agent] rank 1 (pid ")) << done.err;
 }
 
@@ -259,7 +260,7 @@ TEST(Watch, ARankThatIsStoppedAfterItHasLeftIsNamedAndEndedAndNothingBeginsAgain
   const Captured done = run_agent(fake("--victim 1 --steps 3 --do stopleft"), options);
   EXPECT_EQ(done.exit_code, 1) << done.err;
   EXPECT_FALSE(done.timed_out);
-  EXPECT_TRUE(contains(done.err, " s after it has left the job, process state T")) << done.err;
+  EXPECT_TRUE(contains(done.err, " s after it left the job, process state T")) << done.err;
   EXPECT_FALSE(contains(done.err, "restarting")) << done.err;
 }
 
@@ -284,7 +285,7 @@ TEST(Watch, ARankThatSleepsForEverIsNamedWithStacks) {
   EXPECT_EQ(done.exit_code, 1);
   EXPECT_TRUE(contains(done.err, "[agent] no progress for ")) << done.err;
   EXPECT_TRUE(contains(done.err,
-                       ") has not come to all_reduce #4 of group 'world' (3 ranks, 1024 x float32, sum, tag "
+                       ") has not reached all_reduce #4 of group 'world' (3 ranks, 1024 x float32, sum, tag "
                        "'bucket 3'), where ranks 0, 2 wait for it; it is outside of any collective, step 4, "
                        "forward"))
       << done.err;
@@ -321,7 +322,7 @@ TEST(Watch, SavingIsNoHang) {
 }
 
 TEST(Watch, ThePeersAreToldThroughTheBoard) {
-  // They ignore SIGTERM, as a trainer in the middle of a step does, and leave by themselves before SIGKILL.
+  // The ranks ignore SIGTERM, as a trainer in the middle of a step does, and exit by themselves before SIGKILL.
   LaunchOptions options = ranks(4);
   options.grace_seconds = 600;
   const testing::Stopwatch watch;
@@ -350,7 +351,7 @@ TEST(Restart, StartsThatFailAtOnceArePausedLongerAndLonger) {
   const Captured done = run_agent(shell("exit 7"), options);
   EXPECT_GT(watch.seconds(), 0.35);
   EXPECT_EQ(done.exit_code, 7);
-  for (const char* text : {"(restart 1 of 3) in 0.05 s: the last start failed before it made a step",
+  for (const char* text : {"(restart 1 of 3) in 0.05 s: the previous start failed before its first step",
                            "(restart 2 of 3) in 0.1 s", "(restart 3 of 3) in 0.2 s"})
     EXPECT_TRUE(contains(done.err, text)) << done.err;
 }
@@ -376,7 +377,7 @@ TEST(Restart, ASignalEndsAPause) {
   const Captured done = agent.finish();
   EXPECT_FALSE(done.timed_out);
   EXPECT_EQ(done.exit_code, 7);
-  EXPECT_TRUE(contains(done.err, "SIGTERM received; there is no restart")) << done.err;
+  EXPECT_TRUE(contains(done.err, "SIGTERM received; not restarting")) << done.err;
 }
 
 TEST(Restart, TheNumberOfRestartsIsLimited) {
@@ -423,7 +424,7 @@ TEST(Restart, EveryGenerationSeesItsNumberAndTheSameJob) {
 }
 
 TEST(Restart, AnOldGenerationIsGoneBeforeTheNewOneBegins) {
-  // What the dead rank had started ignores SIGTERM; it is gone when the next generation's ranks look for it.
+  // The dead rank's child ignores SIGTERM; it must be gone when the next generation's ranks look for it.
   LaunchOptions options = ranks(2);
   options.max_restarts = 1;
   const TemporaryFolder folder;
@@ -438,7 +439,7 @@ TEST(Restart, AnOldGenerationIsGoneBeforeTheNewOneBegins) {
   EXPECT_FALSE(contains(done.out, "still there")) << done.out;
 }
 
-/// One of two agents that share a job, on this host.
+/// One of two agents of a job, both on this host.
 LaunchOptions machine(int number, int port) {
   LaunchOptions options = ranks(2);
   options.num_machines = 2;
@@ -452,7 +453,7 @@ LaunchOptions machine(int number, int port) {
 
 TEST(TwoHosts, AFailureOnOneRestartsBoth) {
   const int port = choose_port("127.0.0.1");
-  // Ranks of two hosts do not see each other's boards, so these only wait; rank 3 dies in generation 0.
+  // Ranks of different hosts do not see each other's boards, so these only wait; rank 3 dies in generation 0.
   const Strings command = shell(
       "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE group $GROUP_RANK generation "
       "$TESSERA_GENERATION; "

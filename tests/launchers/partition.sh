@@ -30,7 +30,7 @@ started() {  # options: both agents, until their ranks run
 for cut in "link set ta$$ down" "addr del 10.200.7.1/24 dev ta$$"; do
   started --max_restarts 1 --host_timeout 3
   ip -n $a $cut
-  for _ in $(seq 600); do grep -q "to come back" 0.txt && grep -q "to come back" 1.txt && break; sleep 0.1; done
+  for _ in $(seq 600); do grep -q "to return" 0.txt && grep -q "to rejoin" 1.txt && break; sleep 0.1; done
   case $cut in link*) ip -n $a link set ta$$ up ;; *) ip -n $a addr add 10.200.7.1/24 dev ta$$ ;; esac
   code0=0; wait $pid0 || code0=$?
   code1=0; wait $pid1 || code1=$?

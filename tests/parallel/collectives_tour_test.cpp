@@ -58,7 +58,7 @@ TEST(CollectivesTour, prints_what_moves_between_four_ranks) {
   expect("all-to-all", {"0 00 01 02 03 00 10 20 30", "1 10 11 12 13 01 11 21 31", "2 20 21 22 23 02 12 22 32",
                         "3 30 31 32 33 03 13 23 33"});
   expect("send, recv", {"0 00 01 30 31", "1 10 11 00 01", "2 20 21 10 11", "3 30 31 20 21"});
-  EXPECT_NE(run.out.find("barrier: nobody left before the last rank"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("barrier: no rank left before the last one"), std::string::npos) << run.out;
 }
 
 TEST(CollectivesTour, works_alone_and_refuses_arguments) {

@@ -66,7 +66,7 @@ TEST_F(ObjectCommands, WhatIsDamagedOrNotThereIsTold) {
   for (const std::string& url : {url_, std::string("s3://bucket/runs")}) {
     run = checkpoint({"verify", url});
     EXPECT_EQ(run.exit_code, 2) << run.out << run.err;
-    EXPECT_TRUE(has(run.err, "there is no whole checkpoint")) << run.err;
+    EXPECT_TRUE(has(run.err, "no complete checkpoint found")) << run.err;
   }
 }
 
@@ -125,7 +125,7 @@ TEST_F(ObjectCommands, KilledInTheMiddleAndGoneOn) {
   fake.control("clear");
   run = checkpoint({"push", at("checkpoint-7"), url_}, fake.environment());
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(has(run.out, "of which 32.0 MiB were there")) << run.out;
+  EXPECT_TRUE(has(run.out, "of which 32.0 MiB existed already")) << run.out;
   EXPECT_EQ(fake.requests("PUT /bucket/runs/checkpoint-7/model.safetensors?partNumber=").size(), 1u);
   run = checkpoint({"fetch", url_, at("back")}, fake.environment());
   EXPECT_EQ(run.exit_code, 0) << run.err;

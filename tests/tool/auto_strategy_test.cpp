@@ -1,4 +1,5 @@
-// tessera train --strategy auto with real processes: what it says, what it writes, what a later run takes.
+// tessera train --strategy auto with real processes: its output, the file it writes, and a later run that uses the
+// file.
 
 #include "program.h"
 

@@ -8,7 +8,7 @@
 namespace tessera::testing {
 namespace {
 
-/// What is wrong with the input ends with exit code 2, a message that says what and where, and nothing written.
+/// Bad input ends the program with exit code 2 and a message that names the problem and its place; nothing is written.
 class BadInputTest : public ToolTest {
  protected:
   void expect_refused(const Strings& arguments, const Strings& parts, const Strings& launcher = {}) const {
@@ -17,7 +17,7 @@ class BadInputTest : public ToolTest {
                                              tessera::testing::patience(120));
     EXPECT_EQ(run.exit_code, 2) << run.err;
     for (const std::string& part : parts) EXPECT_TRUE(contains(run.err, part)) << "'" << part << "' in: " << run.err;
-    // One message, however many ranks there are.
+    // One message, whatever the number of ranks.
     int messages = 0;
     for (const std::string& line : split(run.err, '\n'))
       if (contains(line, "tessera: ")) ++messages;
@@ -25,7 +25,7 @@ class BadInputTest : public ToolTest {
     EXPECT_EQ(files(), before) << "something was written";
   }
 
-  /// A model folder as `tessera train` leaves it.
+  /// A model folder as `tessera train` writes it.
   std::string make_model() const {
     const auto run = tessera(training("model", batch(4, 1, 1)));
     EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -140,7 +140,7 @@ TEST_F(BadInputTest, BlockLongerThanTheModel) {
 
 TEST_F(BadInputTest, ProcessesThatCannotStart) {
   expect_refused(training("out", {"--num_processes", "1000000"}), {"--num_processes", "4096"});
-  // Each process takes open files; a host that allows too few of them is noticed before anything starts.
+  // Each process needs open files; a limit that is too low for all of them is detected before anything starts.
   expect_refused(training("out", {"--num_processes", "40"}), {"ulimit -n"},
                  {"/bin/bash", "-c", "ulimit -n 64; exec \"$@\"", "bash"});
 }
@@ -167,7 +167,7 @@ TEST_F(BadInputTest, OutputFolderNotEmpty) {
   EXPECT_EQ(read_file(path_join(at("out"), "thesis.txt")), "keep me");
 }
 
-/// The flag that replaces a run replaces nothing else.
+/// --overwrite_output_dir replaces only files that a run wrote.
 TEST_F(BadInputTest, OverwritingLeavesWhatNoRunHasWritten) {
   for (const char* folder : {"out/merged/src", "out/runs", "out/checkpoint-500"}) make_folders(at(folder));
   const Strings mine = {"out/merged/src/a.py", "out/runs/events", "out/checkpoint-500/keep"};

@@ -33,7 +33,7 @@ TEST(BenchComm, OneObjectPerMeasurement) {
 }
 
 TEST(BenchComm, EveryOperationIsRightOnThreeRanks) {
-  // 1000 bytes are not whole elements for three ranks: rounded up where each rank has a part.
+  // 1000 bytes are not a whole number of elements for three ranks: they are rounded up where each rank has a part.
   const auto run = tessera({"bench", "comm", "--num_processes", "3", "--backend", "gloo", "--op", "all", "--bytes",
                             "1000", "--rounds", "1", "--json"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
@@ -79,7 +79,7 @@ TEST(BenchComm, SharedTensorsWork) {
 
 TEST(Bench, BadOptions) {
   const std::vector<std::pair<Strings, Strings>> cases = {
-      {{"bench"}, {"say what to measure"}},
+      {{"bench"}, {"a benchmark name is missing"}},
       {{"bench", "com"}, {"'com'", "did you mean 'comm'"}},
       {{"bench", "comm", "--op", "all_redce"}, {"all_redce", "did you mean 'all_reduce'"}},
       {{"bench", "comm", "--backend", "goo"}, {"goo", "did you mean 'gloo'"}},

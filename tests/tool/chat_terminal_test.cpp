@@ -1,5 +1,5 @@
 /// \file
-/// tessera chat in a terminal: what Ctrl-C, Ctrl-D and SIGTERM do there. The terminal is a pseudo-terminal.
+/// tessera chat in a (pseudo-)terminal: the effects of Ctrl-C, Ctrl-D and SIGTERM.
 
 #include <poll.h>
 #include <pty.h>
@@ -13,14 +13,14 @@
 namespace tessera::testing {
 namespace {
 
-/// A program whose terminal is ours; killed at the end if it still runs.
+/// A program in a pseudo-terminal controlled by the test; killed at the end if it still runs.
 class InTerminal {
  public:
   explicit InTerminal(const Strings& command) {
     pid_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
     if (pid_ != 0) return;
     setenv("OMP_NUM_THREADS", "1", 1);
-    ::signal(SIGINT, SIG_DFL);  // a shell's background jobs, of which these tests may be one, begin with it ignored
+    ::signal(SIGINT, SIG_DFL);  // ignored in a shell's background jobs, of which this test may be one
     std::vector<char*> words;
     for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);
@@ -42,8 +42,8 @@ class InTerminal {
   }
   void signal(int number) const { kill(pid_, number); }
 
-  /// Reads on until what was read since the last call holds `words`; false at the end, or after `seconds` of a quiet
-  /// machine.
+  /// Reads until the text received since the last call contains `words`; false at the end of the output, or after
+  /// `seconds` (scaled on a busy machine).
   bool shows(const std::string& words, double seconds = 20) {
     const Stopwatch watch;
     while (!contains(seen_, words)) {
@@ -60,7 +60,7 @@ class InTerminal {
   }
   const std::string& seen() const { return seen_; }
 
-  /// The exit status, 128 + number for a signal; what it still writes is read, so that it does not wait for us.
+  /// The exit status, 128 + number for a signal. Reads remaining output, so that the program cannot block on it.
   int ends() {
     shows("these words are never written");
     int status = 0;
@@ -80,7 +80,7 @@ class InTerminal {
 
 class ChatTerminalTest : public ToolTest {
  protected:
-  /// A model that was taught nothing, has room for a long answer and never ends one.
+  /// An untrained model with room for a long answer, which never ends one.
   ChatTerminalTest() {
     write_file_atomically(at("plain.jinja"), "{% for m in messages %}{{ m.content }}{% endfor %}");
     Strings making = training("model", batch(1, 1, 1));
@@ -107,12 +107,12 @@ TEST_F(ChatTerminalTest, ControlCEndsAnAnswerThenTheProgram) {
   ASSERT_TRUE(chat.shows("> ")) << chat.seen();
   chat.type("and?\n");
   ASSERT_TRUE(chat.shows("and?\r\n")) << chat.seen();
-  usleep(static_cast<useconds_t>(1e6 * patience(0.2)));  // the answer is under way
+  usleep(static_cast<useconds_t>(1e6 * patience(0.2)));  // the answer has begun
   chat.type("\x03");
   ASSERT_TRUE(chat.shows(" tok/s")) << "the answer ended: " << chat.seen();
   ASSERT_TRUE(chat.shows("> ")) << "and the next question is asked for: " << chat.seen();
   chat.type("/undo\n/undo\n");
-  ASSERT_TRUE(chat.shows("nothing has been said yet")) << "what was said until then was kept: " << chat.seen();
+  ASSERT_TRUE(chat.shows("the conversation is empty")) << "what was said until then was kept: " << chat.seen();
   chat.type("\x03");
   EXPECT_EQ(chat.ends(), 128 + SIGINT);
 }

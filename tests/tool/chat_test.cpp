@@ -23,7 +23,7 @@ class ChatTest : public ToolTest {
     *std::find(all.begin(), all.end(), at("text.txt")) = at("chats.jsonl");
     return all;
   }
-  /// What comes out where `said` comes in.
+  /// Runs chat with `said` as its standard input.
   launch::Captured chat(const std::string& said, const std::string& more = "") const {
     write_file_atomically(at("said.txt"), said);
     return launch::run_and_capture({"/bin/sh", "-c",
@@ -51,14 +51,14 @@ TEST_F(ChatTest, AModelLearnsAndTalksInItsTemplate) {
   EXPECT_EQ(talked.out, "no\n") << talked.err;
   const auto both = tessera(generate + Strings{"--messages", at("talk.json"), "--prompt", "up?"});
   EXPECT_EQ(both.exit_code, 2);
-  EXPECT_TRUE(contains(both.err, "keep one of them")) << both.err;
+  EXPECT_TRUE(contains(both.err, "remove one of them")) << both.err;
   const auto other = tessera(generate + Strings{"--messages", at("model/config.json")});
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_TRUE(contains(other.err, "config.json")) << other.err;
 
   const auto help = chat("/help\n/nonsense\n");
   EXPECT_TRUE(contains(help.out, "/undo")) << help.out;
-  EXPECT_TRUE(contains(help.err, "no such word: /nonsense")) << help.err;
+  EXPECT_TRUE(contains(help.err, "unknown command: /nonsense")) << help.err;
   const auto forged = chat("up?\n", "--chat_template \"{{ raise_exception('not so') }}\"");
   EXPECT_EQ(forged.exit_code, 2);
   EXPECT_TRUE(contains(forged.err, "not so")) << forged.err;

@@ -39,7 +39,7 @@ class CheckpointCommand : public ToolTest {
     const auto run = tessera({"checkpoint", "convert", fixture, at("out")});
     ASSERT_EQ(run.exit_code, 0) << run.err;
   }
-  /// Its lines as one: where they break depends on the length of the folder's name, and so on the process's number.
+  /// `text` as one line: its line breaks depend on the length of the folder's name, which contains the process id.
   static std::string unwrapped(const std::string& text) {
     std::string line;
     for (const std::string& part : split(text, '\n')) line += trim(part) + " ";
@@ -50,7 +50,7 @@ class CheckpointCommand : public ToolTest {
     const auto run = tessera(Strings{"checkpoint", "inspect"} + arguments);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     for (const std::string& line : split(run.out, '\n')) {
-      if (contains(line, at("")) || contains(line, fixture)) continue;  // a long path stands as it is
+      if (contains(line, at("")) || contains(line, fixture)) continue;  // long paths are not wrapped
       EXPECT_LE(line.size(), 80u) << line;
     }
     return run.out;
@@ -63,7 +63,7 @@ TEST_F(CheckpointCommand, ConvertsAFileOfTorchSave) {
   const auto run = tessera({"checkpoint", "convert", torch_files + "state_dict.bin", at("out")});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_TRUE(contains(run.err, "head.weight shares the memory of embed.weight and is stored once")) << run.err;
-  EXPECT_TRUE(contains(run.err, "without config.json")) << run.err;
+  EXPECT_TRUE(contains(run.err, "has no config.json")) << run.err;
   const format::SafetensorsFile file(at("out/model.safetensors"));
   EXPECT_EQ(file.tensors().size(), 9u);
   EXPECT_EQ(file.find("head.weight"), nullptr);
@@ -155,7 +155,7 @@ TEST_F(CheckpointCommand, VerifyNamesWhatIsDamaged) {
   run = tessera({"checkpoint", "verify", good, bad, "--json"});
   EXPECT_EQ(run.exit_code, 1);
   const auto lines = split(run.out, '\n');
-  ASSERT_EQ(lines.size(), 3u) << run.out;  // and nothing behind the last line's end
+  ASSERT_EQ(lines.size(), 3u) << run.out;  // two lines and the end of the last one
   const Value whole = parse_json(lines[0], "first line"), damaged = parse_json(lines[1], "second line");
   EXPECT_TRUE(whole.at("whole").as_bool() && whole.at("damages").items().empty());
   EXPECT_EQ(whole.at("step").as_int(), 5);
@@ -235,17 +235,17 @@ TEST_F(CheckpointCommand, OverwritesModelFoldersOnly) {
   const auto run =
       tessera(Strings{"checkpoint"} + convert(fixture, {"--overwrite", "--no_tokenizer", "--dtype=bfloat16"}));
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(contains(run.err, "without a tokenizer"));
+  EXPECT_TRUE(contains(run.err, "no tokenizer"));
   EXPECT_EQ(list_folder(at("out")), (Strings{"config.json", "generation_config.json", "model.safetensors"}));
-  EXPECT_EQ(files().size(), 5u);  // text.txt, out and its three
+  EXPECT_EQ(files().size(), 5u);  // text.txt, out and the three files in it
   const format::SafetensorsFile weights(at("out/model.safetensors"));
   EXPECT_EQ(weights.tensors()[0].dtype, format::DType::bf16);
 
   write("out/thesis.txt", "years of work");
   expect_refused(convert(fixture, {"--overwrite"}), {"thesis.txt", "would be lost"});
   std::filesystem::remove(at("out/thesis.txt"));
-  write("out/m.safetensors", tiny_llama().build());  // a GGUF file under another name, in the folder itself
-  expect_refused(convert(at("out/m.safetensors"), {"--overwrite"}), {"lies in the folder"});
+  write("out/m.safetensors", tiny_llama().build());  // a GGUF file under another name, in the output folder itself
+  expect_refused(convert(at("out/m.safetensors"), {"--overwrite"}), {"is in the folder"});
 }
 
 TEST_F(CheckpointCommand, AnEmptyFolderIsFine) {
@@ -283,7 +283,7 @@ TEST_F(CheckpointCommand, BadFilesAreRefusedAndNothingIsWritten) {
   GgufBuilder utf8 = tiny_llama();
   utf8.add("general.name", "\xFF");
   expect_refused(convert(write("utf8.gguf", utf8.build())), {"general.name", "UTF-8"});
-  // Found while the weights are written, the other ones being there already.
+  // Detected while the weights are written, when the other files already exist.
   GgufBuilder large = tiny_llama();
   large.at("output_norm.weight").data.replace(0, 4, little_endian(1e6f));
   expect_refused({"convert", write("large.gguf", large.build()), at("a/b"), "--dtype", "float16"},
@@ -299,8 +299,8 @@ TEST_F(CheckpointCommand, BadArguments) {
   expect_refused({"convert", fixture, at("text.txt")}, {"is a file"});
   expect_refused({"inspect"}, {"one path"});
   expect_refused({"inspect", at("nowhere")}, {"does not exist"});
-  expect_refused({"inspect", at("text.txt")}, {"none of the files that inspect reads"});
-  expect_refused({"inspect", at("")}, {"holds no model"});
+  expect_refused({"inspect", at("text.txt")}, {"not a file that inspect reads"});
+  expect_refused({"inspect", at("")}, {"contains no model"});
   EXPECT_EQ(tessera({"checkpoint", "convert", "--help"}).exit_code, 0);
   EXPECT_EQ(tessera({"checkpoint", "inspect", "--help"}).exit_code, 0);
 }
@@ -362,7 +362,7 @@ TEST_F(CheckpointCommand, InspectsCheckpointsOfRuns) {
   const Value damaged = parse_json(inspected({at("run/checkpoint-30"), "--json"}), "");
   EXPECT_EQ(damaged.at("step").as_int(), 30);
   EXPECT_FALSE(damaged.at("complete").as_bool());
-  expect_refused({"inspect", at("run")}, {"holds no model", "checkpoint-30"});
+  expect_refused({"inspect", at("run")}, {"contains no model", "checkpoint-30"});
 }
 
 TEST_F(CheckpointCommand, InspectsAdapters) {

@@ -1,4 +1,4 @@
-// tessera config as a user runs it; and the same run, described five ways, trained to the same bits.
+// tessera config as a user runs it; and one run, described in five ways, that trains to the same bits each time.
 
 #include "../config/five_ways.h"
 #include "program.h"
@@ -12,11 +12,11 @@ class ConfigCommand : public ToolTest {
     write_file_atomically(at(name), text);
     return at(name);
   }
-  /// Nothing of the developer's own environment.
+  /// Hides the developer's own environment.
   launch::Captured config(const Strings& arguments) const {
     return tessera(Strings{"config"} + arguments, {{"HF_HOME", at("hf")}, {"WORLD_SIZE", {}}, {"RANK", {}}});
   }
-  /// The same with answers on standard input.
+  /// As config, with answers on standard input.
   launch::Captured answer(const std::string& answers, const std::string& arguments) const {
     return launch::run_and_capture(
         {"/bin/sh", "-c", concat("'", program, "' config ", arguments, " < '", file("answers", answers), "'")},
@@ -38,7 +38,7 @@ TEST_F(ConfigCommand, ShowsValuesAndOrigins) {
   EXPECT_EQ(json.at("sharding").at("strategy").at("origin").as_string(), yaml + ":1");
   const auto as_yaml = config({"show", "--format=yaml", "--config_file", yaml});
   EXPECT_EQ(dump_json(parse_yaml(as_yaml.out, "yaml")), dump_json(json));
-  // what is shown can be given back
+  // the output is valid as input
   const auto back = config({"show", "--format", "json", "--config", file("shown.yaml", as_yaml.out)});
   EXPECT_EQ(parse_json(back.out, "json").at("sharding").at("strategy").at("value").as_string(), "full_shard")
       << back.err;
@@ -53,9 +53,9 @@ TEST_F(ConfigCommand, AFileIsOfTheKindItIsSaidToBe) {
   EXPECT_EQ(config({"check", plain, "--kind", "training_args"}).exit_code, 0);
   EXPECT_EQ(config({"check", megatron, "--kind", "megatron"}).exit_code, 0);
   EXPECT_EQ(config({"check", plain, "--kind", "megatron"}).out,
-            concat(plain, ": has no MODEL_ARGS, below which Megatron-LM's arguments stand\n"));
+            concat(plain, ": has no MODEL_ARGS, which contains Megatron-LM's arguments\n"));
   EXPECT_EQ(config({"check", megatron, "--kind", "training_args"}).out,
-            concat(megatron, ": has MODEL_ARGS: write --kind megatron\n"));
+            concat(megatron, ": has MODEL_ARGS: use --kind megatron\n"));
 }
 
 TEST_F(ConfigCommand, ChecksAFileWithoutTheShellsVariables) {
@@ -90,7 +90,7 @@ TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
   EXPECT_EQ(ok.exit_code, 0) << ok.out;
   EXPECT_TRUE(ok.out.starts_with(concat(good, ": accelerate's file, ok: 3 settings\n"))) << ok.out;
   EXPECT_TRUE(contains(ok.out, concat("  ", good, ":5: fsdp_use_orig_params has no effect: "))) << ok.out;
-  // config show has as many settings of the file, and the same warnings
+  // config show counts as many settings in the file, and prints the same warnings
   for (const Strings& words : {Strings{"--config_file", good}, Strings{good}}) {
     const auto shown = config(Strings{"show"} + words);
     Strings warnings = split(ok.out, '\n');
@@ -134,7 +134,7 @@ TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
   EXPECT_TRUE(contains(forced.out, "unknown key train_batch_size")) << forced.out;
   EXPECT_EQ(config({"check"}).exit_code, 2);
   EXPECT_TRUE(contains(config({"check", at("none.yaml")}).out, "none.yaml")) << "a file that is not there";
-  EXPECT_TRUE(contains(config({"check", file("odd.json", "{\"zzz\": 1}")}).out, "no key of it is known"));
+  EXPECT_TRUE(contains(config({"check", file("odd.json", "{\"zzz\": 1}")}).out, "it contains no known key"));
   EXPECT_TRUE(contains(config({"check", "--kind", "deepsped", good}).out, "did you mean deepspeed?"));
 }
 
@@ -155,7 +155,7 @@ TEST_F(ConfigCommand, ConvertsAndSaysWhatIsLost) {
   EXPECT_EQ(config({"convert", json, "--to", "accelerate", "--output", at("a.yaml"), "--overwrite"}).exit_code, 0);
   EXPECT_EQ(config({"convert", json, "--to", "megatron"}).exit_code, 2);
   EXPECT_EQ(config({"convert", "--to", "tessera"}).exit_code, 2);
-  // flags are a configuration, too
+  // flags also form a configuration
   const auto flags = config({"convert", "--fsdp", "full_shard", "--to", "tessera"});
   EXPECT_EQ(flags.out, "sharding:\n  strategy: full_shard\n") << flags.err;
 }
@@ -212,7 +212,7 @@ TEST_F(ConfigCommand, SchemaDocsAndHelp) {
   EXPECT_EQ(config({"docs", "now"}).exit_code, 2);
 }
 
-/// The losses as they are written, digit by digit.
+/// The losses as written, digit by digit.
 Strings losses(const std::string& metrics_file) {
   Strings out;
   for (const std::string& line : split(read_file(metrics_file), '\n')) {
@@ -227,7 +227,7 @@ TEST_F(ConfigCommand, TheSameRunDescribedFiveWaysHasTheSameLossesBitForBit) {
     Strings first;
     for (const config::testing::Way& way : run.ways) {
       const std::string output = concat("out_", way.file);
-      // DeepSpeed's file has the learning rate of its own optimizer, the others' come with it
+      // DeepSpeed's file sets the learning rate with its optimizer; for the other files it is passed as a flag
       const Strings flags = config::testing::flags_of(way, at(""));
       const auto done = tessera(
           Strings{"train",

@@ -11,7 +11,7 @@ namespace {
 
 class DoctorTest : public ToolTest {
  protected:
-  /// An agent for each machine, both here, with two ranks each; what the first one says.
+  /// Runs one agent per machine, both on this host, with two ranks each; returns the first agent's output.
   launch::Captured two_machines(const Strings& doctor) {
     const std::string port = std::to_string(launch::choose_port("127.0.0.1"));
     const auto machine = [&](int rank) {
@@ -51,7 +51,7 @@ TEST_F(DoctorTest, TwoMachinesAreComparedAndBadOnesRemembered) {
   write_file_atomically(at("bad"), "{}\n");
   const auto other_file = two_machines({"--bad_hosts", at("bad")});
   EXPECT_NE(other_file.exit_code, 0);
-  EXPECT_NE(other_file.err.find("bad:1: '{}' is no host name"), std::string::npos) << other_file.err;
+  EXPECT_NE(other_file.err.find("bad:1: '{}' is not a host name"), std::string::npos) << other_file.err;
   EXPECT_EQ(read_file(at("bad")), "{}\n");
 }
 

@@ -1,5 +1,5 @@
-// A file that somebody has is not replaced by any command that writes one: it is named, or --overwrite was given. Whole
-// runs: tests/train/run_files_test.cpp; folders of models: checkpoint_command_test.cpp.
+// No command that writes a file replaces an existing one: it names the file in its message, unless --overwrite was
+// given. Whole runs: tests/train/run_files_test.cpp; model folders: checkpoint_command_test.cpp.
 
 #include "program.h"
 

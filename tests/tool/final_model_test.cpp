@@ -1,4 +1,4 @@
-// The model that a run leaves, over an older one: whatever fails, one of the two is there, whole.
+// A run's final model replaces an older one: whatever fails, one of the two is left intact.
 
 #include "program.h"
 
@@ -29,7 +29,7 @@ class FinalModel : public ToolTest {
   Strings adapters(const std::string& output, const Strings& more = {}) const {
     return finetuning(output, Strings{"--lora_r", "4"} + more);
   }
-  /// The files of a model, whole or of adapters, by name.
+  /// The files of a full model or of adapters, by name.
   static std::map<std::string, std::string> model_files(const std::string& folder) {
     std::map<std::string, std::string> files;
     for (const std::string& name : list_folder(folder))
@@ -55,7 +55,7 @@ TEST_F(FinalModel, AFullDiskDoesNotCostTheOlderModel) {
                         {finetuning(out, large), finetuning(out, large + other + Strings{"--lora_alpha", "32"})},
                         {finetuning(out), finetuning(out, large + other)},
                         {finetuning(out, large), finetuning(out, other)}};
-  std::map<Strings, std::string> trained;  // what a run has left, for the cases that begin with it
+  std::map<Strings, std::string> trained;  // the results of runs, for the cases that start from them
   for (const Case& c : cases) {
     remove_tree(out);
     std::string& kept = trained[c.older];
@@ -69,8 +69,8 @@ TEST_F(FinalModel, AFullDiskDoesNotCostTheOlderModel) {
     }
     const auto before = model_files(out);
     for (const char* name : {"report.html", "metrics.jsonl"})
-      remove_tree(path_join(out, name));  // they would make room
-    disk.fill(16 << 10);                  // small files find a place
+      remove_tree(path_join(out, name));  // their removal would free space
+    disk.fill(16 << 10);                  // leaves enough space for small files
     const auto run = tessera(c.newer);
     disk.free_space();
     EXPECT_EQ(run.exit_code, 1) << run.err;

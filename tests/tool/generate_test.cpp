@@ -43,9 +43,9 @@ TEST_F(GenerateTest, RefusesBadInput) {
   refused(generate({"--prompt", "a", "--temprature", "2"}), "did you mean --temperature");
   refused(generate({"--prompt", "a", "--max_new_tokens", "many"}), "expected an integer");
   refused(generate({}), "--prompt is missing");
-  refused(generate({"--prompt", "a", "--system", "Be brief."}), "--system belongs to --chat");
+  refused(generate({"--prompt", "a", "--system", "Be brief."}), "--system needs --chat");
   refused(generate({"--prompt", "a", "--chat"}), "<|im_start|>");
-  refused(generate({"--prompt", "a", "--chat_template", "t.jinja"}), "--chat_template belongs to --chat");
+  refused(generate({"--prompt", "a", "--chat_template", "t.jinja"}), "--chat_template needs --chat");
   refused({"generate", "--model_name_or_path", at("nowhere"), "--prompt", "a"}, at("nowhere"));
 }
 

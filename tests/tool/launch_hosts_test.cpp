@@ -1,5 +1,5 @@
-// `tessera launch --hostfile`: agents that end, or lose their ssh, while the job runs. ssh is a script that runs the
-// agent on this host, and does what the name of the fault says once all ranks have started.
+// `tessera launch --hostfile`: agents that die, or lose their ssh connection, while the job runs. ssh is a script that
+// runs the agent on this host and, once all ranks have started, injects the fault it is named for.
 
 #include "program.h"
 
@@ -47,7 +47,7 @@ class LaunchHosts : public ToolTest {
     if (::access("holder", F_OK) == 0) ::kill(std::stoi(read_file("holder")), SIGKILL);
   }
 
-  /// Ranks that sleep until they are started again.
+  /// Ranks that sleep until they are restarted.
   static launch::Captured launch(const std::string& fault, int max_restarts) {
     return tessera({"launch", "--hostfile", "hosts", "--max_restarts", concat(max_restarts), "sh", "-c",
                     "echo rank $RANK in $TESSERA_GENERATION; : > in.$RANK.$TESSERA_GENERATION; "
@@ -73,7 +73,7 @@ TEST_F(LaunchHosts, AnAgentThatIsGoneIsStartedAgain) {
         << done.err;
     EXPECT_TRUE(contains(done.out, "[127.0.0.2 rank 1] rank 1 in 1")) << fault << "\n" << done.out;
     EXPECT_TRUE(contains(done.out, "[localhost rank 0] rank 0 in 1")) << fault << "\n" << done.out;
-    // People read once what all agents tell.
+    // A report that every agent makes is shown once.
     EXPECT_EQ(count(done.err, "machine 1 (127.0.0.2) has left"), 1) << done.err;
     EXPECT_EQ(count(done.err, "restarting all ranks"), 1) << done.err;
     EXPECT_FALSE(contains(done.err, "is in the job")) << done.err;
@@ -93,8 +93,8 @@ TEST_F(LaunchHosts, WithoutRestartsAHostThatIsGoneIsNamed) {
   EXPECT_EQ(done.exit_code, 1) << done.err;
   EXPECT_EQ(starts(), 1u);
   EXPECT_TRUE(contains(done.err,
-                       "host 127.0.0.2 (machine 1): its ssh ended with exit code 255, and the job ends. With "
-                       "--max_restarts N its agent would be started again"))
+                       "host 127.0.0.2 (machine 1): its ssh ended with exit code 255, and the job ends. Use "
+                       "--max_restarts N to have its agent started again"))
       << done.err;
 }
 

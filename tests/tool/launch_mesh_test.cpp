@@ -1,4 +1,4 @@
-// A mesh under the launcher: what `tessera top`, the end of a run and the message about a dead rank say of its axes.
+// A mesh under the launcher: its axes in `tessera top`, in the summary of a run and in the message about a dead rank.
 
 #include "program.h"
 
@@ -12,7 +12,7 @@
 namespace tessera::testing {
 namespace {
 
-/// -1: there is no such process.
+/// Returns -1 if there is no such process.
 std::int64_t parent_of(std::int64_t pid) {
   const std::string path = concat("/proc/", pid, "/status"), name = "\nPPid:\t";
   if (pid <= 0 || !path_exists(path)) return -1;
@@ -34,7 +34,7 @@ TEST_F(LaunchMesh, TheEndOfARunHasATableByAxis) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const std::string said = run.out + run.err;
   EXPECT_TRUE(contains(said, "communication") && contains(said, "tp  all_reduce")) << said;
-  double waited = 0;  // sum over all rows: shares of one time
+  double waited = 0;  // sum over all rows: each is a share of the same time
   for (const std::string& line : split(said, '\n'))
     if (contains(line, " s ") && line.ends_with(" %") && contains(line, "  ")) {
       const std::string words = line.substr(0, line.size() - 2);
@@ -56,7 +56,7 @@ TEST_F(LaunchMesh, AKilledRankIsNamedWithItsPlace) {
     seen = tessera({"top", "--json"}).out;
     const Value snapshot = parse_json(seen, "top");
     for (const Value& job : snapshot.at("jobs").items()) {
-      if (parent_of(job.at("agent_pid").as_int()) != getpid()) continue;  // another job of this machine
+      if (parent_of(job.at("agent_pid").as_int()) != getpid()) continue;  // another job on this machine
       for (const Value& rank : job.at("ranks").items())
         if (rank.at("rank").as_int() == 1 && rank.at("step").as_int() >= 3) {
           pid = rank.at("pid").as_int();

@@ -1,6 +1,5 @@
-// The commands of the Hugging Face FSDP guide with `tessera` for `accelerate`: a file, `launch`, `launch --fsdp="full
-// shard"
-// --fsdp_config=...`, and BERT wrapped by its layers.
+// The commands of the Hugging Face FSDP guide with `tessera` in place of `accelerate`: a config file, `launch`, `launch
+// --fsdp="full shard" --fsdp_config=...`, and BERT wrapped by its layers.
 
 #include "program.h"
 
@@ -13,7 +12,7 @@ class LaunchTrainingTest : public ToolTest {
     make_folders(at("home/accelerate"));
     make_folders(at("bert"));
     make_folders(at("path/to/fsdp_config"));
-    // A small BERT over the words of the text.
+    // A small BERT with a vocabulary from the text.
     const Strings words = {"[PAD]", "[UNK]", "[CLS]", "[SEP]",  "[MASK]", "the", "small", "stones", "of",
                            "row",   "form",  "a",     "mosaic", ".",      "0",   "1",     "2",      "3",
                            "4",     "5",     "6",     "7",      "8",      "9",   "10"};
@@ -29,7 +28,7 @@ class LaunchTrainingTest : public ToolTest {
 
   launch::Environment home() const { return {{"HF_HOME", at("home")}}; }
 
-  /// `tessera train` of BERT, as the words after the program of a launcher.
+  /// `tessera train` of BERT, as the program's words after a launcher's flags.
   Strings bert(const std::string& output) const {
     return {program,
             "train",
@@ -78,12 +77,12 @@ constexpr const char* guide =
     "static\nsame_network: true\n"
     "tpu_env: []\ntpu_use_cluster: false\ntpu_use_sudo: false\nuse_cpu: false\n";
 
-// accelerate launch my-trainer-script.py: the file that the questionnaire wrote is found by itself.
+// accelerate launch my-trainer-script.py: the file written by the questionnaire is found by default.
 TEST_F(LaunchTrainingTest, TheGuidesFileAndBert) {
   write_file_atomically(at("home/accelerate/default_config.yaml"), guide);
   const auto run = tessera(Strings{"launch"} + bert("out"), home());
   ASSERT_EQ(run.exit_code, 0) << run.err << run.out;
-  EXPECT_TRUE(contains(run.err, "settings are taken from " + at("home/accelerate/default_config.yaml"))) << run.err;
+  EXPECT_TRUE(contains(run.err, "reading settings from " + at("home/accelerate/default_config.yaml"))) << run.err;
   EXPECT_EQ(losses("out").size(), 3u);
   const Value report = end_line("out");
   EXPECT_EQ(report.at("event").as_string(), "end");
@@ -113,7 +112,7 @@ TEST_F(LaunchTrainingTest, FsdpInWords) {
   for (const auto& [step, loss] : together) EXPECT_NEAR(divided.at(step), loss, 1e-5 * loss) << step;
   EXPECT_TRUE(contains(run.err, "no module of class 'LlamaDecoderLayer' to wrap; the others are wrapped")) << run.err;
 
-  // None of the classes, and the folder by the other door.
+  // Only a class the model does not have, in a folder given with --fsdp_config.
   write_file_atomically(at("path/to/fsdp_config/config.json"),
                         R"({"fsdp_transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]})");
   Strings words = bert("none") + Strings{"--fsdp", "full_shard", "--fsdp_config", at("path/to/fsdp_config/")};
@@ -125,7 +124,7 @@ TEST_F(LaunchTrainingTest, FsdpInWords) {
       << none.err;
 }
 
-// Given to the launcher or to the training: the same run, bit by bit.
+// Flags before or after the program: the same run, bit by bit.
 TEST_F(LaunchTrainingTest, BeforeOrAfterTheProgram) {
   write_file_atomically(
       at("a.yaml"),
@@ -141,7 +140,7 @@ TEST_F(LaunchTrainingTest, BeforeOrAfterTheProgram) {
   EXPECT_EQ(losses("before").size(), 3u);
 }
 
-// DeepSpeed's keys, too, where the program is our own: one message, from the launcher.
+// DeepSpeed's keys are also checked when the program is tessera's own: one message, from the launcher.
 TEST_F(LaunchTrainingTest, DeepspeedsFileIsCheckedWithTheTrainingsFlags) {
   write_file_atomically(at("ds.json"), "{\"train_batch_size\": 6,\n \"zero_optimization\": {\"stge\": 2}}\n");
   for (const Strings& before : {Strings{"--use_deepspeed", "--deepspeed_config_file", at("ds.json")}, Strings{}}) {
@@ -162,7 +161,8 @@ TEST_F(LaunchTrainingTest, WrongWordsEndBeforeAnythingStarts) {
   EXPECT_FALSE(path_exists(at("out")));
 }
 
-// What a pod or a shell has set is not this job's: RANK and WORLD_SIZE of one process are no reason against two.
+// Variables set by a pod or a shell do not belong to this job: RANK and WORLD_SIZE of one process do not conflict with
+// two.
 TEST_F(LaunchTrainingTest, VariablesLeftInTheEnvironment) {
   const auto left = [](const char* world) -> launch::Environment {
     return {{"RANK", "0"}, {"WORLD_SIZE", world}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29577"}};

@@ -9,7 +9,7 @@
 namespace tessera::testing {
 namespace {
 
-/// A trained base model in base/, and runs that put adapters on it.
+/// A base model trained in base/, and runs that train adapters on it.
 class LoraTest : public ToolTest {
  protected:
   LoraTest() {
@@ -41,7 +41,7 @@ class LoraTest : public ToolTest {
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return run.out;
   }
-  /// Exit code 2, the text in the message, and nothing written.
+  /// Expects exit code 2, the text in the message, and that nothing was written.
   void expect_refused(const Strings& arguments, const std::string& text) const {
     const Strings before = files();
     const auto run = tessera(arguments);

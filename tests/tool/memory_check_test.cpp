@@ -1,5 +1,5 @@
 /// \file
-/// --memory_check: a run that cannot fit is told before anything of it is loaded or written.
+/// --memory_check: a run that cannot fit is reported before anything is loaded or written.
 
 #include "program.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 class MemoryCheckTest : public ToolTest {
  protected:
-  /// A model of `layers` layers of 805 million parameters each, which no machine of ours can train.
+  /// A model of `layers` layers of 805 million parameters each, too large for the machines that run the tests.
   Strings huge(int layers, const Strings& more) const {
     write_file_atomically(at("huge.json"),
                           concat(R"({"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672,
@@ -38,12 +38,12 @@ TEST_F(MemoryCheckTest, RefusesWhatCannotFit) {
     const auto run = tessera(huge(500, more));
     EXPECT_EQ(run.exit_code, 2) << run.err;
     EXPECT_TRUE(contains(run.err, "does not fit: every rank needs ")) << run.err;
-    EXPECT_TRUE(contains(run.err, "--memory_check warn starts it all the same")) << run.err;
+    EXPECT_TRUE(contains(run.err, "--memory_check warn starts it anyway")) << run.err;
     EXPECT_FALSE(path_exists(at("huge")));
   }
 }
 
-// A tower is frozen, but there; of a model that is put together its folder says how large it is.
+// A vision tower is frozen but takes memory; its folder gives its size.
 TEST_F(MemoryCheckTest, CountsATowerOfImages) {
   make_folders(at("tower"));
   write_file_atomically(at("tower/config.json"),
@@ -57,7 +57,7 @@ TEST_F(MemoryCheckTest, CountsATowerOfImages) {
   EXPECT_FALSE(path_exists(at("seen")));
 }
 
-// Frozen weights have neither gradients nor states, and in four bits hardly an eighth of their bytes.
+// Frozen weights have neither gradients nor optimizer states, and in four bits take hardly an eighth of their bytes.
 TEST_F(MemoryCheckTest, CountsWhatAdaptersNeed) {
   make_folders(at("base"));
   for (const int layers : {12, 500}) {
@@ -80,11 +80,11 @@ TEST_F(MemoryCheckTest, CountsWhatAdaptersNeed) {
 }
 
 TEST_F(MemoryCheckTest, WarnsOrIsSilentWhenAsked) {
-  make_folders(at("nowhere"));  // a checkpoint that is none ends the run before the model is made
+  make_folders(at("nowhere"));  // an invalid checkpoint ends the run before the model is created
   const Strings nowhere = {"--resume_from_checkpoint", at("nowhere")};
   const auto warned = tessera(huge(500, nowhere + Strings{"--memory_check", "warn"}));
   EXPECT_EQ(warned.exit_code, 2);
-  EXPECT_TRUE(contains(warned.err, "warning: this run may need more memory than there is: it does not fit"))
+  EXPECT_TRUE(contains(warned.err, "warning: this run may need more memory than is available: it does not fit"))
       << warned.err;
   EXPECT_TRUE(contains(warned.err, "nowhere")) << warned.err;
   const auto silent = tessera(huge(500, nowhere + Strings{"--memory_check", "off"}));
@@ -100,7 +100,7 @@ TEST_F(MemoryCheckTest, SaysWhatWouldFit) {
   EXPECT_TRUE(contains(checked.out, ": use --")) << checked.out;
 }
 
-// Where dividing and smaller micro-batches are not enough: states of fewer bytes, and states elsewhere.
+// When sharding and smaller micro-batches are not enough: smaller optimizer states, and offloaded ones.
 TEST_F(MemoryCheckTest, KnowsFewerBytesAndOffload) {
   const auto advice = [](const char* memory, const Strings& more = {}) {
     return tessera(Strings{"plan", "check", "--config_name", "llama-3.2-1b", "--block_size", "128",

@@ -1,4 +1,4 @@
-// --checkpoint_in_memory: a process that dies costs at most K steps, without a checkpoint on the disk.
+// --checkpoint_in_memory: a process that dies costs at most K steps, without a checkpoint on disk.
 
 #include "program.h"
 
@@ -14,7 +14,7 @@
 namespace tessera::testing {
 namespace {
 
-/// The process of a rank of the run that writes to `output`.
+/// The pid of a rank of the run that writes to `output`.
 std::optional<pid_t> rank_process(const std::string& output, const std::string& rank) {
   for (const std::string& name : list_folder("/proc")) {
     const auto pid = parse_int(name);
@@ -32,7 +32,7 @@ std::optional<pid_t> rank_process(const std::string& output, const std::string& 
 
 class MemoryCheckpointTest : public ToolTest {
  protected:
-  /// Waits until the run has logged `step`, then kills a rank of it. Returns whether it could.
+  /// Waits until the run has logged `step`, then kills one of its ranks. Returns whether it did.
   bool kill_rank(const std::string& output, std::int64_t step, const std::string& rank,
                  const std::atomic<bool>& over) const {
     while (!over) {

@@ -1,5 +1,5 @@
 /// \file
-/// tessera train --metrics_port: a scrape while it runs, and a port that somebody has.
+/// tessera train --metrics_port: a scrape during the run, and a port that is already in use.
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 namespace tessera::testing {
 namespace {
 
-/// The page, or nothing while nobody listens.
+/// The page, or nothing while no server listens.
 std::string scraped(int port) {
   const launch::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

@@ -1,4 +1,4 @@
-// tessera train with s3:// for its data and for the checkpoint that it goes on from.
+// tessera train with s3:// for its data and for the checkpoint it resumes from.
 
 #include "program.h"
 

@@ -1,4 +1,4 @@
-// Checkpoints that the program has written before (tests/fixtures/checkpoints) are resumed from.
+// Resuming from checkpoints of earlier versions of the program (tests/fixtures/checkpoints).
 
 #include "program.h"
 
@@ -30,7 +30,7 @@ class OldCheckpoints : public ToolTest {
             "--tokenizer_name",
             "byte"};
   }
-  /// Steps whose rate is too small to change a bit.
+  /// Steps with a learning rate too small to change a bit.
   static Strings standing_still(int rows, int steps = 3) {
     return Strings{"--learning_rate", "1e-30", "--lr_scheduler_type", "constant"} + batch(rows, 1, steps);
   }

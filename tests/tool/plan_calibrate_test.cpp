@@ -1,4 +1,4 @@
-// tessera plan calibrate as a user runs it: the file it writes, and who reads it.
+// tessera plan calibrate as a user runs it: the file it writes, and the commands that read it.
 
 #include "program.h"
 
@@ -39,7 +39,7 @@ TEST_F(CalibrateTest, what_is_wrong_is_said) {
   const std::vector<std::pair<Strings, std::string>> table = {
       {{"--processes", "2,1"}, "ascending numbers"},
       {{"--seconds", "1", "--processes", "1"}, "--seconds 1: from 3"},
-      {{"--output", at("none/x.json")}, "there is no folder"},
+      {{"--output", at("none/x.json")}, "no such folder"},
       {{"--second", "9"}, "--second"},
   };
   for (const auto& [arguments, words] : table) {

@@ -82,7 +82,7 @@ TEST_F(PlanSchedule, only_formulas_that_hold_are_printed) {
                                        "--weight_gradient_time", "5"} +
                                shape),
                        "\nbubble (p - 1) max(F, I, F + I - W)\n"));
-  // The name in a file proves nothing.
+  // The schedule's name in a file need not be right.
   write_file_atomically(at("gpipe.txt"),
                         "tessera-schedule 1 zbv\nmicro_batches 2\nstages 0 1\n"
                         "rank 0: 0F0 0F1 0B0 0B1\nrank 1: 1F0 1F1 1B0 1B1\n");
@@ -111,12 +111,12 @@ TEST_F(PlanSchedule, what_is_wrong_is_said) {
       {{}, "--schedule is missing"},
       {{"--schedule", "zvb", "--pp", "4", "--microbatches", "8"}, "unknown pipeline schedule 'zvb'; did you mean zbv?"},
       {{"--schedule", "zbv", "--pp", "4"}, "--microbatches is missing"},
-      {{"--schedule", "zbv", "--pp", "0", "--microbatches", "8"}, "--pp 0: a whole number from 1"},
+      {{"--schedule", "zbv", "--pp", "0", "--microbatches", "8"}, "--pp 0: expected a whole number from 1"},
       {Strings{"--schedule", "zbv", "--stages_per_rank", "3"} + shape, "needs exactly 2: the nearest is 2"},
       {Strings{"--schedule", "zbv", "--draw", "svgg"} + shape, "did you mean svg?"},
       {Strings{"--schedule", "zbv", "--drow", "svg"} + shape, "unknown flag --drow; did you mean --draw?"},
       {Strings{"--schedule", "zbv", "--overlap", "2"} + shape, "overlap is 2"},
-      {Strings{"--schedule", "zbv", "--output", at("x")} + shape, "--draw text or svg is missing"},
+      {Strings{"--schedule", "zbv", "--output", at("x")} + shape, "add --draw text or --draw svg"},
       {{"--check", at("circle.csv")},
        "deadlock: rank 0 at position 1 (0B0) waits for 1B0 of rank 1; rank 1 at position 0"},
       {{"--check", at("typo.csv")}, "typo.csv:2:6: unknown action 'G'"},

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// tests/tool/: the program as a user runs it. This header: running it in a folder of its own, with a small text and
-/// model.
+/// tests/tool/ runs the program as a user does. This header runs it in a temporary folder with a small text and model.
 
 #include <gtest/gtest.h>
 
@@ -29,9 +28,9 @@ inline Strings operator+(Strings a, const Strings& b) {
 
 inline const std::string program = build_path("tessera");
 
-/// One thread per process: small models are not faster with more, and results do not depend on the machine. Nor on
-/// accelerate's default file of whoever runs the tests: HF_HOME is a folder that does not exist, unless `environment`
-/// says.
+/// Runs one thread per process: more do not make small models faster, and results stay independent of the machine.
+/// HF_HOME is a folder that does not exist unless `environment` sets it, so that accelerate's default file of the user
+/// running the tests has no effect.
 inline launch::Captured tessera(const Strings& arguments, launch::Environment environment = {}) {
   environment.emplace_back("OMP_NUM_THREADS", "1");
   const auto is_home = [](const auto& variable) { return variable.first == "HF_HOME"; };
@@ -40,8 +39,8 @@ inline launch::Captured tessera(const Strings& arguments, launch::Environment en
   return launch::run_and_capture(Strings{program} + arguments, environment, patience(120));
 }
 
-/// A folder with text.txt: about 12 KB of sentences that a small model learns quickly. The test itself runs in another
-/// one, which is empty.
+/// A folder with text.txt: about 12 KB of sentences that a small model learns quickly. The test's working directory is
+/// another folder, which is empty.
 class ToolTest : public ::testing::Test {
  protected:
   ToolTest() {
@@ -52,8 +51,8 @@ class ToolTest : public ::testing::Test {
 
   std::string at(const std::string& name) const { return path_join(folder_.path(), name); }
 
-  /// A run of a 2-layer model on bytes. `more` must not repeat a flag with another value. It saves at its end only
-  /// (save_steps 500).
+  /// Arguments to train a 2-layer model on bytes. `more` must not repeat a flag with another value. Only the final
+  /// model is saved (save_steps 500).
   Strings training(const std::string& output, const Strings& more = {}) const {
     return Strings{"train",
                    "--config_name",
@@ -77,7 +76,7 @@ class ToolTest : public ::testing::Test {
            more;
   }
 
-  /// Batches of 12 rows, `steps` of them.
+  /// Arguments for `steps` batches of 12 rows.
   static Strings batch(int rows_per_rank, int accumulation, int steps) {
     return {"--per_device_train_batch_size",
             concat(rows_per_rank),
@@ -95,7 +94,7 @@ class ToolTest : public ::testing::Test {
     return lines;
   }
 
-  /// Step -> member, of the logged steps.
+  /// `member` by step, for the logged steps.
   std::map<std::int64_t, double> curve(const std::string& output, const std::string& member = "loss") const {
     std::map<std::int64_t, double> values;
     for (const Value& line : metrics(output))
@@ -105,7 +104,7 @@ class ToolTest : public ::testing::Test {
 
   Value end_line(const std::string& output) const { return metrics(output).back(); }
 
-  /// Every file below the folder, for "nothing was written".
+  /// Every file below the folder, to check that nothing was written.
   Strings files(const std::string& below = "") const {
     Strings all;
     const std::string root = below.empty() ? folder_.path() : at(below);

@@ -1,4 +1,4 @@
-// QLoRA as a user runs it: adapters beside frozen weights of four and eight bits.
+// QLoRA as a user runs it: adapters on frozen weights of four and eight bits.
 #include "program.h"
 
 #include <tessera/format/safetensors/safetensors.h>
@@ -11,7 +11,7 @@
 namespace tessera::testing {
 namespace {
 
-/// A trained Llama in base/, and runs that put adapters beside its quantized weights.
+/// A Llama trained in base/, and runs that train adapters on its quantized weights.
 class QuantizedTest : public ToolTest {
  protected:
   QuantizedTest() {
@@ -54,7 +54,7 @@ class QuantizedTest : public ToolTest {
                    at(output)} +
            more;
   }
-  /// A run that works; returns what it said.
+  /// Expects the run to succeed; returns its output.
   std::string ran(const std::string& output, const Strings& more) const {
     const auto run = tessera(finetuning(output, more));
     EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -161,7 +161,7 @@ TEST_F(QuantizedTest, TheMergedModelIsWhatWasTrained) {
   ran("out", four + batch(6, 1, 10) + Strings{"--lora_merge", "--save_strategy", "no"});
   const format::SafetensorsFile base(at("base/model.safetensors")), merged(at("out/merged/model.safetensors"));
   ASSERT_EQ(merged.tensors().size(), base.tensors().size());
-  // One step without a rate shows the loss of the model that is there.
+  // A step with learning rate 0 reports the loss of the model as loaded.
   const auto loss_of = [&](const std::string& model, const std::string& output, const Strings& more) {
     const auto run = tessera(Strings{"train", "--model_name_or_path", at(model), "--train_file", at("text.txt"),
                                      "--block_size", "32", "--learning_rate", "0", "--logging_steps", "1",

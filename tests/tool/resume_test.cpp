@@ -9,13 +9,14 @@ namespace {
 
 class ResumeTest : public ToolTest {
  protected:
-  /// Starts a run that would take very long, waits until it has logged two steps, sends the signal, returns its exit
+  /// Starts a run that would take very long, waits until it has logged two steps, sends the signal, returns the exit
   /// code.
   int stop_while_training(const Strings& arguments, const std::string& output, int signal) const {
     launch::ProcessOptions options;
     options.command = Strings{program} + arguments;
     options.environment = {{"OMP_NUM_THREADS", "1"}};
-    options.capture_stdout = options.capture_stderr = true;  // and not shown: far below what a pipe holds
+    options.capture_stdout = options.capture_stderr = true;  // hides the output, which is far smaller than a pipe's
+                                                             // buffer
     launch::Process process(options);
     const std::string path = path_join(at(output), "metrics.jsonl");
     const Stopwatch watch;
@@ -136,8 +137,8 @@ TEST_F(ResumeTest, SigtermSavesAndTheRunCanContinue) {
   }
 }
 
-/// Whoever asks does not wait for an evaluation, which may be long (here minutes); who goes on begins with it, also
-/// where it was the run's last.
+/// A stop request does not wait for an evaluation, which may be long (here minutes); the resumed run starts with that
+/// evaluation, even if it was the run's last.
 TEST_F(ResumeTest, AnEvaluationIsGivenUpWhenTheRunIsToStop) {
   for (const char* processes : {"1", "2"}) {
     const std::string output = concat("out", processes), last = processes[0] == '1' ? "2" : "1000";
@@ -185,8 +186,8 @@ TEST_F(ResumeTest, AnEvaluationIsGivenUpWhenTheRunIsToStop) {
   }
 }
 
-// One command that a batch system can start as often as it likes: SIGTERM is no failure, and every start goes on from
-// where the one before came to.
+// A batch system can start one command any number of times: SIGTERM counts as success, and every start resumes where
+// the previous one stopped.
 TEST_F(ResumeTest, OneCommandForTheFirstStartAndAllLaterOnes) {
   const Strings job = Strings{"--num_processes", "2", "--resume_from_checkpoint", "auto", "--sigterm_is_success"};
   EXPECT_EQ(stop_while_training(training("out", job + batch(3, 1, 1'000'000)), "out", SIGTERM), 0);
@@ -199,7 +200,7 @@ TEST_F(ResumeTest, OneCommandForTheFirstStartAndAllLaterOnes) {
   EXPECT_TRUE(contains(more.err, concat("at step ", step))) << more.err;
   EXPECT_EQ(end_line("out").at("steps").as_int(), step + 1);
 
-  // What was killed before it saved anything begins anew; a finished model is not trained over.
+  // A run killed before it saved anything starts from the beginning; a finished model is not trained further.
   make_folders(at("killed"));
   write_file_atomically(at("killed/.tessera-files"), "metrics.jsonl\n");
   write_file_atomically(at("killed/metrics.jsonl"), "");

@@ -1,4 +1,4 @@
-// Training with images from files to a folder: what a model answers depends on what it sees.
+// Training with images, from files to a model folder: the model's answer depends on the image.
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
@@ -29,7 +29,7 @@ class SeeImages : public ToolTest {
     write_data("data.json", [](std::size_t i) { return colours[i % colours.size()]; });
     write_data("blind.json", [](std::size_t) { return "red"; });
   }
-  /// Whose caption is a colour's name, and whose image is a square of the one that `shown` says.
+  /// Writes records whose caption is a color's name, with an image that is a square of the color from `shown`.
   void write_data(const std::string& name, const char* (*shown)(std::size_t i), std::size_t count = 16) const {
     std::vector<Value> records;
     for (std::size_t i = 0; i < count; ++i) {
@@ -43,7 +43,7 @@ class SeeImages : public ToolTest {
     }
     write_file_atomically(at(name), dump_json(Value::make_array(std::move(records))));
   }
-  /// The folders language/ and tower/, from a model that has both.
+  /// Creates the folders language/ and tower/ from a model that has both.
   void take_apart(const std::string& whole) const {
     const Value config = read_json(at(whole) + "/config.json");
     const Value clip =
@@ -55,7 +55,7 @@ class SeeImages : public ToolTest {
       format::write_safetensors(at(part) + "/model.safetensors", tensors(whole + "/model.safetensors", prefix));
     }
   }
-  /// The tensors of a file whose names begin with `prefix`, without it.
+  /// The tensors of a file whose names begin with `prefix`, with the prefix removed.
   std::vector<format::TensorSource> tensors(const std::string& path, const std::string& prefix) const {
     const auto file = std::make_shared<const format::SafetensorsFile>(at(path));
     std::vector<format::TensorSource> found;
@@ -111,11 +111,11 @@ TEST_F(SeeImages, AnswersFollowWhatIsSeen) {
   const Strings anew = {"--config_name", at("llava.json")};
   const Strings alone = anew + Strings{"--per_device_train_batch_size", "16"};
   const double seen = trained("seen", "data.json", alone), blind = trained("blind", "blind.json", alone);
-  // Whoever sees nothing cannot know the first letter: at least ln 4 of the about five tokens of a caption.
+  // Without the image, a model cannot know the first letter: at least ln 4 over about five tokens of a caption.
   EXPECT_GT(blind, 0.2);
   EXPECT_LT(seen, 0.5 * blind);
   EXPECT_EQ(read_json(at("seen/preprocessor_config.json")).at("crop_size").at("height").as_int(), 8);
-  // On two processes, and after a resumption, it is the same run.
+  // Two processes, and a resumed run, give the same result.
   const double both =
       trained("both", "data.json",
               anew + Strings{"--per_device_train_batch_size", "8", "--num_processes", "2", "--fsdp", "full_shard"});
@@ -124,7 +124,7 @@ TEST_F(SeeImages, AnswersFollowWhatIsSeen) {
             seen);
 }
 
-// A tower needs more memory than the tiny decoder: what is tried without images would fit, and the step would not. How
+// A tower needs more memory than the tiny decoder: a trial without images would fit although the step does not. How
 // often the batch is halved depends on the machine.
 TEST_F(SeeImages, ABatchIsTriedWithImages) {
   Value json = read_json(at("llava.json")), tower = json.at("vision_config");
@@ -174,7 +174,7 @@ TEST_F(SeeImages, ABatchIsTriedWithImages) {
       << run.err;
 }
 
-// LLaVA's finetune_lora.sh: a language model, a tower, and a projector that is trained whole beside the adapters.
+// LLaVA's finetune_lora.sh: a language model, a tower, and a projector that is fully trained along with the adapters.
 TEST_F(SeeImages, AdaptersLearnBesideAProjector) {
   trained("seen", "data.json", {"--config_name", at("llava.json"), "--per_device_train_batch_size", "16"});
   take_apart("seen");
@@ -207,17 +207,17 @@ TEST_F(SeeImages, AdaptersLearnBesideAProjector) {
             seen);
   EXPECT_EQ(projector("resumed"), projector("adapters"));
 
-  // The folder of adapters says which tower and projector its base has; merged it is one model.
+  // The folder of adapters names the tower and projector of its base; merged, they form one model.
   const Strings once = {"--per_device_train_batch_size", "16", "--max_steps", "1", "--tokenizer_name", "byte"};
   const double going_on = trained("on", "data.json", once + Strings{"--model_name_or_path", at("adapters")});
   EXPECT_LT(going_on, 0.1);
   EXPECT_NEAR(trained("merged_on", "data.json", once + Strings{"--model_name_or_path", at("adapters/merged")}),
               going_on, 1e-3 * going_on + 1e-5);
 
-  // Beside four bits (finetune_qlora.sh), which neither the projector nor the tower has.
+  // With a four-bit model (finetune_qlora.sh); projector and tower are not quantized.
   EXPECT_LT(trained("few", "data.json", alone + Strings{"--bits", "4"}), 0.3);
 
-  // A rate of 0 leaves the projector as it was; without a rate of its own it has that of the adapters.
+  // A rate of 0 leaves the projector unchanged; without its own rate it has that of the adapters.
   trained("still", "data.json", alone + Strings{"--mm_projector_lr", "0"});
   EXPECT_EQ(projector("still"), projector("still/checkpoint-30"));
   EXPECT_NE(projector("adapters"), projector("adapters/checkpoint-30"));

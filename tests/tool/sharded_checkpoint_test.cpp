@@ -1,4 +1,4 @@
-// tessera checkpoint on folders whose optimizer states lie in pieces, each rank's in its own file.
+// tessera checkpoint on folders with sharded optimizer states, one file per rank.
 
 #include "program.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class ShardedCheckpoint : public ToolTest {
  protected:
-  /// The same run, divided over two processes and saved in parts, and in one process saved whole: equal bits, in fixed
+  /// The same run on two processes, saved in parts, and on one process, saved whole: equal bits, because of the fixed
   /// order.
   ShardedCheckpoint() {
     const Strings order = {"--deterministic_reduce", "--logical_shards", "2"};
@@ -49,7 +49,7 @@ TEST_F(ShardedCheckpoint, IsInspectedComparedAndMerged) {
   EXPECT_TRUE(read_file(path_join(at("merged"), "model.safetensors")) ==
               read_file(path_join(whole, "model.safetensors")));
 
-  // One number of one piece is another one.
+  // Changes one number in one part.
   const std::string file = path_join(parts, "optimizer-00002-of-00002.safetensors");
   std::string bytes = read_file(file);
   bytes.back() ^= 0x40;

@@ -1,5 +1,5 @@
-// `tessera train` from model folders as others make them: what stands beside the weights is carried, what is said of
-// them is true, and a tokenizer may have more tokens than the embedding has rows.
+// `tessera train` with model folders written by other programs: additional files are carried over, the printed
+// information about them is true, and a tokenizer may have more tokens than the embedding has rows.
 
 #include "program.h"
 
@@ -109,7 +109,7 @@ TEST_F(StrangeFolder, AdaptersBesideNewRowsAreSavedWithTheEmbedding) {
   const auto one = tessera(finetuning("one", batch(4, 1, 2) + more));
   ASSERT_EQ(one.exit_code, 0) << one.err;
   EXPECT_NEAR(curve("one").at(2), curve("two").at(2), 1e-5 * curve("one").at(2));
-  // A run that goes on from the folder has the rows, and keeps them.
+  // A run that continues from the folder keeps the rows.
   for (const Strings& mesh : {Strings{}, Strings{"--num_processes", "2", "--pp_size", "2"}}) {
     const auto on = tessera(Strings{"train", "--model_name_or_path", at("one"), "--train_file", at("text.txt"),
                                     "--block_size", "32", "--output_dir", at("on"), "--overwrite_output_dir",

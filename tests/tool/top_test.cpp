@@ -18,7 +18,7 @@ using launch::Board;
 using launch::RankSlot;
 using launch::RankState;
 
-/// Other jobs may run on the machine: every look is at the board of this test only.
+/// Other jobs may run on the machine, so every call selects the board of this test.
 class TopTest : public ::testing::Test {
  protected:
   TopTest() : board_(Board::create(2, 0, 2, "train of the test")) {
@@ -56,7 +56,7 @@ class TopTest : public ::testing::Test {
     slot.next_entry = 1;
   }
 
-  /// Meanwhile the ranks give their signs, except `silent_`.
+  /// Runs `tessera top` while the ranks keep updating their slots, except `silent_`.
   launch::Captured top(const Strings& more = {}) {
     const std::jthread signs([this](const std::stop_token& stop) {
       for (; !stop.stop_requested(); std::this_thread::sleep_for(std::chrono::milliseconds(20))) beat();
@@ -169,7 +169,8 @@ TEST_F(TopTest, SaysThatTheAgentIsStopped) {
   ASSERT_EQ(waitpid(agent, &status, WUNTRACED), agent);
   board_.header().agent_pid = agent;
   const std::string text = top({"--once"}).out;
-  EXPECT_TRUE(contains(text, concat("the agent is stopped, and nobody watches its ranks: kill -CONT ", agent))) << text;
+  EXPECT_TRUE(contains(text, concat("the agent is stopped, and its ranks are not watched: kill -CONT ", agent)))
+      << text;
   EXPECT_TRUE(agent_of_json().at("agent_stopped").as_bool());
   kill(agent, SIGKILL);
   waitpid(agent, &status, 0);
@@ -178,7 +179,7 @@ TEST_F(TopTest, SaysThatTheAgentIsStopped) {
 TEST_F(TopTest, BelievesNothing) {
   launch::write_text(board_.header().job, "\x1b[2Jevil\r\n\xff\x9b");
   RankSlot& slot = board_.slot(0);
-  std::fill(std::begin(slot.phase), std::end(slot.phase), '\x07');  // no end
+  std::fill(std::begin(slot.phase), std::end(slot.phase), '\x07');  // no terminator
   slot.state = static_cast<RankState>(77);
   slot.step = std::numeric_limits<std::int64_t>::max();
   slot.total_steps = std::numeric_limits<std::int64_t>::min();

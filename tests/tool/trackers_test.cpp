@@ -1,6 +1,6 @@
 #include "program.h"
 
-/// What a run leaves for others: metrics.csv (--report_to), and the card of the finished model.
+/// A run's output for other tools: metrics.csv (--report_to), and the model card of the finished model.
 
 namespace tessera::testing {
 namespace {
@@ -34,7 +34,7 @@ TEST_F(TrackersTest, TheCardOfTheModel) {
     EXPECT_TRUE(contains(card, part)) << part << " in " << card;
   EXPECT_FALSE(contains(card, "report_to:")) << "defaults are not listed: " << card;
 
-  // A further training passes on what its base says, and leaves a card alone that a person has changed.
+  // Further training carries over the base model's card data, and does not touch a card that a person has edited.
   write_file_atomically(at("out/README.md"), "---\nlicense: mit\nlanguage: de\n---\n# Mine\n");
   const Strings further = {"train",
                            "--model_name_or_path",

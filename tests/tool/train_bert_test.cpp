@@ -1,4 +1,4 @@
-// `tessera train` with BERT: masked language modelling and classification, alone and divided over processes.
+// `tessera train` with BERT: masked language modelling and classification, on one and on several processes.
 
 #include "program.h"
 
@@ -52,7 +52,7 @@ TEST_F(TrainBertTest, MasksAndLearnsWithEveryStrategy) {
     ASSERT_EQ(shared.exit_code, 0) << shared.err;
     expect_same_losses("alone", strategy);
   }
-  // what was trained is a Hugging Face folder that goes on
+  // the result is a Hugging Face folder that can be trained further
   const Value config = read_json(at("full_shard/config.json"));
   EXPECT_EQ(config.at("architectures").items()[0].as_string(), "BertForMaskedLM");
   auto again = run("again", "verses.txt", batch(8, 1, 2) + Strings{"--mlm_probability", "0.3"});
@@ -65,7 +65,7 @@ TEST_F(TrainBertTest, MasksAndLearnsWithEveryStrategy) {
   EXPECT_EQ(vectors.exit_code, 0) << vectors.err;
 }
 
-// Masks depend on rows, not on ranks: every stage of ZeRO, bf16 and LoRA give the losses of one process.
+// Masks depend on rows, not on ranks: every ZeRO stage, bf16 and LoRA give the losses of one process.
 TEST_F(TrainBertTest, MasksAlikeWithZeroBf16AndLora) {
   struct Way {
     std::string name;
@@ -126,7 +126,7 @@ TEST_F(TrainBertTest, ClassifiesLabelledTexts) {
 }
 
 TEST_F(TrainBertTest, TheMostAccurateModelIsTheBest) {
-  // Two classes that no step of rate 0 tells apart, over two processes and two stages.
+  // Two classes, which steps of rate 0 never learn to distinguish, on two processes and two stages.
   std::string rows;
   for (int i = 0; i < 7; ++i) rows += concat("{\"text\": \"and god said ", i, "\", \"label\": ", i < 4 ? 0 : 1, "}\n");
   write_file_atomically(at("rows.jsonl"), rows);

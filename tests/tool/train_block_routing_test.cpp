@@ -1,5 +1,5 @@
-// --progressive_layer_drop and --data_efficiency in whole runs: they act, alike on any number of processes, and a
-// resumed run is the uninterrupted one.
+// --progressive_layer_drop and --data_efficiency in whole runs: they take effect, identically on any number of
+// processes, and a resumed run equals the uninterrupted one.
 
 #include "program.h"
 
@@ -14,7 +14,7 @@ class TrainBlockRoutingTest : public ToolTest {
   }
   std::string model(const std::string& output) const { return read_file(at(output + "/model.safetensors")); }
 
-  /// What is asked acts from the first step on or later, and is the same however it is computed.
+  /// The setting takes effect at some step, and gives the same result for every layout of the run.
   void is_the_same_everywhere(const Strings& given) const {
     const Strings asked = given + Strings{"--deterministic_reduce", "--logical_shards", "4"};
     run("plain", Strings{"--deterministic_reduce", "--logical_shards", "4"} + batch(3, 4, 6));

@@ -1,5 +1,5 @@
-// --compression_training in whole runs: it acts from the step that it names on, as the bits say, alike on any number of
-// processes, and a resumed run is the uninterrupted one.
+// --compression_training in whole runs: it takes effect at the configured step, to the configured number of bits,
+// identically on any number of processes; a resumed run equals the uninterrupted one.
 
 #include "program.h"
 
@@ -12,7 +12,7 @@
 namespace tessera::testing {
 namespace {
 
-/// weight_quantization of these modules.
+/// The weight_quantization section for these modules.
 std::string weights(const std::string& shared, int start, int target, int period, const std::string& modules) {
   return concat(R"("weight_quantization": {"shared_parameters": {"enabled": true, )", shared,
                 R"(}, "different_groups": {"wq1": {"params": {"start_bits": )", start, R"(, "target_bits": )", target,
@@ -59,7 +59,7 @@ TEST_F(TrainCompressionTest, ActsFromTheStepOnAndAsTheBitsSay) {
   run("two", steps + late(2));
   run("one", steps + late(1));
   for (const std::string name : {"eight", "four", "two", "one"}) EXPECT_EQ(parted("plain", name), 3) << name;
-  // The fewer bits, the further from what the full weights give.
+  // The fewer the bits, the larger the difference from full weights.
   const auto off = [&](const std::string& name) { return std::abs(curve(name).at(3) - curve("plain").at(3)); };
   EXPECT_GT(off("four"), 2 * off("eight"));
   EXPECT_GT(off("two"), 2 * off("four"));
@@ -75,7 +75,7 @@ TEST_F(TrainCompressionTest, ActsFromTheStepOnAndAsTheBitsSay) {
   run("table", steps + compressed(weights(in_forward, 2, 2, 0, R"("wte")")));
   EXPECT_EQ(parted("plain", "table"), 1);
 
-  // Falling bits: as many as at the end give the same step as so many from the start.
+  // Falling bits: with equal start and target, the result is that of a constant number of bits.
   const auto moq = [](int start, int target, int period) {
     return compressed(weights(R"("schedule_offset": 2, "quantize_groups": 4)", start, target, period, gpt2_maps));
   };
@@ -90,7 +90,7 @@ TEST_F(TrainCompressionTest, TellsWhatIsRoundedAndSavesFullWeights) {
   ASSERT_EQ(done.exit_code, 0) << done.err;
   EXPECT_TRUE(contains(done.err, "rounded in training: weights of 8 modules to 1 bits from step 1 on")) << done.err;
   EXPECT_LT(curve("out").at(3), curve("out").at(1)) << "it learns";
-  // With one bit and four groups a weight would have eight different numbers.
+  // With one bit and four groups, a weight would have eight distinct numbers.
   const std::string file = model("out");
   std::uint64_t header = 0;
   std::memcpy(&header, file.data(), sizeof header);
@@ -107,7 +107,7 @@ TEST_F(TrainCompressionTest, TellsWhatIsRoundedAndSavesFullWeights) {
 }
 
 TEST_F(TrainCompressionTest, AnyNumberOfProcessesGivesTheSame) {
-  // Noise, falling bits and ranges of tokens do not depend on who computes what.
+  // Noise, falling bits and token ranges do not depend on the layout of the run.
   const Strings asked = compressed(weights(R"("rounding": "stochastic", "quantize_groups": 4, "schedule_offset": 1)", 8,
                                            4, 1, gpt2_maps) +
                                    ", " + inputs(2, 8, gpt2_maps)) +
@@ -188,7 +188,7 @@ TEST_F(TrainCompressionTest, BertWithADeepspeedFile) {
   for (const std::string stage : {"0", "3"}) {
     bert("stage" + stage, {"--deepspeed", at("ds.json"), "--num_processes", "2", "--zero_stage", stage});
     const auto one = curve("alone"), two = curve("stage" + stage);
-    // A number that lies halfway may be rounded the other way where sums are formed in another order.
+    // A number halfway between two codes may be rounded the other way when sums are formed in another order.
     for (const auto& [step, loss] : one) EXPECT_NEAR(two.at(step), loss, 1e-2 * loss) << stage << " step " << step;
     EXPECT_NEAR(two.at(1), one.at(1), 1e-5 * one.at(1)) << stage;
   }

@@ -1,4 +1,4 @@
-// A mixture of experts, trained and saved by the program: what its routers learn beside gradients is kept.
+// A mixture of experts, trained and saved by the program: the routers' state that is not learned by gradients is kept.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -48,7 +48,7 @@ class TrainExperts : public ToolTest {
       if (!text.empty()) lines.push_back(parse_json(text, output));
     return lines;
   }
-  /// The biases of block 1 in a folder's weights.
+  /// The router biases of block 1 in a folder's weights.
   std::vector<float> biases(const std::string& folder) const {
     const format::SafetensorsFile file(folder + "/model.safetensors");
     const format::TensorInfo* info = file.find("model.layers.1.mlp.gate.e_score_correction_bias");

@@ -1,4 +1,4 @@
-// Settings of the training loop, each seen in what a run leaves.
+// Settings of the training loop, each checked by its effect on a run's output.
 
 #include "program.h"
 
@@ -8,10 +8,10 @@
 namespace tessera::testing {
 namespace {
 
-/// Runs of the small model; every setting may be replaced.
+/// Runs of the small model; any setting may be overridden.
 class TrainSettingsTest : public ToolTest {
  protected:
-  /// A later flag replaces an earlier one of the same name.
+  /// A later flag replaces an earlier one with the same name.
   Strings with(const std::string& output, const Strings& more) const {
     const Strings all = training(output) + more;
     Strings kept;
@@ -41,7 +41,7 @@ class TrainSettingsTest : public ToolTest {
     for (std::size_t i = 0; i < found.size(); ++i)
       EXPECT_NEAR(found[i], expected[i], bound * std::abs(expected[i]) + 1e-15) << i;
   }
-  /// Steps of the events of a kind ("eval"), or of the log lines ("").
+  /// The steps of events of a kind ("eval"), or of log lines ("").
   std::vector<std::int64_t> steps(const std::string& output, const std::string& event) const {
     std::vector<std::int64_t> found;
     for (const Value& line : metrics(output)) {
@@ -55,7 +55,7 @@ class TrainSettingsTest : public ToolTest {
 
 using Steps = std::vector<std::int64_t>;
 
-// Ids need no tokenizer, so a model whose tokenizer is of an unknown kind can be trained on them.
+// Ids need no tokenizer, so a model with a tokenizer of an unknown kind can be trained on them.
 TEST_F(TrainSettingsTest, TokensAreTrainedOnWithoutAReadableTokenizer) {
   run("made", batch(4, 1, 1));
   make_folders(at("odd"));
@@ -97,7 +97,7 @@ TEST_F(TrainSettingsTest, SchedulesOfDeepSpeed) {
 }
 
 TEST_F(TrainSettingsTest, TheLearningRateFallsOnAPlateau) {
-  // an improvement of 100 never comes
+  // an improvement of 100 is never reached
   const Strings plateau = {"--lr_scheduler_type",   "reduce_lr_on_plateau",
                            "--lr_scheduler_kwargs", "patience=0,threshold=100,threshold_mode=abs,factor=0.5",
                            "--eval_strategy",       "steps",
@@ -112,7 +112,7 @@ TEST_F(TrainSettingsTest, TheLearningRateFallsOnAPlateau) {
 }
 
 TEST_F(TrainSettingsTest, TheBestModelIsLeft) {
-  // the greatest loss is the first one
+  // the largest loss is the first one
   const Strings best = {
       "--eval_strategy",     "steps", "--eval_steps", "2", "--save_steps", "2", "--load_best_model_at_end",
       "--greater_is_better", "true"};
@@ -127,7 +127,7 @@ TEST_F(TrainSettingsTest, TheBestModelIsLeft) {
     const auto done = run(name, batch(4, 1, 4) + best +
                                     Strings{"--num_processes", "2", "--strategy", strategy, "--save_total_limit", "1"});
     const auto same =
-        tessera({"checkpoint", "diff", at(name), at(name + "/checkpoint-2")});  // one is whole, one in shards
+        tessera({"checkpoint", "diff", at(name), at(name + "/checkpoint-2")});  // one is whole, the other sharded
     EXPECT_TRUE(contains(same.out, "tensors, 0 different")) << strategy << same.out << same.err;
     EXPECT_TRUE(path_exists(at(name + "/checkpoint-4"))) << "the newest stays, too";
     EXPECT_TRUE(contains(done.err, "the best model (step 2")) << done.err;
@@ -169,7 +169,7 @@ TEST_F(TrainSettingsTest, WhenItLogsAndEvaluates) {
 }
 
 TEST_F(TrainSettingsTest, AnEpochOfWholeSteps) {
-  // the text has blocks enough for some steps of 100 rows and a rest
+  // the text has enough blocks for several steps of 100 rows and a remainder
   const Strings epochs = {
       "--per_device_train_batch_size", "100", "--num_train_epochs", "2", "--logging_strategy", "epoch"};
   run("kept", epochs);
@@ -224,11 +224,12 @@ TEST_F(TrainSettingsTest, MeansOfTheRanks) {
   const Strings blocks = {"--num_processes", "2"};
   run("all_blocks", batch(2, 1, 3) + blocks);
   run("each_blocks", batch(2, 1, 3) + blocks + Strings{"--no_average_tokens_across_devices"});
-  expect_near(values(curve("each_blocks")), values(curve("all_blocks")), 1e-6);  // every rank has as many tokens
+  expect_near(values(curve("each_blocks")), values(curve("all_blocks")), 1e-6);  // every rank has the same number of
+                                                                                 // tokens
   run("predivided", batch(2, 1, 3) + blocks + Strings{"--gradient_predivide_factor", "4"});
   expect_near(values(curve("predivided")), values(curve("all_blocks")), 1e-6);
   expect_near(values(curve("predivided", "grad_norm")), values(curve("all_blocks", "grad_norm")), 1e-5);
-  // On the wire these gradients are denormal and lose digits, which come back as others.
+  // These gradients become denormal when sent and lose digits, which changes the norm.
   run("denormal", batch(2, 1, 3) + blocks + Strings{"--gradient_predivide_factor", "1e38"});
   EXPECT_NE(curve("denormal", "grad_norm"), curve("all_blocks", "grad_norm"));
 }
@@ -263,8 +264,8 @@ TEST_F(TrainSettingsTest, ABatchThatFits) {
   expect_near(values(curve("found")), values(curve("given")), 1e-6);
 }
 
-// Ranks of a pipeline have other stages: what one cannot hold, none takes. How often the batch is halved depends on the
-// machine (what the kernels of its products take), the sums do not.
+// Ranks of a pipeline have different stages: a batch that is too large for one rank is too large for all. How often the
+// batch is halved depends on the machine (the memory its product kernels use); the sums do not.
 TEST_F(TrainSettingsTest, ABatchThatFitsAPipeline) {
   std::string text;
   for (int i = 0; i < 12; ++i) text += read_file(at("text.txt"));

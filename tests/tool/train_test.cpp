@@ -82,7 +82,7 @@ TEST_F(TrainTest, TheLossAsHuggingFaceScalesIt) {
             0);
   auto expected = curve("own");
   for (auto& [step, loss] : expected)
-    loss *= 31.0 / 32.0;  // the first token of a block is a label that nothing predicts
+    loss *= 31.0 / 32.0;  // the first token of a block is a label without a prediction
   expect_close(curve("theirs"), expected, 1e-6);
   expect_close(curve("theirs", "grad_norm"), curve("own", "grad_norm"), 1e-5);
 }
@@ -189,7 +189,7 @@ TEST_F(TrainTest, StepsThatAreNotFiniteAreSkippedAlikeAndNotForEver) {
   Strings arguments =
       training("out", batch(4, 1, 6) + Strings{"--nan_policy", "skip", "--overwrite_output_dir", "--save_steps", "3"});
   for (std::string& word : arguments)
-    if (word == "1e-2") word = "1e30";  // the first step is taken; with its weights no other one is finite
+    if (word == "1e-2") word = "1e30";  // the first step is taken; with its weights, no later step is finite
   for (const Strings& more : {Strings{"--num_processes", "1"}, Strings{"--num_processes", "2"},
                               Strings{"--num_processes", "2", "--fsdp", "full_shard"}}) {
     const auto run = tessera(arguments + more);

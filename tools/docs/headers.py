@@ -1,14 +1,14 @@
-"""What the public headers declare, and the comment on each declaration.
+"""Lists the declarations of the public headers, and the comment on each.
 
-    python3 tools/docs/headers.py [N]        lists public symbols without a comment; exit status 1 if they are more
+    python3 tools/docs/headers.py [N]        lists public symbols without a comment; exit status 1 if there are more
                                              than N (0)
 
 Public headers are those that cmake/Install.cmake installs: the closure of the umbrellas' and the examples' includes.
 The reader knows the style of this project (one declaration after another, `///` above or `///<` behind), not C++.
 A declaration that follows another without a blank line between them shares the comment of the first: a run of getters
-needs one. Nothing is asked of what says nothing new: special members that are defaulted or deleted, destructors,
-overrides, forward declarations, namespaces called detail, private members, what stands in namespace std (a
-specialization means what the standard says of it), the types that an iterator must have.
+needs one. No comment is required for defaulted or deleted special members, destructors, overrides, forward
+declarations, namespaces called detail, private members, members of namespace std (a specialization has the meaning
+that the standard defines), and the types that an iterator must have.
 """
 import dataclasses, glob, os, re, sys
 
@@ -18,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 @dataclasses.dataclass
 class Symbol:
-    """One declaration. `doc` is its comment without slashes, `shared` says that the comment is that of a run."""
+    """One declaration. `doc` is its comment without slashes; `shared`: the comment belongs to a run."""
     kind: str
     name: str
     text: str
@@ -50,7 +50,7 @@ def tokens(text):
         |(?P<string>R"(?P<mark>[^(\n]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')
         |(?P<directive>(?<=\n)[ \t]*\#(?:\\\n|[^\n])*)|(?P<open>[{(\[])|(?P<close>[})\]])|(?P<end>;)|(?P<line>\n)
         |(?P<word>[A-Za-z0-9_]+)|(?P<other>.)""", re.X | re.S)
-    line = 0  # a line break has been put before the first, so that a directive there is seen as one
+    line = 0  # a line break has been inserted before the first line, so that a directive there is recognized
     for match in pattern.finditer(text):
         kind = match.lastgroup if match.lastgroup != "mark" else "string"
         yield kind, match[0], line
@@ -58,7 +58,7 @@ def tokens(text):
 
 
 def name_of(text):
-    """(kind, name) of a declaration's text, comments taken out; kind None: nothing to describe."""
+    """(kind, name) of a declaration's text without comments; kind None: nothing to describe."""
     text = re.sub(r"\[\[.*?\]\]", "", text).strip()
     template = r"^template\s*<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>\s*(requires .*?\)\s+)?"
     plain = re.sub(template, "", text).strip()
@@ -67,7 +67,7 @@ def name_of(text):
     if match := re.match(r"using\s+(\w+)\s*=", plain):
         return "type", match[1]
     if re.match(r"(using|typedef)\b", plain):
-        return None, ""  # a name brought in is described where it comes from
+        return None, ""  # a using-declaration is described at its origin
     if match := re.match(r"(class|struct|union|enum(?: class| struct)?)\s+(?:alignas\([^)]*\)\s*)?(\w+)", plain):
         rest = plain[match.end():].strip()
         if rest == "":
@@ -87,7 +87,7 @@ def name_of(text):
 
 
 def trivial(symbol, owner):
-    """Whether a declaration needs no comment: it says nothing that its class does not say already."""
+    """Whether a declaration needs no comment because its class describes it already."""
     return (symbol.kind == "forward" or symbol.name.startswith("~") or symbol.name in ("operator=", *ITERATOR)
             or symbol.name == "std" or "std" in symbol.scope.split("::")[:2]
             or bool(re.search(r"=\s*(default|delete)\s*;?$|\boverride\b", symbol.text))
@@ -103,7 +103,7 @@ class Reader:
             self.tokens = list(tokens("\n" + file.read()))
         self.at = 0
         self.path = path
-        self.about = ""     # what the header says of itself: \file
+        self.about = ""     # the header's description: \file
         self.symbols = []
         self.pending = []   # comment lines above the next declaration
         self.ended = 0      # line on which the last declaration ended
@@ -153,7 +153,7 @@ class Reader:
                 continue
             if kind == "open":
                 opened = self.open(statement, scope, owner, access, into, start, run if not blank else None, hidden)
-                if opened is None:       # an initializer: the statement goes on
+                if opened is None:       # an initializer: the statement continues
                     statement += "{" + self.skip("{")
                     continue
                 last, run = opened
@@ -186,7 +186,7 @@ class Reader:
                 last.trailing = True
         elif last is not None and getattr(last, "trailing", False) and self.ended == line - 1 \
                 and not statement.strip() and self.indent(line) > 8:
-            last.doc += "\n" + text[3:].strip()  # the trailing comment goes on
+            last.doc += "\n" + text[3:].strip()  # the trailing comment continues
             self.ended = line
         else:
             self.pending.append(text[4:].rstrip() if text.startswith("/// ") else text[3:].strip())
@@ -197,7 +197,7 @@ class Reader:
         return len(text) - len(text.lstrip())
 
     def skip(self, opening):
-        """The text up to the bracket that closes this one, which has been read."""
+        """The text up to the bracket that closes the one just read."""
         depth, said = 1, ""
         while depth and self.at < len(self.tokens):
             kind, text, _ = self.tokens[self.at]
@@ -258,7 +258,7 @@ def walk(symbols, owner=""):
 
 
 def undocumented():
-    """'path:line: scope::name' of public symbols that no comment describes, and how many symbols there are."""
+    """'path:line: scope::name' of public symbols without a comment, and the number of symbols."""
     missing, count = [], 0
     for path in public_headers():
         for symbol, owner in walk(Reader(path).read().symbols):

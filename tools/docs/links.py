@@ -1,9 +1,9 @@
 """Checks links without a network: those between the pages of the repository, or those of a built site.
 
     python3 tools/docs/links.py            README*, CONTRIBUTING, CHANGELOG, docs/: files and headings exist
-    python3 tools/docs/links.py FOLDER     every href, src and fragment of the HTML below FOLDER leads somewhere in it
+    python3 tools/docs/links.py FOLDER     every href, src and fragment of the HTML below FOLDER resolves within it
 
-Addresses of other machines are left alone. Prints what is broken as file:line; exit status 1 if there is anything.
+Addresses of other machines are not checked. Prints broken links as file:line; exit status 1 if there are any.
 """
 import glob, html.parser, os, re, subprocess, sys, urllib.parse
 
@@ -12,7 +12,7 @@ LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]*)>?[^)]*\)")
 
 
 def slug(heading, seen):
-    """The fragment that GitHub gives a heading; `seen` counts equal ones."""
+    """The fragment that GitHub assigns to a heading; `seen` counts equal ones."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip().rstrip("#").strip())
     name = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
     count = seen[name] = seen.get(name, -1) + 1
@@ -20,7 +20,7 @@ def slug(heading, seen):
 
 
 def lines_of(path):
-    """(number, line) of a page's prose: blocks of code left out."""
+    """(number, line) of a page's prose, without blocks of code."""
     fence = False
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

@@ -1,6 +1,7 @@
 #!/bin/bash
-# What `make docs` runs: builds out/docs/html from docs/, README and the public headers, and checks every link of it.
-# Sphinx, MyST and Furo come into .deps/docs here and not with `make deps`: who builds and trains does without them.
+# `make docs`: builds out/docs/html from docs/, README and the public headers, and checks every link in it.
+# Sphinx, MyST and Furo are installed into .deps/docs here and not by `make deps`, because building and training do not
+# need them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 wheels=(sphinx==9.0.4 myst-parser==5.2.0 furo==2025.12.19)

@@ -2,9 +2,9 @@
 
     .deps/docs/bin/python tools/docs/site.py OUT        (make docs: installs Sphinx, MyST and Furo into .deps/docs)
 
-OUT/html is the site: pages for browsers from a folder, no server, with search. OUT/source is what Sphinx reads: copies
-of the pages in which a link to a file of the repository leads to a page with that file's text. A warning of Sphinx, a
-link without target among them, ends the program with 1.
+OUT/html is the site: pages that a browser can open from a folder, without a server, with search. OUT/source is the
+input of Sphinx: copies of the pages in which a link to a file of the repository leads to a page with that file's text.
+A warning of Sphinx, such as a link without target, ends the program with 1.
 """
 import os, re, shutil, subprocess, sys
 
@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import headers
 
 ROOT = headers.ROOT
-SECTIONS = [  # the bar at the left: what a visitor wants, in the order in which they want it
+SECTIONS = [  # the side bar: topics in the order in which a visitor needs them
     ("Begin", ["tutorial", "tutorial.zh", "install", "howto_launchers"]),
     ("Train", ["models", "data", "tokenizers", "finetuning", "vision", "configuration", "configuration_keys",
                "large_batches", "checkpoints", "object_storage", "planning", "performance"]),
@@ -66,7 +66,7 @@ class Site:
             file.write(text)
 
     def page(self, source, target):
-        """Copies a page of the repository; links are made to fit its place in the site."""
+        """Copies a page of the repository and adjusts its links to the site."""
         with open(os.path.join(ROOT, source), encoding="utf-8") as file:
             text = file.read()
 
@@ -90,7 +90,7 @@ class Site:
                 anchor = ""
             return before + os.path.relpath(place, os.path.dirname(target) or ".") + anchor + after
 
-        # Links may have code for their text, so that only blocks are left alone here.
+        # A link's text may be code, so only blocks of code are skipped here.
         parts = re.split(r"(^[ ]*```.*?^[ ]*```[^\n]*$)", text, flags=re.M | re.S)
         self.write(target, "".join(p if i % 2 else LINK.sub(link, p) for i, p in enumerate(parts)))
 
@@ -123,7 +123,7 @@ class Site:
         return subprocess.run([*sphinx, self.source, self.html]).returncode
 
     def contents(self, pages, api):
-        """The bar at the left, at the end of the first page."""
+        """The side bar, at the end of the first page."""
         known = {page for _, section in SECTIONS for page in section}
         rest = sorted(set(pages) - known)
         sections = [(title, [p for p in section if p in pages]) for title, section in SECTIONS]
@@ -163,7 +163,7 @@ class Site:
 
 
 def prose(doc):
-    """A comment's text as Markdown; lines that are indented keep their shape."""
+    """A comment's text as Markdown; indented lines keep their layout."""
     said, block = [], []
     for line in doc.split("\n") + [""]:
         line = line.removeprefix("\\file").rstrip()

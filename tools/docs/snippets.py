@@ -1,25 +1,25 @@
-"""Every block of code in the documentation is run, parsed by the program, or part of what is compiled.
+"""Runs, parses or finds in compiled code every block of code in the documentation.
 
     python3 tools/docs/snippets.py BUILD
 
-A block says what it is:
-- `sh`: commands. Of `tessera` every flag is known to its own parser; a target of make exists; a script is there. Lines
+A block's language determines the check:
+- `sh`: commands. Every flag of `tessera` must be known to its parser; make targets and scripts must exist. Lines
   that begin with `--` are flags of `tessera train`.
-- `console`: a command after `$ ` and what it prints. It is run, and prints that; `...` stands for anything, and where a
-  command has it, only its flags are looked at.
-- `cpp`: it is part of examples/ or of tests/faces/documentation.cpp, which the build compiles (comments and
+- `console`: a command after `$ ` and its output. The command is run and must print the same; `...` matches anything,
+  and of a command that contains it, only the flags are checked.
+- `cpp`: must be part of examples/ or of tests/faces/documentation.cpp, which the build compiles (comments and
   white space do not count).
-- `cmake`: part of a CMakeLists.txt of examples/. `python`: compiles. `json`, `yaml`: `tessera config check` takes it.
-- `text`: what somebody reads: drawings, messages, tables. A block that does not say what it is begins like one of
-  `console` or `sh`, or is such a text.
-Prints what is wrong as file:line; exit status 1 if there is anything.
+- `cmake`: part of a CMakeLists.txt of examples/. `python`: compiles. `json`, `yaml`: `tessera config check` accepts it.
+- `text`: drawings, messages, tables. A block without a language is treated as `console` or `sh` if it begins like
+  one, else as text.
+Prints problems as file:line; exit status 1 if there are any.
 """
 import ast, glob, os, re, shlex, subprocess, sys, tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 NONE = "--no_such_flag_at_all"
-FILES = {  # what transcripts speak of
+FILES = {  # files that the transcripts refer to
     "accelerate.yaml": "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\n"
                        "downcast_bf16: 'no'\n"
                        "fsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
@@ -66,7 +66,7 @@ class Checker:
 
     @staticmethod
     def recorded(build):
-        """What examples/record_step writes."""
+        """The output of examples/record_step."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "recorded.json")
             subprocess.run([os.path.join(build, "examples/record_step"), path], stdout=subprocess.DEVNULL, check=True)
@@ -85,7 +85,7 @@ class Checker:
                 return -1, "it ran for a minute"
             return done.returncode, done.stdout
 
-    # -- one kind of block each: returns what is wrong --
+    # -- one kind of block each: returns the problems --
 
     def of_sh(self, text):
         found = []
@@ -119,7 +119,7 @@ class Checker:
         return found
 
     def flags(self, words):
-        """Flags that the program does not know in one of its command lines."""
+        """The flags in one of its command lines that the program does not know."""
         if words[:1] == ["launch"]:
             found = []
             for at, word in enumerate(words[1:], 1):
@@ -151,7 +151,7 @@ class Checker:
                 continue
             _, output = self.run(words[1:])
             pattern = r"\s+".join(re.escape(w).replace(re.escape("..."), ".*") for w in said.split())
-            pattern = re.sub(r"in\\s\+\d+\\\.\d+\\s\+s;", r"in\\s+[\\d.]+\\s+s;", pattern)  # how long it took
+            pattern = re.sub(r"in\\s\+\d+\\\.\d+\\s\+s;", r"in\\s+[\\d.]+\\s+s;", pattern)  # the duration
             if not re.search(pattern, output, re.S):
                 found.append(f"`{line}` prints something else:\n{output}")
         return found

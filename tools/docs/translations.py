@@ -1,9 +1,10 @@
-"""The Chinese pages say what the English ones say, as far as a program can tell.
+"""Compares the Chinese pages with the English ones, as far as a program can.
 
     python3 tools/docs/translations.py
 
-Of README, the tutorial and docs/learn: headings have the same levels, blocks of code the same commands and the same code (comments
-may be translated), and links lead to the same places, in the same sections. Prints what differs; exit status 1 then.
+In README, the tutorial and docs/learn, headings must have the same levels, blocks of code the same commands and code
+(comments may be translated), and links the same targets in the same sections. Prints differences; exit status 1 if
+there are any.
 """
 import os, re, sys
 
@@ -31,7 +32,7 @@ def target(link):
 
 
 def sections(path):
-    """Of each section: the level of its heading, the links in it, sorted."""
+    """For each section: the level of its heading and its links, sorted."""
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
     parts = re.split(r"^(#+) .*$", text, flags=re.M)

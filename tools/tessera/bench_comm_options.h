@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What `tessera bench comm` is asked to measure. Header only: the program (torch-free) checks the arguments before it
-/// starts ranks, and every rank (libtessera_tool.so) reads them again.
+/// Options of `tessera bench comm`. Header only: the program (torch-free) checks the arguments before it starts ranks,
+/// and every rank (libtessera_tool.so) parses them again.
 
 #include <tessera/base/error.h>
 #include <tessera/config/resolve/command_flags.h>
@@ -18,9 +18,9 @@ namespace tessera::tool {
 
 struct BenchCommOptions {
   int num_processes = 2;
-  std::vector<std::string> backends = {"auto"};  ///< measured in turns, in the same processes
+  std::vector<std::string> backends = {"auto"};  ///< measured alternately, in the same processes
   std::vector<std::string> ops;
-  std::vector<std::int64_t> bytes;  ///< ascending; of the larger tensor of an operation
+  std::vector<std::int64_t> bytes;  ///< ascending; size of the larger tensor of an operation
   std::string dtype = "float32";
   Device device = Device::cpu;
   int rounds = 20, warmup = 2;
@@ -35,7 +35,7 @@ inline const std::vector<std::string>& bench_comm_ops() {
   return names;
 }
 
-/// "4096", "64K", "64M", "1G" (binary units; a B or iB may follow); nullopt when it is none.
+/// Parses "4096", "64K", "64M", "1G" (binary units; a B or iB may follow); nullopt for anything else.
 inline std::optional<std::int64_t> parse_size(const std::string& written) {
   const std::string lower = to_lower(written);
   std::string_view text = lower;
@@ -56,13 +56,13 @@ inline std::optional<std::int64_t> parse_size(const std::string& written) {
   return *number * unit;
 }
 
-/// "64M", "1K,64M", or "1K..256M": every size from the first on, doubled up to the last.
+/// Parses "64M", "1K,64M", or "1K..256M": every size from the first, doubled up to the last.
 inline std::vector<std::int64_t> parse_sizes(const std::string& text) {
   const auto one = [&](const std::string& part) {
     const auto size = parse_size(part);
     if (!size || *size < 1)
       throw InputError(concat("--bytes ", text, ": '", part,
-                              "' is not a size; sizes are written 4096, 64K, 64M, and ranges 1K..256M"));
+                              "' is not a size; expected sizes such as 4096, 64K, 64M, or ranges such as 1K..256M"));
     return *size;
   };
   std::vector<std::int64_t> sizes;
@@ -81,7 +81,7 @@ inline std::vector<std::int64_t> parse_sizes(const std::string& text) {
   return sizes;
 }
 
-/// Names of a comma-separated list, each one of `known`, in the order given.
+/// Parses a comma-separated list of names, each one of `known`, in the order given.
 inline std::vector<std::string> parse_names(const std::string& flag, const std::string& text,
                                             const std::vector<std::string>& known) {
   std::vector<std::string> names;

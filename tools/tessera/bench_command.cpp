@@ -1,6 +1,6 @@
 /// \file
-/// tessera bench: measures this machine. `comm`: bandwidth and latency of the collectives, by ranks of its own.
-/// `scaling`: a training job on more and more processes (bench_scaling.cpp).
+/// tessera bench: measures this machine. `comm`: bandwidth and latency of the collectives, with its own ranks.
+/// `scaling`: a training job on increasing numbers of processes (bench_scaling.cpp).
 
 #include <tessera/base/error.h>
 #include <tessera/launch/agent/launcher.h>
@@ -17,20 +17,20 @@ namespace {
 constexpr const char* help =
     "tessera bench comm [options]              bandwidth and latency of collectives\n"
     "tessera bench scaling [options] [-- ...]  one training job on 1, 2, 4, ... processes\n\n"
-    "tessera bench comm --help and tessera bench scaling --help say more.\n";
+    "See tessera bench comm --help and tessera bench scaling --help.\n";
 
 constexpr const char* comm_help =
     "tessera bench comm [options]\n\n"
-    "Starts processes and measures their collectives. Every rank has an output of its\n"
-    "own; each result is checked once. A round is as many operations, back to back, as\n"
-    "fill 5 ms; its time is that of the slowest rank. latency: median over the rounds\n"
+    "Starts processes and measures their collectives. Every rank has its own output;\n"
+    "each result is checked once. A round is as many operations, back to back, as fill\n"
+    "5 ms; its time is that of the slowest rank. latency: median over the rounds\n"
     "of one operation's time; p95: of the same times. Definitions as in nccl-tests:\n"
-    "bytes are those of the larger tensor, algbw = bytes / latency, busbw = bytes that\n"
-    "each rank must at least move / latency; GB = 10^9 bytes. send_recv: every rank\n"
+    "bytes: size of the larger tensor, algbw = bytes / latency, busbw = bytes that\n"
+    "each rank must move at least / latency; GB = 10^9 bytes. send_recv: every rank\n"
     "sends to the next and receives from the one before.\n\n"
     "  --num_processes N   ranks [2]. Under mpirun, srun or torchrun: theirs\n"
     "  --backend B[,B2]    auto, shm, gloo, c10d_gloo (LibTorch's own), nccl, hier\n"
-    "                      [auto]. With two, they take turns in the same processes,\n"
+    "                      [auto]. With two, they alternate in the same processes,\n"
     "                      and the ratio of their times, pair by pair, is printed:\n"
     "                      median, and in brackets the 10th and 90th percentile\n"
     "  --op OP[,OP]|all    all_reduce reduce_scatter all_gather broadcast reduce\n"
@@ -42,9 +42,9 @@ constexpr const char* comm_help =
     "  --device D          cpu, cuda [cpu]\n"
     "  --rounds N          [20]\n"
     "  --warmup N          operations before the first round [2]\n"
-    "  --shared            tensors in the shared arena (comm::empty_shared), as the\n"
-    "                      training's own buffers are; else ordinary ones\n"
-    "  --json              one JSON object per measurement on a line\n";
+    "  --shared            tensors in the shared arena (comm::empty_shared), like the\n"
+    "                      training's own buffers; default: ordinary ones\n"
+    "  --json              one JSON object per measurement and line\n";
 
 int comm_command(const Arguments& given) {
   Arguments arguments = given;
@@ -62,7 +62,7 @@ int comm_command(const Arguments& given) {
   launch_options.num_processes = options.num_processes;
   launch_options.prefix_rank0 = false;  // it prints the table
   launch_options.job = concat("bench comm ", join(options.ops, ","));
-  launch_options.hang_timeout = 60;  // there are no steps to tell from what is slow, and 256 MB over sockets are
+  launch_options.hang_timeout = 60;  // without steps a hang cannot be told from 256 MB over slow sockets
   return launch::run(command, launch_options);
 }
 
@@ -70,7 +70,7 @@ int comm_command(const Arguments& given) {
 
 int bench_command(const Arguments& arguments) {
   static const std::vector<std::string> names = {"comm", "scaling"};
-  if (arguments.empty()) throw InputError(concat("tessera bench: say what to measure\n\n", trim(help)));
+  if (arguments.empty()) throw InputError(concat("tessera bench: a benchmark name is missing\n\n", trim(help)));
   const std::string& what = arguments.front();
   const Arguments rest(arguments.begin() + 1, arguments.end());
   if (what == "--help" || what == "-h" || what == "help") {
@@ -82,7 +82,7 @@ int bench_command(const Arguments& arguments) {
   if (what == "scaling") return scaling_command(asks_help ? Arguments{"--help"} : rest);
   const auto near = nearest(what, names);
   throw InputError(concat("tessera bench: unknown benchmark '", what, "'; ",
-                          near ? concat("did you mean '", *near, "'?") : concat("there are ", join(names))));
+                          near ? concat("did you mean '", *near, "'?") : concat("expected one of ", join(names))));
 }
 
 }  // namespace tessera::tool

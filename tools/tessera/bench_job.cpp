@@ -21,12 +21,12 @@
 namespace tessera::tool {
 namespace {
 
-/// Seconds that each rank was blocked in collectives, per step, as the board shows it.
+/// Seconds per step that each rank was blocked in collectives, read from the board.
 class BlockedByRank {
  public:
   explicit BlockedByRank(int warmup) : warmup_(warmup) {}
 
-  /// The board lies in memory of the job `pid`; it is searched for now and then until it is found.
+  /// Reads the board, which is in the memory of the job `pid`; searches for it periodically until it is found.
   void look(pid_t pid) {
     const std::int64_t now = monotonic_ns();
     if (now < next_ns_) return;
@@ -45,7 +45,7 @@ class BlockedByRank {
     next_ns_ = now + (found_ ? 50'000'000 : 300'000'000);
   }
 
-  /// Mean over the ranks minus the least; 0 when it was not seen.
+  /// Mean over the ranks minus the minimum; 0 when it was not observed.
   double imbalance() const {
     std::vector<double> blocked;
     for (const auto& [rank, seen] : seen_)
@@ -67,7 +67,7 @@ class BlockedByRank {
   std::int64_t next_ns_ = 0;
 };
 
-/// Moves what is there from a pipe to the end of `text`.
+/// Appends the available bytes of a pipe to `text`.
 void drain(launch::UniqueFd& pipe, std::string& text) {
   char buffer[4096];
   while (pipe) {
@@ -105,14 +105,14 @@ JobFigures read_figures(const std::string& path, int warmup) {
     sums.input += phase("data");
     sums.communication += phase("communication");
   }
-  if (times.empty()) throw Error(concat(path, " has no step after the ", warmup, " of the warm-up"));
+  if (times.empty()) throw Error(concat(path, " contains no step after the ", warmup, " warm-up steps"));
   const auto count = static_cast<double>(times.size());
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
   JobFigures figures;
   figures.step = times[times.size() / 2];
   figures.tokens_per_second = sums.tokens_per_second / count / figures.step;
-  // The parts are means; scaled so that they add up to the typical step. Collectives between two steps (those of the
-  // log) are in the communication but not in the step's time: they do not count.
+  // The parts are means, scaled so that they add up to the median step. Collectives between two steps (those of the
+  // log) are counted as communication but not in the step's time, so they are cut off.
   const double scale = figures.step / sums.step;
   figures.compute = std::min(sums.compute * scale, figures.step);
   figures.input = std::min(sums.input * scale, figures.step - figures.compute);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One run of `tessera train` as `tessera bench scaling` measures it.
+/// One measured run of `tessera train`, for `tessera bench scaling`.
 
 #include <string>
 #include <vector>
@@ -14,12 +14,12 @@ struct JobFigures {
   double compute = 0;        ///< forward, backward, optimizer
   double input = 0;          ///< waiting for data
   double communication = 0;  ///< blocked in collectives, waiting for late ranks included
-  double imbalance = 0;      ///< what the ranks wait in these for the one that waits least; 0 when unknown
+  double imbalance = 0;      ///< mean excess over the rank that waits least; 0 when unknown
   double other = 0;          ///< the rest of the step
 };
 
-/// Trains with these arguments (of `tessera train`, an output folder among them) in child processes and reads
-/// OUTPUT/metrics.jsonl; the first `warmup` steps are left out. Throws Error with the run's own words when it fails,
+/// Runs `tessera train` with these arguments (including an output folder) in child processes and reads
+/// OUTPUT/metrics.jsonl; the first `warmup` steps are omitted. Throws Error with the run's own message when it fails,
 /// and Error with ExitCode::interrupted when this process is asked to stop (the run is ended).
 JobFigures run_job(const std::vector<std::string>& arguments, const std::string& output, int warmup);
 

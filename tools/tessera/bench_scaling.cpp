@@ -20,22 +20,22 @@ namespace {
 
 constexpr const char* help =
     "tessera bench scaling [options] [-- flags of tessera train]\n\n"
-    "Runs one training job on more and more processes and says how much faster it\n"
-    "gets and where the rest goes. strong: the rows of a step stay, the processes\n"
-    "share them. weak: each process has its rows, so a step grows with them.\n\n"
-    "  --processes N,N,..  [1,2,.. up to the cores; the first one is compared with]\n"
+    "Runs one training job on more and more processes and reports the speed-up\n"
+    "and the losses. strong: the rows of a step are fixed and divided among the\n"
+    "processes. weak: the number of rows per process is fixed.\n\n"
+    "  --processes N,N,..  [1,2,.. up to the cores; the first is the baseline]\n"
     "  --mode M            strong, weak, both [both]\n"
-    "  --rows N            rows per process at the most processes; strong scaling has\n"
-    "                      N x most processes in every step [2]\n"
+    "  --rows N            rows per process at the most processes; strong\n"
+    "                      scaling: N x that number in every step [2]\n"
     "  --steps N           timed steps of a run [20]\n"
-    "  --warmup N          steps before them [3]\n"
-    "  --json              one JSON object per run on a line\n\n"
-    "After -- may follow flags of `tessera train`: another model, data, block size,\n"
+    "  --warmup N          untimed steps before them [3]\n"
+    "  --json              one JSON object per run and line\n\n"
+    "Flags of `tessera train` may follow after --: another model, data, block size,\n"
     "backend, strategy. The default is a GPT-2 of 4 layers x 256 on blocks of 128\n"
     "bytes, with one thread per process.\n\n"
-    "speed-up: tokens per second against those of the first row; efficiency: the\n"
-    "speed-up by the number of processes. lost to: shares of the step's time by which\n"
-    "it is longer than with perfect scaling; they add up to 100 % - efficiency.\n"
+    "speed-up: tokens per second relative to the first row; efficiency: the\n"
+    "speed-up divided by the number of processes. lost to: shares of the step by\n"
+    "which it is longer than with perfect scaling; they add up to 100 % - efficiency.\n"
     "comm: blocked in collectives; imbalance: waiting there for slower ranks (from\n"
     "the ranks' records); input: waiting for data; other: between the steps.\n";
 
@@ -116,17 +116,17 @@ ScalingOptions parse(const Arguments& arguments, int cores) {
   for (const std::string& argument : options.job) {
     const std::string name = flag_name(argument);
     if (std::find(ours.begin(), ours.end(), name) != ours.end())
-      throw InputError(concat("tessera bench scaling sets --", name, " of the job itself: leave it out after --"));
+      throw InputError(concat("tessera bench scaling sets --", name, " of the job itself: remove it after --"));
   }
   const int most = options.processes.back();
   for (const int n : options.processes)
     if (options.strong && options.rows * most % n != 0)
       throw InputError(concat("strong scaling: ", options.rows * most, " rows a step (--rows ", options.rows, " x ",
-                              most, " processes) cannot be shared out to ", n, " processes; choose another --rows"));
+                              most, " processes) cannot be divided among ", n, " processes; choose another --rows"));
   return options;
 }
 
-/// Words without meaning, the same ones every time: about 400 KB.
+/// Meaningless words, the same on every call: about 400 KB.
 std::string sample_text() {
   std::string text;
   std::uint64_t state = 1;
@@ -172,8 +172,8 @@ struct Scaling {
   double lost_compute = 0, lost_communication = 0, lost_imbalance = 0, lost_input = 0, lost_other = 0;
 };
 
-/// `base`: the row that is compared with. With perfect scaling a step would take `ideal` x base's time, and so would
-/// each of its parts.
+/// `base`: the baseline row. With perfect scaling a step would take `ideal` x base's time, and so would each of its
+/// parts.
 void compare(Scaling& row, const Scaling& base) {
   const double processes = static_cast<double>(row.processes) / base.processes;
   const double work = static_cast<double>(row.rows_per_step) / base.rows_per_step;
@@ -265,7 +265,7 @@ int scaling_command(const Arguments& arguments) {
   const launch::RankEnvironment environment = launch::read_rank_environment();
   if (environment.launcher != "none")
     throw InputError(
-        concat("tessera bench scaling starts its processes itself; do not run it under ", environment.launcher));
+        concat("tessera bench scaling starts its own processes; do not run it under ", environment.launcher));
   const TemporaryFolder folder("tessera-scaling");
   if (!gives(options.job, {"train_file", "config_file"}))
     write_file_atomically(path_join(folder.path(), "text.txt"), sample_text());
@@ -273,8 +273,8 @@ int scaling_command(const Arguments& arguments) {
   if (options.strong && options.weak && !options.json) std::printf("\n");
   if (options.weak) measure("weak", options, cores, folder.path());
   if (options.processes.back() > cores && !options.json)
-    std::printf("\n%d processes on %d %s share %s: no speed-up is to be expected beyond %d.\n",
-                options.processes.back(), cores, cores == 1 ? "core" : "cores", cores == 1 ? "it" : "them", cores);
+    std::printf("\n%d processes on %d %s share %s: expect no speed-up beyond %d.\n", options.processes.back(), cores,
+                cores == 1 ? "core" : "cores", cores == 1 ? "it" : "them", cores);
   return 0;
 }
 

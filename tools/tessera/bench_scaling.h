@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// tessera bench scaling: the same training job on 1, 2, 4, ... processes, and where the loss of speed goes.
+/// tessera bench scaling: the same training job on 1, 2, 4, ... processes, with a breakdown of the lost speed.
 
 #include <tools/tessera/commands.h>
 

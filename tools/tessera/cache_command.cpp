@@ -1,4 +1,4 @@
-// tessera cache: what is kept of text that became tokens, and how it is removed.
+// tessera cache: lists, checks and removes cached tokens of texts.
 
 #include <tessera/base/error.h>
 #include <tessera/config/resolve/command_flags.h>
@@ -15,19 +15,19 @@ namespace tessera::tool {
 namespace {
 
 constexpr const char* help =
-    "tessera cache: the tokens of text that training has made, kept for the next run\n\n"
+    "tessera cache: tokens of texts, cached by training for the next run\n\n"
     "usage: tessera cache ls [--data_cache_dir DIR]\n"
     "       tessera cache verify [NAME...] [--data_cache_dir DIR]\n"
     "       tessera cache rm NAME... [--data_cache_dir DIR]\n"
     "       tessera cache rm --older_than AGE | --max_size SIZE | --all [--data_cache_dir DIR]\n\n"
-    "  ls       a line for each entry, those used last first: name, size, tokens, when it was used, of which files\n"
-    "  verify   compares every byte with its checksums; exit code 1 when an entry is damaged\n"
-    "  rm       removes entries; one that a job uses or makes is left, and said so\n\n"
-    "  --data_cache_dir DIR  unset: TESSERA_CACHE, else ~/.cache/tessera/tokens\n"
-    "  --older_than AGE      not used for so long: 45s, 90m, 12h, 30d\n"
-    "  --max_size SIZE       as many of those used longest ago that the others have at most: 500M, 20G\n"
-    "  --all                 all of them\n"
-    "Of a NAME the first digits are enough.\n";
+    "  ls       one line per entry, most recently used first: name, size, tokens, time of last use, files\n"
+    "  verify   compares every byte with the checksums; exit code 1 when an entry is damaged\n"
+    "  rm       removes entries; one that a job uses or creates is kept and reported\n\n"
+    "  --data_cache_dir DIR  default: TESSERA_CACHE, else ~/.cache/tessera/tokens\n"
+    "  --older_than AGE      not used for this long: 45s, 90m, 12h, 30d\n"
+    "  --max_size SIZE       the least recently used ones, until the rest has at most this size: 500M, 20G\n"
+    "  --all                 all entries\n"
+    "A unique prefix of a NAME is enough.\n";
 
 std::string root_of(const config::Flags& flags) {
   if (const auto given = flags.text("data_cache_dir")) return *given;
@@ -59,7 +59,7 @@ int list(const std::string& root) {
   return 0;
 }
 
-/// The entries that the words name, or begin to name.
+/// Returns the entries whose names are given, in full or as a unique prefix.
 std::vector<std::string> named(const std::vector<corpus::CacheEntry>& entries, const Arguments& words,
                                const std::string& root) {
   std::vector<std::string> names;
@@ -70,7 +70,7 @@ std::vector<std::string> named(const std::vector<corpus::CacheEntry>& entries, c
     const bool exact = std::find(matches.begin(), matches.end(), word) != matches.end();
     if (matches.empty()) throw InputError(concat(root, " has no entry '", word, "' (tessera cache ls)"));
     if (matches.size() > 1 && !exact)
-      throw InputError(concat("'", word, "' is the beginning of ", matches.size(), " entries: ", join(matches)));
+      throw InputError(concat("'", word, "' is a prefix of ", matches.size(), " entries: ", join(matches)));
     names.push_back(exact ? word : matches.front());
   }
   return names;
@@ -100,8 +100,7 @@ std::vector<std::string> chosen(const config::Flags& flags, const std::vector<co
   if (const auto text = flags.text("max_size"); text && !(size = corpus::parse_size(*text)))
     throw InputError(concat("--max_size is '", *text, "'; it takes bytes, with K, M, G or T, such as 20G"));
   if (flags.has("all")) size = 0;
-  if (!age && !size)
-    throw InputError("tessera cache rm: name entries, or say which with --older_than, --max_size or --all");
+  if (!age && !size) throw InputError("tessera cache rm: expected entry names, or --older_than, --max_size or --all");
   return corpus::to_remove(entries, age, size, corpus::real_time_ns());
 }
 
@@ -123,7 +122,7 @@ int cache_command(const Arguments& arguments) {
     std::cout << help;
     return arguments.empty() ? 2 : 0;
   }
-  // Names stand before the flags.
+  // Names precede the flags.
   const auto first_flag = std::find_if(arguments.begin() + 1, arguments.end(),
                                        [](const std::string& word) { return word.starts_with("--"); });
   const Arguments words(arguments.begin() + 1, first_flag);

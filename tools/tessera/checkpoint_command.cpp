@@ -1,5 +1,5 @@
 /// \file
-/// tessera checkpoint: what can be done with model files without tensors.
+/// tessera checkpoint: operations on model files that need no tensors.
 
 #include <tessera/base/error.h>
 #include <tools/tessera/checkpoint_tools.h>
@@ -13,16 +13,16 @@ namespace {
 
 constexpr const char* help =
     "tessera checkpoint: model files and folders\n\n"
-    "usage: tessera checkpoint inspect PATH              what a folder or file holds\n"
-    "       tessera checkpoint verify PATH...            every byte against its checksum\n"
+    "usage: tessera checkpoint inspect PATH              contents of a folder or file\n"
+    "       tessera checkpoint verify PATH...            compares every byte with its checksum\n"
     "       tessera checkpoint diff A B                  which tensors differ, and by how much\n"
     "       tessera checkpoint convert SOURCE OUT_DIR    GGUF, .bin, .pt or PyTorch's DCP to a\n"
     "                                                    Hugging Face folder\n"
     "       tessera checkpoint merge DIR OUT_DIR         shards to one model.safetensors\n"
-    "       tessera checkpoint push DIR s3://B/PREFIX    copies one into an object store\n"
-    "       tessera checkpoint fetch s3://B/PREFIX DIR   copies one out of it, verified\n"
-    "       tessera checkpoint ls s3://B/PREFIX          which are there\n\n"
-    "tessera checkpoint COMMAND --help explains one.\n";
+    "       tessera checkpoint push DIR s3://B/PREFIX    copies one to an object store\n"
+    "       tessera checkpoint fetch s3://B/PREFIX DIR   copies one from it, verified\n"
+    "       tessera checkpoint ls s3://B/PREFIX          lists checkpoints\n\n"
+    "See tessera checkpoint COMMAND --help.\n";
 
 using Command = int (*)(const Arguments&);
 constexpr std::array<std::pair<const char*, Command>, 8> commands{{{"inspect", checkpoint_inspect},

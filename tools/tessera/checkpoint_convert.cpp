@@ -1,6 +1,6 @@
 /// \file
-/// tessera checkpoint convert: a GGUF file, or weights that PyTorch saved, to a Hugging Face folder that appears whole
-/// or not at all.
+/// tessera checkpoint convert: converts a GGUF file, or weights saved by PyTorch, to a Hugging Face folder, which
+/// appears complete or not at all.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
@@ -31,15 +31,15 @@ constexpr const char* help =
     "                             FSDP's SHARDED_STATE_DICT, accelerate's pytorch_model_fsdp_0),\n"
     "                             or a checkpoint of DeepSpeed's ZeRO-1, -2 or -3 (the folder\n"
     "                             with 'latest', or the one of a tag in it): its fp32 weights\n\n"
-    "  --dtype TYPE       of GGUF: float32, float16 or bfloat16 [float32]\n"
-    "  --no_tokenizer     of GGUF: weights and configuration only\n"
-    "  --group NAME       of PyTorch's files, when dicts are nested: which one holds the weights\n"
+    "  --dtype TYPE       GGUF: float32, float16 or bfloat16 [float32]\n"
+    "  --no_tokenizer     GGUF: weights and configuration only\n"
+    "  --group NAME       PyTorch's files with nested dicts: the one with the weights\n"
     "                     [model, module, state_dict or model_state_dict]\n"
-    "  --config DIR       of PyTorch's files: config.json and tokenizer are copied from there\n"
+    "  --config DIR       PyTorch's files: copies config.json and tokenizer from there\n"
     "                     [SOURCE]\n"
-    "  --overwrite        replaces OUT_DIR when it holds a model folder\n\n"
-    "Weights are converted, states of optimizers are not: a training that begins with the\n"
-    "result starts its optimizer anew.\n\n"
+    "  --overwrite        replaces OUT_DIR if it is a model folder\n\n"
+    "Weights are converted, optimizer states are not: training from the result starts\n"
+    "with a new optimizer.\n\n"
     "GGUF: llama (Mistral too), qwen2, qwen3, gpt2; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0,\n"
     "Q5_1, Q4_K, Q5_K, Q6_K; byte-level BPE tokenizers (gpt-2, smollm, llama-bpe, qwen2).\n";
 
@@ -47,10 +47,10 @@ format::DType parse_output_dtype(const std::string& name) {
   if (name == "float32") return format::DType::f32;
   if (name == "float16") return format::DType::f16;
   if (name == "bfloat16") return format::DType::bf16;
-  throw InputError(concat("--dtype ", name, ": one of float32, float16, bfloat16 is expected"));
+  throw InputError(concat("--dtype ", name, ": expected float32, float16 or bfloat16"));
 }
 
-/// Tied weights are stored once where the configuration ties them (or does not say).
+/// Whether tied weights are stored once: if the configuration ties them or does not specify it.
 bool ties_words(const std::string& folder) {
   const std::string path = path_join(folder, "config.json");
   if (!path_exists(path)) return true;
@@ -62,11 +62,10 @@ bool ties_words(const std::string& folder) {
 void convert_torch(const std::string& source, const std::string& out, const config::Flags& flags) {
   const std::int64_t begin_ns = monotonic_ns();
   for (const char* name : {"dtype", "no_tokenizer"})
-    if (flags.has(name))
-      throw InputError(concat("--", name, " is for GGUF files; weights of PyTorch keep their types"));
+    if (flags.has(name)) throw InputError(concat("--", name, " is for GGUF files; PyTorch's weights keep their types"));
   const std::string config = flags.text("config").value_or(source);
   if (flags.has("config") && !path_exists(path_join(config, "config.json")))
-    throw InputError(concat("--config ", config, ": there is no config.json in it"));
+    throw InputError(concat("--config ", config, ": it contains no config.json"));
   const bool keep_tied = !ties_words(config), of_files = format::is_torch_weights(source);
   if (!of_files && flags.has("group"))
     throw InputError(
@@ -101,11 +100,11 @@ void convert_torch(const std::string& source, const std::string& out, const conf
   for (const auto& [name, other] : weights.tied)
     std::cerr << concat("convert: ", name, " shares the memory of ", other, " and is stored once\n");
   if (!weights.left_aside.empty())
-    std::cerr << concat("convert: left aside: ",
+    std::cerr << concat("convert: skipped: ",
                         join(std::span(weights.left_aside).first(std::min<std::size_t>(weights.left_aside.size(), 5))),
                         weights.left_aside.size() > 5 ? concat(", ... (", weights.left_aside.size(), ")") : "", "\n");
   if (!path_exists(path_join(out, "config.json")))
-    std::cerr << "convert: without config.json: --config DIR copies one\n";
+    std::cerr << "convert: the result has no config.json; --config DIR copies one\n";
 }
 
 }  // namespace
@@ -128,7 +127,7 @@ int checkpoint_convert(const Arguments& arguments) {
     return 0;
   }
   for (const char* name : {"group", "config"})
-    if (flags.has(name)) throw InputError(concat("--", name, " is for weights of PyTorch"));
+    if (flags.has(name)) throw InputError(concat("--", name, " is for PyTorch's weights"));
   format::GgufToHfOptions options;
   options.dtype = parse_output_dtype(flags.text("dtype").value_or("float32"));
   options.tokenizer = !flags.has("no_tokenizer");
@@ -157,7 +156,7 @@ int checkpoint_convert(const Arguments& arguments) {
                       format_count(static_cast<double>(plan.parameters)), " parameters, ",
                       format_bytes(file.file_bytes()), " -> ", format_bytes(plan.weight_bytes), " in ",
                       format_real(seconds_since(begin_ns), 3), " s -> ", out, "\n",
-                      plan.tokenizer.kind.empty() ? "convert: without a tokenizer\n"
+                      plan.tokenizer.kind.empty() ? "convert: no tokenizer\n"
                                                   : concat("convert: tokenizer: ", plan.tokenizer.kind, "\n"));
   return 0;
 }

@@ -1,5 +1,5 @@
 /// \file
-/// tessera checkpoint diff: which tensors of two model folders or checkpoints differ, and by how much.
+/// tessera checkpoint diff: lists the tensors that differ between two model folders or checkpoints, and by how much.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -22,8 +22,8 @@ constexpr const char* help =
     "usage: tessera checkpoint diff A B [flags]\n\n"
     "A, B: model folders or checkpoint-N folders (single or sharded weights; optimizer state is\n"
     "compared when both have it), or .safetensors files.\n\n"
-    "  --tolerance X    differences of at most X count as none [0]\n"
-    "  --all            a line for equal tensors, too\n\n"
+    "  --tolerance X    ignores differences of at most X [0]\n"
+    "  --all            also lists equal tensors\n\n"
     "Exit code: 0 equal, 1 different.\n";
 
 struct Line {
@@ -104,7 +104,7 @@ bool has_optimizer(const std::string& path) {
   return is_directory(path) && (path_exists(file) || path_exists(file + ".index.json"));
 }
 
-/// "adapter_model" for folders that hold adapters alone.
+/// "adapter_model" for folders that contain adapters only.
 std::string stem_of(const std::string& path) {
   return is_directory(path) && !path_exists(path_join(path, "model.safetensors")) &&
                  path_exists(path_join(path, "adapter_model.safetensors"))
@@ -123,7 +123,7 @@ int checkpoint_diff(const Arguments& arguments) {
   const config::Flags flags("checkpoint diff", rest, {"tolerance"}, {"all"});
   if (paths.size() != 2) throw InputError(concat("tessera checkpoint diff takes two paths, found ", paths.size()));
   const double tolerance = flags.real("tolerance", 0);
-  if (!(tolerance >= 0)) throw InputError(concat("--tolerance ", tolerance, ": at least 0 is expected"));
+  if (!(tolerance >= 0)) throw InputError(concat("--tolerance ", tolerance, ": expected at least 0"));
   Comparison comparison(tolerance, flags.has("all"));
   comparison.compare("weights", WholeTensors::weights(paths[0], stem_of(paths[0])),
                      WholeTensors::weights(paths[1], stem_of(paths[1])));

@@ -1,5 +1,5 @@
 /// \file
-/// tessera checkpoint inspect: what a model folder or file holds.
+/// tessera checkpoint inspect: shows the contents of a model folder or file.
 
 #include <tessera/base/error.h>
 #include <tessera/config/resolve/command_flags.h>
@@ -13,11 +13,11 @@ namespace tessera::tool {
 namespace {
 
 constexpr const char* help =
-    "tessera checkpoint inspect: what a model folder or file holds; reads no weights\n\n"
+    "tessera checkpoint inspect: contents of a model folder or file; reads no weights\n\n"
     "usage: tessera checkpoint inspect PATH [flags]\n\n"
     "PATH: a Hugging Face folder, a checkpoint-N or PEFT adapter folder, or a .safetensors,\n"
     ".safetensors.index.json or .gguf file.\n\n"
-    "  --tensors    a table of all tensors too\n"
+    "  --tensors    also a table of all tensors\n"
     "  --json       one JSON object for scripts\n";
 
 }  // namespace

@@ -35,7 +35,7 @@ int checkpoint_merge(const Arguments& arguments) {
     throw InputError(concat("tessera checkpoint merge takes DIR and OUT_DIR, found ", paths.size(),
                             paths.size() == 1 ? " path" : " paths"));
   const std::string &source = paths[0], &out = paths[1];
-  if (!is_directory(source)) throw InputError(concat("'", source, "' is no folder"));
+  if (!is_directory(source)) throw InputError(concat("'", source, "' is not a folder"));
   check_output(out, source, flags.has("overwrite"));
   const format::SafetensorsFolder weights(source);
   {

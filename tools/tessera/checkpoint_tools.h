@@ -19,10 +19,10 @@ int checkpoint_push(const Arguments& arguments);
 int checkpoint_fetch(const Arguments& arguments);
 int checkpoint_ls(const Arguments& arguments);
 
-/// Reads every byte of the checkpoints at an s3:// URL and prints a line for each; whether all are whole.
+/// Reads every byte of the checkpoints at an s3:// URL and prints a line for each; returns whether all are intact.
 bool verify_objects(const std::string& url, bool json);
 
-/// Arguments that are no flags, and the flags with their values. `with_value`: flags that take the word after them.
+/// Splits arguments into positional ones and flags with their values. `with_value`: flags whose value is the next word.
 std::pair<Arguments, Arguments> split_positional(const Arguments& arguments,
                                                  const std::vector<std::string>& with_value);
 

@@ -1,5 +1,5 @@
 /// \file
-/// tessera checkpoint verify: reads every byte of checkpoints and says whether it is the one that was written.
+/// tessera checkpoint verify: reads every byte of checkpoints and compares it with the checksums.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -19,12 +19,12 @@ namespace {
 constexpr const char* help =
     "tessera checkpoint verify: compares every byte with the checksums in manifest.json\n\n"
     "usage: tessera checkpoint verify PATH... [--json]\n\n"
-    "PATH: a checkpoint-N folder, or an output folder (all its checkpoint-N), or s3://BUCKET/PREFIX\n"
-    "(which is read and not kept). Prints a line for\n"
-    "each; a damaged one is named with file, bytes and the tensors that lie there.\n\n"
+    "PATH: a checkpoint-N folder, an output folder (all its checkpoint-N), or s3://BUCKET/PREFIX\n"
+    "(streamed, not stored). Prints one line for\n"
+    "each; for a damaged one the file, the byte range and the affected tensors.\n\n"
     "  --json   one JSON object per checkpoint on a line: folder, whole, step, files, bytes, and\n"
     "           damages (file, begin, end, tensors, text)\n\n"
-    "Exit code: 0 all are whole, 1 one is not, 2 there is none.\n";
+    "Exit code: 0 all are intact, 1 one is damaged, 2 no checkpoint found.\n";
 
 /// The checkpoint-N folders of an output folder, or the folder itself.
 std::vector<std::string> checkpoints_in(const std::string& path) {
@@ -36,8 +36,8 @@ std::vector<std::string> checkpoints_in(const std::string& path) {
     if (name.starts_with("checkpoint-"))
       if (const auto step = parse_int(name.substr(11))) steps.emplace_back(*step, path_join(path, name));
   if (steps.empty())
-    throw InputError(concat(path, ": has neither a ", format::kManifestName,
-                            ", which a checkpoint ends with, nor folders checkpoint-N"));
+    throw InputError(concat(path, ": contains neither ", format::kManifestName,
+                            ", the last file of a checkpoint, nor folders checkpoint-N"));
   std::sort(steps.begin(), steps.end());
   std::vector<std::string> folders;
   for (auto& [step, folder] : steps) folders.push_back(std::move(folder));

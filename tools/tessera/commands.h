@@ -14,22 +14,23 @@ int train_command(const Arguments& arguments);       ///< resolves the configura
 int launch_command(const Arguments& arguments);      ///< tessera launch [options] PROGRAM args...
 int tokenizer_command(const Arguments& arguments);   ///< tessera tokenizer train ...
 int tokenize_command(const Arguments& arguments);    ///< tessera tokenize: text -> Megatron .bin/.idx
-int cache_command(const Arguments& arguments);       ///< tessera cache ls|verify|rm: tokens that are kept
+int cache_command(const Arguments& arguments);       ///< tessera cache ls|verify|rm: cached tokens
 int data_command(const Arguments& arguments);        ///< tessera data stats|check|shuffle|split|merge
 int checkpoint_command(const Arguments& arguments);  ///< tessera checkpoint convert|inspect ...
 int config_command(const Arguments& arguments);      ///< tessera config show|check|convert ...
 int bench_command(const Arguments& arguments);       ///< tessera bench comm|scaling ...
 int plan_command(const Arguments& arguments);        ///< tessera plan groups: ranks of a mesh, without a job
 int plan_search_command(const Arguments& arguments);     ///< tessera plan --model M --gpus 64xH100: the best plans
-int plan_batch_command(const Arguments& arguments);      ///< tessera plan batch: what larger batches gain and cost
-int plan_check_command(const Arguments& arguments);      ///< tessera plan check: what a run will need
-int plan_hardware_command(const Arguments& arguments);   ///< tessera plan hardware: devices that are known
+int plan_batch_command(const Arguments& arguments);      ///< tessera plan batch: benefit and cost of larger batches
+int plan_check_command(const Arguments& arguments);      ///< tessera plan check: requirements of a run
+int plan_hardware_command(const Arguments& arguments);   ///< tessera plan hardware: known devices
 int plan_calibrate_command(const Arguments& arguments);  ///< tessera plan calibrate: measures this machine
-int plan_schedule_command(const Arguments& arguments);  ///< tessera plan schedule: a pipeline's order, proved and drawn
-int xla_command(const Arguments& arguments);            ///< tessera xla compile: for TPUs that are not here
-int lr_find_command(const Arguments& arguments);        ///< tessera lr-find: a learning-rate range test
-int top_command(const Arguments& arguments);            ///< tessera top: watches running jobs
-int doctor_command(const Arguments& arguments);         ///< tessera doctor: checks this machine before a job
+int plan_schedule_command(const Arguments& arguments);   ///< tessera plan schedule: a pipeline's order, verified and
+                                                         ///< drawn
+int xla_command(const Arguments& arguments);             ///< tessera xla compile: for TPUs that this machine lacks
+int lr_find_command(const Arguments& arguments);         ///< tessera lr-find: a learning-rate range test
+int top_command(const Arguments& arguments);             ///< tessera top: watches running jobs
+int doctor_command(const Arguments& arguments);          ///< tessera doctor: checks this machine before a job
 
 /// The path of the running program.
 std::string own_program();

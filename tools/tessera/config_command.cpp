@@ -1,5 +1,5 @@
 /// \file
-/// tessera config: shows, checks, converts and makes configurations.
+/// tessera config: shows, checks, converts and creates configurations.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -17,38 +17,38 @@ namespace {
 
 constexpr const char* help =
     "tessera config: configurations of runs\n\n"
-    "usage: tessera config                             asks, as `accelerate config`\n"
+    "usage: tessera config                             interactive questionnaire\n"
     "       tessera config show [FILE] [settings]      all settings and where each\n"
     "                                                  came from\n"
     "       tessera config check FILE...               all problems of each file, and\n"
-    "                                                  of kinds that one run combines\n"
+    "                                                  of kinds that form one run\n"
     "       tessera config convert FILE --to KIND      the same run in another\n"
-    "                                                  system's words\n"
+    "                                                  system's format\n"
     "       tessera config default                     accelerate's default file\n"
-    "       tessera config update                      a file in today's words\n"
+    "       tessera config update                      a file with current key names\n"
     "       tessera config to-fsdp2 --config_file FILE from FSDP version 1 to 2\n"
     "       tessera config schema                      JSON Schema of our own file\n"
-    "       tessera config docs                        every key of every format and\n"
-    "                                                  what becomes of it (Markdown)\n\n"
+    "       tessera config docs                        keys of all formats and their\n"
+    "                                                  translation (Markdown)\n\n"
     "flags:\n"
-    "  show      what `tessera train` takes, and\n"
-    "            --all            defaults, too\n"
+    "  show      the flags of `tessera train`, and\n"
+    "            --all            also defaults\n"
     "            --format F       text (default), json or yaml\n"
     "            --kind KIND      of FILE, instead of guessing it from the keys\n"
     "  check     --kind KIND      the same\n"
-    "            --num_processes N  that the run will have\n"
+    "            --num_processes N  of the run\n"
     "  convert   --to KIND        accelerate, deepspeed, training_args, fsdp_config\n"
     "                             or tessera; settings may follow as for train\n"
     "            --kind KIND      the same\n"
     "            --output FILE    instead of standard output; .json and .yaml decide\n"
-    "                             the form where both are possible\n"
-    "            --overwrite      FILE may exist\n"
+    "                             the format where both are possible\n"
+    "            --overwrite      replaces an existing FILE\n"
     "  default   --mixed_precision no|fp16|bf16|fp8, --config_file FILE\n"
     "  update    --config_file FILE (default: accelerate's default file)\n"
     "  to-fsdp2  --config_file FILE, and --output_file FILE or --overwrite\n"
     "  (none)    --config_file FILE receives the answers (default: accelerate's)\n\n"
     "KIND is tessera, accelerate, deepspeed, fsdp_config, training_args or megatron\n"
-    "(which is only read).\n"
+    "(input only).\n"
     "Exit codes: 0 done, 2 a problem in the configuration (nothing was written).\n";
 
 struct Row {
@@ -77,14 +77,14 @@ constexpr Row rows[] = {{"show", config_show},         {"check", config_check}, 
                         {"default", config_default},   {"update", config_update}, {"to-fsdp2", config_to_fsdp2},
                         {"to_fsdp2", config_to_fsdp2}, {"schema", config_schema}, {"docs", config_docs}};
 
-/// Megatron's arguments stand below MODEL_ARGS, those of transformers do not: a file of one is not read as the other.
+/// Megatron's arguments are below the key MODEL_ARGS, those of transformers are not: neither file is read as the other.
 void deny_other_arguments(const std::string& path, config::FileKind kind) {
   const bool megatron = kind == config::FileKind::megatron;
   if ((!megatron && kind != config::FileKind::training_args) || to_lower(path).ends_with(".args")) return;
   const Value file = config::read_any(path);
   if (!file.is_object() || (file.find(config::model_args_key) != nullptr) == megatron) return;
   throw InputError(concat(path, ": ", megatron ? "has no " : "has ", config::model_args_key,
-                          megatron ? ", below which Megatron-LM's arguments stand" : ": write --kind megatron"));
+                          megatron ? ", which contains Megatron-LM's arguments" : ": use --kind megatron"));
 }
 
 }  // namespace
@@ -103,11 +103,11 @@ config::FileKind kind_of_file(const std::string& path, const std::optional<std::
   }
   if (to_lower(path).ends_with(".args")) return config::FileKind::training_args;
   const Value file = config::read_any(path);
-  if (file.is_null()) throw InputError(concat(path, ": the file is empty: write settings into it"));
+  if (file.is_null()) throw InputError(concat(path, ": the file is empty; expected settings"));
   if (!file.is_object()) throw InputError(concat(file.where().str(), ": expected settings by name, such as seed: 5"));
   if (const auto kind = config::guess_kind(file)) return *kind;
   throw InputError(
-      concat(path, ": no key of it is known, so its kind cannot be guessed; give --kind, one of ", join(words)));
+      concat(path, ": it contains no known key, so its kind cannot be guessed; use --kind, one of ", join(words)));
 }
 
 void write_configuration(const std::string& path, const std::string& text, bool overwrite) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The parts of `tessera config`. Each takes the arguments after its own name and returns an exit code.
+/// The subcommands of `tessera config`. Each takes the arguments after its own name and returns an exit code.
 
 #include <tessera/config/convert/convert.h>
 #include <tessera/config/resolve/resolve.h>
@@ -18,17 +18,17 @@ int config_update(const Arguments& arguments);
 int config_to_fsdp2(const Arguments& arguments);
 int config_questionnaire(const Arguments& arguments);
 
-/// The file's kind: `word` (of --kind) or a guess. Throws InputError that lists the kinds.
+/// The file's kind: `word` (from --kind) or a guess. Throws InputError that lists the kinds.
 config::FileKind kind_of_file(const std::string& path, const std::optional<std::string>& word);
 
-/// Settings as for `tessera train`, in which FILE may stand without its flag; nothing is taken from the environment
-/// unless `environment`. Problems are added.
+/// Resolves settings as for `tessera train`, with FILE allowed without its flag. The environment is used only if
+/// `environment`. Problems are appended.
 config::Resolved resolve_arguments(const Arguments& arguments, bool environment, config::Problems& problems);
 
-/// Warnings of the reader, one line each, to stderr.
+/// Prints the reader's warnings to stderr, one per line.
 void print_notes(const config::Resolved& resolved);
 
-/// Writes the file whole or not at all. A file that exists is kept (InputError) unless `overwrite`.
+/// Writes the file completely or not at all. An existing file is kept (InputError) unless `overwrite`.
 void write_configuration(const std::string& path, const std::string& text, bool overwrite);
 
 }  // namespace tessera::tool

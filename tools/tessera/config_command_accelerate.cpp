@@ -1,5 +1,5 @@
 /// \file
-/// tessera config default, update, to-fsdp2 and the questionnaire: what `accelerate config` does to its file.
+/// tessera config default, update, to-fsdp2 and the questionnaire: the operations of `accelerate config` on its file.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -16,7 +16,7 @@
 namespace tessera::tool {
 namespace {
 
-/// GPUs by their device files: /dev/nvidia0, ... (no driver library is loaded for the question).
+/// Counts GPUs by their device files: /dev/nvidia0, ... (no driver library is loaded for the question).
 int count_gpus() {
   const auto names = list_folder("/dev");
   return static_cast<int>(std::count_if(names.begin(), names.end(), [](const std::string& name) {
@@ -40,7 +40,7 @@ std::string file_of(const config::Flags& flags) {
 }
 
 Value read_existing(const std::string& path) {
-  if (!path_exists(path)) throw InputError(concat(path, ": no such file; `tessera config` makes one"));
+  if (!path_exists(path)) throw InputError(concat(path, ": no such file; create one with `tessera config`"));
   return config::read_any(path);
 }
 
@@ -77,7 +77,7 @@ int config_to_fsdp2(const Arguments& arguments) {
   const std::string path = flags.required("config_file", "the file to convert");
   const auto output = flags.text("output_file");
   if (!output && !flags.has("overwrite"))
-    throw InputError("tessera config to-fsdp2: give --output_file FILE, or --overwrite to change the file itself");
+    throw InputError("tessera config to-fsdp2: use --output_file FILE, or --overwrite to change the file in place");
   std::vector<std::string> notes;
   const Value file = config::to_fsdp2(read_existing(path), notes);
   const std::string target = output.value_or(path);

@@ -1,5 +1,5 @@
 /// \file
-/// tessera config show, check and convert: what a configuration means.
+/// tessera config show, check and convert: resolves and reports a configuration.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -27,8 +27,8 @@ std::string underscored(std::string name) {
   return name;
 }
 
-/// Removes "--name VALUE" or "--name=VALUE" and returns the value. Throws InputError when the value is missing or two
-/// are given.
+/// Removes "--name VALUE" or "--name=VALUE" and returns the value. Throws InputError when the value is missing or given
+/// twice.
 std::optional<std::string> take_flag(Arguments& arguments, const std::string& command, const std::string& name) {
   std::optional<std::string> found;
   for (std::size_t i = 0; i < arguments.size();) {
@@ -53,8 +53,8 @@ bool take_switch(Arguments& arguments, const std::string& name) { return std::er
 
 std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
 
-/// For a verdict on a file: what the shell holds for accelerate is no part of it, but the variables that it names, and
-/// the launcher's, are.
+/// Environment for checking a file: excludes the shell's settings for accelerate, includes the launcher's variables and
+/// those that the file refers to.
 std::optional<std::string> environment_of_files(const std::string& name) {
   for (const char* prefix : {"ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_"})
     if (name.starts_with(prefix)) return std::nullopt;
@@ -64,7 +64,7 @@ std::optional<std::string> environment_of_files(const std::string& name) {
 
 std::string text_of(const Value& value) { return value.is_string() ? value.as_string() : dump_json(value, -1); }
 
-/// "  name = value   (origin)" by section, in columns that fit 100 characters where the values are short.
+/// Formats "  name = value   (origin)" by section, in columns that fit 100 characters if the values are short.
 std::string tree_text(const config::Resolved& resolved, bool all) {
   constexpr std::size_t widest = 44;
   std::size_t names = 0, values = 0;
@@ -92,7 +92,7 @@ std::string tree_text(const config::Resolved& resolved, bool all) {
   return out;
 }
 
-/// to_value without the settings that have their defaults, unless `all`.
+/// to_value without default settings, unless `all`.
 Value tree_value(const config::Resolved& resolved, bool all) {
   Value out = Value::make_object();
   const Value whole = config::to_value(resolved);
@@ -105,7 +105,7 @@ Value tree_value(const config::Resolved& resolved, bool all) {
   return out;
 }
 
-/// "a.yaml: accelerate's file, ok: 3 settings, 8 of ds.json", and what `config show` warns of.
+/// Prints "a.yaml: accelerate's file, ok: 3 settings, 8 of ds.json", and the warnings of `config show`.
 void print_summary(const std::string& path, FileKind kind, const config::Resolved& resolved) {
   std::map<std::string, std::size_t> counts = {{path, 0}};
   for (const auto& [setting, origin] : resolved.origins)
@@ -117,14 +117,14 @@ void print_summary(const std::string& path, FileKind kind, const config::Resolve
   for (const std::string& line : config::unused_settings(resolved)) std::cout << "  " << line << '\n';
 }
 
-/// The line of a problem that begins with "FILE:LINE"; what has no line stands behind.
+/// The line number of a problem that begins with "FILE:LINE"; problems without one sort last.
 std::int64_t line_number(const std::string& path, const std::string& problem) {
   if (!problem.starts_with(path + ":")) return std::numeric_limits<std::int64_t>::max();
   const std::string rest = problem.substr(path.size() + 1);
   return parse_int(rest.substr(0, rest.find(':'))).value_or(std::numeric_limits<std::int64_t>::max());
 }
 
-/// The settings of files that are given as flags, by themselves: what every run needs besides is not asked for.
+/// Resolves the settings of files, given as flags, on their own: settings that every run requires may be missing.
 config::Resolved resolve_files(Arguments flags, const std::optional<std::string>& processes,
                                config::Problems& problems) {
   if (processes) flags.insert(flags.end(), {"--num_processes", *processes});
@@ -133,7 +133,7 @@ config::Resolved resolve_files(Arguments flags, const std::optional<std::string>
   return resolved;
 }
 
-/// Prints what is wrong, or what the file does. Returns whether it is right.
+/// Prints the file's problems, or a summary. Returns whether it is valid.
 bool check_file(const std::string& path, const std::optional<std::string>& word,
                 const std::optional<std::string>& processes) {
   config::Problems problems;
@@ -155,7 +155,7 @@ bool check_file(const std::string& path, const std::optional<std::string>& word,
   return false;
 }
 
-/// Files of different kinds can describe one run: prints where they contradict each other. Returns whether nowhere.
+/// Files of different kinds can describe one run: prints their contradictions. Returns whether they are consistent.
 bool check_together(const Arguments& paths, const std::optional<std::string>& processes) {
   Arguments flags;
   for (const std::string& path : paths) {
@@ -173,7 +173,7 @@ bool check_together(const Arguments& paths, const std::optional<std::string>& pr
   return problems.told().empty();
 }
 
-/// A file that stands before all flags gets the flag of its kind.
+/// Inserts the flag of its kind before a leading FILE.
 void name_file(Arguments& arguments, const std::optional<std::string>& kind) {
   if (!arguments.empty() && !arguments[0].starts_with("--"))
     arguments.insert(arguments.begin(), std::string(config::kind_flag(kind_of_file(arguments[0], kind))));

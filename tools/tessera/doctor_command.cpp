@@ -1,4 +1,4 @@
-// tessera doctor: what of this machine, or of all machines of a job, would stop or slow it, before it starts.
+// tessera doctor: checks before a job what on this machine, or on all machines of the job, would stop or slow it.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -18,23 +18,23 @@ namespace tessera::tool {
 namespace {
 
 constexpr const char* help =
-    "tessera doctor: checks this machine, or all machines of a job, before it starts, and says what to do about what "
-    "it "
-    "finds\n\n"
+    "tessera doctor: checks this machine, or all machines of a job, before it starts, and suggests a remedy for each "
+    "finding"
+    "\n\n"
     "usage: tessera doctor [--folder DIR] [--num_processes N] [--json]\n"
     "       tessera launch [options of the job] tessera doctor [--folder DIR] [--bad_hosts FILE] [--json]\n\n"
-    "  --folder DIR         where the run will write; default: the current folder. 32 MiB are written and removed\n"
-    "  --num_processes N    ranks that are to run on this machine; default 1, under tessera launch what it starts "
+    "  --folder DIR         where the run will write; default: the current folder. Writes 32 MiB and removes them\n"
+    "  --num_processes N    ranks planned for this machine; default 1, under tessera launch the ranks it starts "
     "here\n"
-    "  --bad_hosts FILE     hosts that fail or hold the others up are written there with why; those that are well "
-    "again "
-    "are\n"
-    "                       taken out. tessera launch --bad_hosts FILE and sbatch --exclude=FILE do without them\n"
+    "  --bad_hosts FILE     hosts that fail or slow the others down, with the reason; hosts that are good "
+    "again are "
+    "removed.\n"
+    "                       tessera launch --bad_hosts FILE and sbatch --exclude=FILE skip them\n"
     "  --json               one JSON object instead of the table\n\n"
-    "Under tessera launch the hosts are also compared: versions, processors, speed, clocks, and between each two of "
-    "them\n"
-    "the delay and the bandwidth of a connection. The first rank prints one table for all.\n"
-    "Exit code 0: a job can run (warnings cost speed), 1: something fails it, 2: wrong arguments.\n";
+    "Under tessera launch the hosts are also compared: versions, processors, speed, clocks, and for each pair the "
+    "delay\n"
+    "and the bandwidth of the connection. The first rank prints one table for all.\n"
+    "Exit code 0: a job can run (warnings cost speed), 1: a failure prevents it, 2: wrong arguments.\n";
 
 std::string today() {
   std::array<char, 32> text{};
@@ -48,24 +48,24 @@ std::string today() {
 launch::Readings read_here(const config::Flags& flags, int ranks) {
   const std::int64_t given = flags.integer("num_processes", ranks);
   if (given < 1 || given > 4096)
-    throw InputError(concat("--num_processes is ", given, "; it takes the ranks of one machine, 1 .. 4096"));
+    throw InputError(concat("--num_processes is ", given, "; expected the ranks of one machine, 1 .. 4096"));
   return launch::read_machine(flags.text("folder").value_or("."), static_cast<int>(given));
 }
 
-/// One machine.
+/// Checks one machine.
 int check_machine(const config::Flags& flags) {
   if (flags.has("bad_hosts"))
-    throw InputError("--bad_hosts is about the hosts of a job: tessera launch --num_machines M ... tessera doctor");
+    throw InputError("--bad_hosts needs the hosts of a job: use tessera launch --num_machines M ... tessera doctor");
   const launch::Readings readings = read_here(flags, 1);
   const auto findings = launch::diagnose(readings);
-  // Written at once, so that the tables of several hosts do not mix.
+  // Written at once, so that tables of several hosts do not interleave.
   std::cout << (flags.has("json") ? dump_json(launch::value_of(readings.host, findings)) + "\n"
                                   : launch::table_of(readings.host, findings))
             << std::flush;
   return launch::worst(findings) == launch::Health::failure ? 1 : 0;
 }
 
-/// All machines of a job: the first rank of each takes part, the first of all speaks.
+/// Checks all machines of a job: the first rank of each takes part; rank 0 prints.
 int check_allocation(const config::Flags& flags, const launch::RankEnvironment& environment) {
   if (environment.local_rank != 0) {
     launch::meet(environment, nullptr);
@@ -80,7 +80,7 @@ int check_allocation(const config::Flags& flags, const launch::RankEnvironment& 
             << std::flush;
   if (const auto file = flags.text("bad_hosts")) {
     const auto bad = launch::bad_hosts(*allocation, findings);
-    launch::read_bad_hosts(*file);  // a file of something else is not overwritten
+    launch::read_bad_hosts(*file);  // throws unless it is a file of bad hosts, so that another file is not overwritten
     const std::string before = path_exists(*file) ? read_file(*file, 1 << 20) : "";
     write_file_atomically(*file, launch::updated_bad_hosts(before, *allocation, bad, today()));
     log::info(concat(bad.size(), " of ", allocation->hosts.size(), " hosts are in ", *file));
@@ -96,7 +96,7 @@ int doctor_command(const Arguments& arguments) {
     return 0;
   }
   const config::Flags flags("doctor", arguments, {"folder", "num_processes", "bad_hosts"}, {"json"});
-  // Only our launcher's ranks can meet; what other launchers leave in the environment is not looked at.
+  // Only our launcher's ranks can meet; variables of other launchers are ignored.
   if (std::getenv("TESSERA_STORE") == nullptr) return check_machine(flags);
   const launch::RankEnvironment environment = launch::read_rank_environment();
   return launch::can_meet(environment) ? check_allocation(flags, environment) : check_machine(flags);

@@ -1,4 +1,4 @@
-// Reading what a model folder or file is, from headers and JSON alone.
+// Determines the contents of a model folder or file, from headers and JSON alone.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -23,7 +23,7 @@ std::string thousands(std::uint64_t n) {
   return text;
 }
 
-/// Parameters, bytes and dtypes of `found.tensors`.
+/// Adds parameters, bytes and dtypes of `found.tensors`.
 void add_totals(Inspection& found, const std::string& stored_in) {
   struct Sum {
     std::int64_t tensors = 0;
@@ -91,7 +91,7 @@ void add_shape_facts(Inspection& found, const format::GgufFile& file, const std:
                                         {"context_length", "context_length", "context"}};
   for (const Row& row : rows) {
     const format::GgufValue* value = file.value(prefix + row.key);
-    if (value == nullptr || value->type == format::GgufType::array) continue;  // some models have one per layer
+    if (value == nullptr || value->type == format::GgufType::array) continue;  // some models have one value per layer
     const std::int64_t n = *file.integer(prefix + row.key);
     found.fact(row.label, std::to_string(n));
     found.set(row.name, Value::of(n));
@@ -107,7 +107,7 @@ Inspection inspect_gguf(const std::string& path) {
     found.fact("name", std::string(*name));
     found.set("name", Value::of(std::string(*name)));
   }
-  found.fact("architecture", architecture.empty() ? "not said" : architecture);
+  found.fact("architecture", architecture.empty() ? "not specified" : architecture);
   found.set("architecture", Value::of(architecture));
   for (const auto& tensor : file.tensors())
     found.tensors.push_back(
@@ -151,7 +151,7 @@ Inspection inspect_folder(const std::string& folder) {
     for (const std::string& name : list_folder(folder))
       if (name.ends_with(".gguf") || name.ends_with(".safetensors") || name.starts_with("checkpoint-"))
         inside.push_back(name);
-    throw InputError(concat(folder, ": holds no model: no config.json, model.safetensors or adapter_config.json",
+    throw InputError(concat(folder, ": contains no model: no config.json, model.safetensors or adapter_config.json",
                             inside.empty() ? "" : concat("; inspect one of these: ", join(inside))));
   }
   add_tokenizer(found, folder);
@@ -171,7 +171,7 @@ Inspection inspect_path(const std::string& path) {
   if (path.ends_with(".gguf") || begins_with_gguf(path)) return inspect_gguf(path);
   if (path.ends_with(".safetensors") || path.ends_with(".index.json")) return inspect_weights(path);
   throw InputError(concat("'", path,
-                          "' is none of the files that inspect reads: .gguf, .safetensors, .safetensors.index.json, ",
+                          "' is not a file that inspect reads: expected .gguf, .safetensors, .safetensors.index.json, ",
                           "or a folder with a model, a checkpoint or a PEFT adapter"));
 }
 

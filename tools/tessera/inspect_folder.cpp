@@ -12,7 +12,7 @@
 namespace tessera::tool {
 namespace {
 
-/// The member under the first of its names that is there and not null. Old and new models spell their settings
+/// The member under the first of `names` that is present and not null. Old and new models spell their settings
 /// differently.
 const Value* first_of(const Value& object, std::initializer_list<const char*> names) {
   for (const char* name : names)
@@ -46,7 +46,7 @@ std::string rope_text(const Value& config) {
 }
 
 void add_manifest(Inspection& found, const std::string& folder) {
-  std::string text = "every listed file is there with its size (checksums not compared)";
+  std::string text = "every listed file exists with its size (checksums not compared)";
   bool whole = true;
   try {
     format::verify_sizes(folder, format::read_manifest(folder));
@@ -58,7 +58,7 @@ void add_manifest(Inspection& found, const std::string& folder) {
   found.set("complete", Value::of(whole));
 }
 
-/// W of optimizer-0000R-of-0000W.safetensors: how many ranks wrote a checkpoint; nullopt for other names.
+/// W of optimizer-0000R-of-0000W.safetensors: the number of ranks that wrote a checkpoint; nullopt for other names.
 std::optional<std::int64_t> ranks_of(const std::string& path) {
   constexpr std::string_view before = "-of-", after = ".safetensors";
   const std::size_t at = path.rfind(before);
@@ -87,7 +87,7 @@ void add_optimizer(Inspection& found, const std::string& folder) {
   found.set("optimizer_files", Value::of(static_cast<std::int64_t>(files)));
 }
 
-/// The numbers of the folders checkpoint-N, in order.
+/// The step numbers of the checkpoint-N folders, ascending.
 std::vector<std::int64_t> checkpoint_steps(const std::string& folder) {
   std::vector<std::int64_t> steps;
   for (const std::string& name : list_folder(folder))
@@ -106,7 +106,7 @@ void add_model_config(Inspection& found, const std::string& folder) {
   const std::string class_name =
       classes != nullptr && classes->is_array() && !classes->items().empty() ? scalar_text(classes->items()[0]) : "";
   const std::string type_name = type == nullptr ? "" : scalar_text(*type);
-  found.fact("architecture", class_name.empty() ? (type_name.empty() ? "not said" : type_name)
+  found.fact("architecture", class_name.empty() ? (type_name.empty() ? "not specified" : type_name)
                                                 : concat(class_name, type_name.empty() ? "" : " (" + type_name + ")"));
   found.set("model_type", Value::of(type_name));
   found.set("architecture", Value::of(class_name));
@@ -123,7 +123,7 @@ void add_model_config(Inspection& found, const std::string& folder) {
     found.set("rope", Value::of(rope));
   }
   if (const Value* tied = first_of(config, {"tie_word_embeddings"})) {
-    found.fact("output head", tied->as_bool() ? "tied to the token embedding" : "of its own");
+    found.fact("output head", tied->as_bool() ? "tied to the token embedding" : "separate");
     found.set("tied", *tied);
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the JSON files of a model folder say, added to an inspection. Files that are absent add nothing.
+/// Adds the contents of a model folder's JSON files to an inspection. Missing files add nothing.
 
 #include <tools/tessera/inspection.h>
 
@@ -11,7 +11,7 @@ namespace tessera::tool {
 void add_model_config(Inspection& found, const std::string& folder);  ///< config.json
 void add_adapter(Inspection& found, const std::string& folder);       ///< adapter_config.json
 void add_tokenizer(Inspection& found, const std::string& folder);     ///< tokenizer.json, tokenizer_config.json
-/// trainer_state.json, tessera_state.json, optimizer state, manifest.json (sizes are compared, no checksums),
+/// trainer_state.json, tessera_state.json, optimizer state, manifest.json (sizes are compared, checksums are not),
 /// checkpoint-N.
 void add_training_state(Inspection& found, const std::string& folder);
 

@@ -22,7 +22,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return join(parts, "x");
 }
 
-/// `text` behind `first`, broken at blanks so that no line passes the last column (a longer word stands alone).
+/// `text` after `first`, wrapped at blanks so that no line exceeds the last column (a longer word gets its own line).
 std::string wrapped(const std::string& first, const std::string& text) {
   std::string out, line = first;
   for (const std::string& word : split(text, ' ')) {
@@ -49,7 +49,7 @@ std::string tensor_table(const std::vector<InspectedTensor>& tensors) {
   if (others < kColumns - 20) name = std::min(name, kColumns - others);
   const auto row = [&](const std::string& a, const std::string& b, const std::string& c, const std::string& d) {
     const std::string rest = "  " + pad(b, dtype) + "  " + pad_left(c, shape) + "  " + pad_left(d, bytes) + "\n";
-    if (a.size() > name) return a + "\n" + std::string(name, ' ') + rest;  // a long name has a line of its own
+    if (a.size() > name) return a + "\n" + std::string(name, ' ') + rest;  // a long name gets its own line
     return pad(a, name) + rest;
   };
   std::string out = row("tensor", "dtype", "shape", "size");
@@ -79,7 +79,7 @@ std::string inspection_text(const Inspection& inspection, bool tensors) {
   for (const auto& [label, text] : inspection.facts) width = std::max(width, label.size());
   for (const auto& [label, text] : inspection.facts) out += wrapped("  " + pad(label, width) + "  ", text);
   if (tensors) out += "\n" + tensor_table(inspection.tensors);
-  for (char& c : out)  // names come from the file: they must not move the cursor
+  for (char& c : out)  // names come from the file: control characters must not move the cursor
     if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
   return out;
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What `tessera checkpoint inspect` found: facts in order, each for people and for scripts, and a table of tensors.
+/// Result of `tessera checkpoint inspect`: facts in order, each for users and for scripts, and a table of tensors.
 
 #include <tessera/base/value.h>
 
@@ -21,7 +21,7 @@ struct InspectedTensor {
 struct Inspection {
   std::string path;
   std::string kind;                                        ///< "Hugging Face model folder", ...
-  std::vector<std::pair<std::string, std::string>> facts;  ///< label and text, for people
+  std::vector<std::pair<std::string, std::string>> facts;  ///< label and text, for users
   Value json = Value::make_object();                       ///< members for scripts
   std::vector<InspectedTensor> tensors;
 
@@ -29,13 +29,13 @@ struct Inspection {
   void set(const std::string& key, Value value) { json.set(key, std::move(value)); }
 };
 
-/// Detects what `path` (a folder or a file) is and reads headers and JSON, no weights. Throws InputError: nothing
-/// there, nothing that is understood, or damaged.
+/// Detects the kind of `path` (a folder or a file) and reads headers and JSON, no weights. Throws InputError: missing,
+/// not recognized, or damaged.
 Inspection inspect(const std::string& path);
 
-/// The facts, wrapped at 80 columns; with `tensors` their table below.
+/// The facts, wrapped at 80 columns; with `tensors` followed by their table.
 std::string inspection_text(const Inspection& inspection, bool tensors);
-/// One JSON object; with `tensors` a member tensor_list.
+/// One JSON object; with `tensors` it has a member tensor_list.
 std::string inspection_json(const Inspection& inspection, bool tensors);
 
 }  // namespace tessera::tool

@@ -20,9 +20,8 @@ bool is_own_training(const Arguments& command) {
   return command.size() > 1 && command[1] == "train" && name(command[0]) == name(own_program());
 }
 
-/// Our own training says what is wrong with its flags and files before ranks start, seeing the variables that they will
-/// have. Left to the ranks: paths, which the output of the job itself changes, and jobs of several hosts, whose files
-/// may be there only.
+/// Checks the flags and files of our own training before ranks start, with the variables that they will have. Left to
+/// the ranks: paths, which the job's own output changes, and jobs of several hosts, whose files may exist only there.
 void check_training(const launch::LaunchCommand& command) {
   if (!is_own_training(command.command) || !command.emit.empty() || !command.hosts.empty() ||
       command.options.num_machines > 1)

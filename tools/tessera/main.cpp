@@ -1,6 +1,6 @@
 /// \file
-/// The program `tessera`: from the first word to its subcommand, from an error to a message and an exit code.
-/// Torch-free, so that it starts in milliseconds.
+/// The program `tessera`: dispatches the first word to its subcommand, and turns errors into a message and an exit
+/// code. Torch-free, so that it starts in milliseconds.
 
 #include <tessera/base/error.h>
 #include <tessera/base/system/file_limit.h>
@@ -34,18 +34,19 @@ const std::vector<Row>& commands() {
       {"chat", chat_command, "talk with a trained model in the terminal"},
       {"embed", embed_command, "encode texts as vectors with a BERT, for retrieval"},
       {"launch", launch_command, "run any program as several ranks"},
-      {"config", config_command, "show, check and convert configurations; ask for one, as `accelerate config`"},
+      {"config", config_command,
+       "show, check and convert configurations; create one interactively, as `accelerate config`"},
       {"tokenizer", tokenizer_command, "train a byte-level BPE tokenizer; encode and decode with any"},
       {"tokenize", tokenize_command, "turn text into a .bin/.idx token file"},
-      {"cache", cache_command, "list, check and remove the tokens that are kept of text"},
-      {"data", data_command, "look at data sets, check, shuffle, split and merge them"},
-      {"checkpoint", checkpoint_command, "convert a GGUF file to a model folder; say what a folder or file holds"},
+      {"cache", cache_command, "list, check and remove cached tokens of texts"},
+      {"data", data_command, "inspect, check, shuffle, split and merge data sets"},
+      {"checkpoint", checkpoint_command, "inspect, verify, compare, convert and merge model files and checkpoints"},
       {"bench", bench_command, "measure collectives and scaling on this machine"},
       {"plan", plan_command,
        "find the fastest strategy that fits, predict memory and step time, draw pipelines, without a job or a GPU"},
       {"xla", xla_command, "compile a training step for TPUs that this machine does not have"},
-      {"lr-find", lr_find_command, "find a learning rate: a short training whose rate grows"},
-      {"top", top_command, "watch the running jobs of this host: speed, memory, communication, who hangs"},
+      {"lr-find", lr_find_command, "find a learning rate: a short training with a growing rate"},
+      {"top", top_command, "watch the running jobs of this host: speed, memory, communication, hangs"},
       {"doctor", doctor_command, "check this machine before a job: limits, memory, disk, clock; each with its remedy"},
       {"env", env_command, "print versions, processor features and backends, for issue reports"},
       {"test", test_command, "check in a few seconds that several processes work together here"},
@@ -57,7 +58,7 @@ std::string usage() {
   std::string out = "Tessera trains transformer models on many processors.\n\nusage: tessera COMMAND [arguments]\n\n";
   for (const Row& row : commands())
     out += concat("  ", row.name, std::string(12 - row.name.size(), ' '), row.help, "\n");
-  return out + "\ntessera COMMAND --help explains a command; tessera --version prints the version.\n";
+  return out + "\nSee tessera COMMAND --help; tessera --version prints the version.\n";
 }
 
 int dispatch(const Arguments& arguments) {
@@ -97,7 +98,7 @@ int main(int argc, char** argv) {
     }
   } catch (const tessera::Error& error) {
     code = static_cast<int>(error.exit_code());
-    message = error.what();  // empty: another rank tells it
+    message = error.what();  // empty: another rank reports it
   } catch (const std::bad_alloc&) {
     message = "out of memory";
   } catch (const std::exception& error) {

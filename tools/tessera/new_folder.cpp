@@ -33,12 +33,13 @@ void check_output(const std::string& out, const std::string& source, bool overwr
   for (const std::string& name : names)
     if (!is_model_file(name)) foreign.push_back(name);
   if (!foreign.empty())
-    throw InputError(concat("--overwrite: the folder '", out, "' holds more than a model, which would be lost: ",
+    throw InputError(concat("--overwrite: the folder '", out,
+                            "' contains files other than a model, which would be lost: ",
                             join(std::span(foreign).first(std::min<std::size_t>(foreign.size(), 5))),
                             foreign.size() > 5 ? ", ..." : "", "; choose another folder"));
   const fs::path folder = fs::weakly_canonical(out), file = fs::weakly_canonical(source);
   if (file.parent_path() == folder)
-    throw InputError(concat("--overwrite: '", source, "' lies in the folder '", out, "' itself"));
+    throw InputError(concat("--overwrite: '", source, "' is in the folder '", out, "' itself"));
 }
 
 void copy_model_files(const std::string& from, const std::string& to) {
@@ -67,10 +68,10 @@ NewFolder::NewFolder(const std::string& out) : out_(absolute_path(out)) {
 
 NewFolder::~NewFolder() {
   if (done_) return;
-  std::error_code ignored;  // a destructor cannot report, and the first error is what matters
+  std::error_code ignored;  // a destructor cannot report, and the original error is the one that matters
   fs::remove_all(path_, ignored);
   if (made_.empty()) return;
-  // Folders that are empty: somebody else may have put something there meanwhile.
+  // Removes only empty folders: others may have written something there in the meantime.
   for (fs::path p = fs::path(out_).parent_path(); p.string().size() >= made_.size(); p = p.parent_path())
     if (!fs::remove(p, ignored)) break;
 }
@@ -82,7 +83,7 @@ void NewFolder::publish() {
   if (replaces) fs::rename(out_, old, error);
   if (!error) fs::rename(path_, out_, error);
   if (error) {
-    std::error_code ignored;  // put back what was there
+    std::error_code ignored;  // restore the previous folder
     if (replaces && !path_exists(out_)) fs::rename(old, out_, ignored);
     throw Error(concat("cannot rename '", path_, "' to '", out_, "': ", error.message()));
   }
@@ -92,7 +93,7 @@ void NewFolder::publish() {
 
 namespace {
 
-volatile std::sig_atomic_t stop_signal = 0;  // what a signal handler may write
+volatile std::sig_atomic_t stop_signal = 0;  // a signal handler may write to it
 
 }  // namespace
 

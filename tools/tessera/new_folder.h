@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How the commands that write a model folder do it: it appears whole or not at all, and nothing but a model is ever
+/// Output of the commands that write a model folder: it appears complete or not at all, and only model files are ever
 /// replaced.
 
 #include <csignal>
@@ -8,18 +8,18 @@
 
 namespace tessera::tool {
 
-/// Files that belong to a model folder: what --overwrite may remove.
+/// Whether a file belongs to a model folder, so that --overwrite may remove it.
 bool is_model_file(const std::string& name);
 
-/// The folder may be missing or empty, or, to be overwritten, hold nothing but model files, and not the source. Throws
-/// InputError.
+/// Throws InputError unless the folder is missing, empty, or (with `overwrite`) contains only model files and not the
+/// source.
 void check_output(const std::string& out, const std::string& source, bool overwrite);
 
-/// Copies configuration and tokenizer (all model files but weights) from a model folder; a path that is no folder has
-/// none.
+/// Copies configuration and tokenizer (all model files but weights) from a model folder; does nothing if the path is
+/// not a folder.
 void copy_model_files(const std::string& from, const std::string& to);
 
-/// A folder beside OUT_DIR that is filled and then takes its place. Destroyed before that, it leaves nothing behind.
+/// A folder next to OUT_DIR that is filled and then renamed to it. If destroyed before that, it leaves nothing behind.
 class NewFolder {
  public:
   explicit NewFolder(const std::string& out);
@@ -35,18 +35,18 @@ class NewFolder {
   bool done_ = false;
 };
 
-/// SIGINT and SIGTERM ask to stop, so that what was begun is cleaned up.
+/// Turns SIGINT and SIGTERM into a request to stop, so that partial output is cleaned up.
 class StopOnSignal {
  public:
   StopOnSignal();
   ~StopOnSignal();
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
-  /// Throws Error when one has come.
+  /// Throws Error when such a signal has arrived.
   static void check();
 
  private:
-  struct sigaction interrupt_{}, terminate_{};  ///< what was in force before
+  struct sigaction interrupt_{}, terminate_{};  ///< previous handlers
 };
 
 }  // namespace tessera::tool

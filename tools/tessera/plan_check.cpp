@@ -1,5 +1,5 @@
 /// \file
-/// tessera plan check FILE...|settings: what a run will need, and whether it fits, before it is started.
+/// tessera plan check FILE...|settings: predicts what a run will need, and whether it fits, before it is started.
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/mesh.h>
@@ -24,19 +24,19 @@ using plan::Question;
 
 constexpr const char* check_help =
     "tessera plan check [FILE] --gpus 8xH100 [settings of tessera train]\n\n"
-    "Memory by kind of the rank that needs most, and the time of a step, of a run as\n"
-    "it would be started: FILE and settings as for `tessera config show` (our YAML,\n"
+    "Memory by kind on the rank that needs most, and the step time, of a run as it\n"
+    "would be started: FILE and settings as for `tessera config show` (our YAML,\n"
     "accelerate's, DeepSpeed's JSON, TrainingArguments). Exit code 1: it does not fit.\n\n"
     "  --gpus CLUSTER    the devices [num_processes x CPU]\n"
-    "  --memory GB       that a device may need [94 % of what it has]\n"
-    "  --engine ENGINE   whose program, started with the same settings: tessera,\n"
-    "                    megatron (its tensors, too: Transformer Engine in bf16),\n"
+    "  --memory GB       memory limit per device [94 % of its memory]\n"
+    "  --engine ENGINE   the program to predict, with the same settings: tessera,\n"
+    "                    megatron (including its tensors: Transformer Engine in bf16),\n"
     "                    deepspeed, torchtitan or fsdp2 (times; tensors as ours)\n"
-    "  --engine_year N   as that program was in that year [the newest known]\n"
+    "  --engine_year N   version of that program in year N [the newest known]\n"
     "  --fused_loss      with --engine megatron: --cross-entropy-fusion-impl te\n"
-    "  --json            the same as JSON\n";
+    "  --json            prints JSON\n";
 
-/// Takes `--name value` or `--name=value` out of the arguments.
+/// Removes `--name value` or `--name=value` from the arguments and returns the value.
 std::optional<std::string> taken(Arguments& arguments, const std::string& name) {
   for (auto a = arguments.begin(); a != arguments.end(); ++a) {
     if (a->starts_with("--" + name + "=")) {
@@ -53,7 +53,7 @@ std::optional<std::string> taken(Arguments& arguments, const std::string& name) 
   return std::nullopt;
 }
 
-/// Takes a switch out of them.
+/// Removes a switch from the arguments; returns whether it was there.
 bool taken_switch(Arguments& arguments, const std::string& name) { return std::erase(arguments, "--" + name) > 0; }
 
 /// The candidate with the memory that Megatron-LM would need.
@@ -90,11 +90,12 @@ int plan_check_command(const Arguments& given) {
   q.cluster = plan::parse_cluster(gpus ? *gpus : concat(processes, "xCPU/", processes));
   if (gpus && config.parallel.num_processes > 0 && config.parallel.num_processes != q.cluster.devices)
     throw InputError(concat("--gpus ", *gpus, " has ", q.cluster.devices, " devices, and num_processes is ",
-                            config.parallel.num_processes, "; leave one of them"));
+                            config.parallel.num_processes, "; remove one of them"));
   q.model = plan::model_of(config);
   plan::Plan plan = plan_of(config, q.model, q.cluster);
   if (!ours) {
-    if (q.cluster.on_cpu) throw InputError(concat("--engine ", *engine, " needs GPUs; --gpus 8xH100 names some"));
+    if (q.cluster.on_cpu)
+      throw InputError(concat("--engine ", *engine, " needs GPUs: use --gpus, for example --gpus 8xH100"));
     q.engine = plan.engine = whose;
     plan.numerics = engine_numerics(whose);
     plan.sequence_parallel = plan.sequence_parallel && whose.sequence_parallel;
@@ -105,7 +106,8 @@ int plan_check_command(const Arguments& given) {
   q.memory_limit = 0.94 * q.cluster.device.memory;
   if (memory) {
     const auto gb = parse_real(*memory);
-    if (!gb || !(*gb > 0 && *gb <= 1e6)) throw InputError(concat("--memory ", *memory, ": gigabytes, above 0"));
+    if (!gb || !(*gb > 0 && *gb <= 1e6))
+      throw InputError(concat("--memory ", *memory, ": expected gigabytes, above 0"));
     q.memory_limit = *gb * 1e9;
   }
   const Candidate c = megatron ? of_megatron(q, std::move(plan), fused_loss) : evaluate(q, std::move(plan));
@@ -134,7 +136,7 @@ int plan_check_command(const Arguments& given) {
                 gigabytes(q.memory_limit).c_str());
     return 0;
   }
-  if (megatron)  // what would help is not searched among another engine's settings
+  if (megatron)  // the remedies are not searched among another engine's settings
     std::printf("does not fit in Megatron-LM: %s of %s\n", gigabytes(c.memory.total()).c_str(),
                 gigabytes(q.memory_limit).c_str());
   else

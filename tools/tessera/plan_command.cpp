@@ -1,6 +1,6 @@
 /// \file
-/// tessera plan: what a job would look like, without starting it. `groups`: which ranks work together on a mesh; the
-/// others are in plan_search.cpp, plan_check.cpp and plan_schedule.cpp.
+/// tessera plan: predicts a job without starting it. `groups`: which ranks communicate on a mesh; the other commands
+/// are in plan_search.cpp, plan_check.cpp and plan_schedule.cpp.
 
 #include <tessera/base/error.h>
 #include <tessera/config/resolve/command_flags.h>
@@ -19,36 +19,36 @@ using layout::View;
 
 constexpr const char* help =
     "tessera plan --model llama-3-70b --gpus 64xH100 --global_batch 512\n"
-    "                                            how to train a model on a cluster\n"
+    "                                            the best way to train a model on a cluster\n"
     "tessera plan check FILE --gpus 8xH100       what a run will need, and whether it fits\n"
-    "tessera plan batch --run OUT                what larger and smaller batches gain and cost\n"
-    "tessera plan hardware [NAME]                devices that are known\n"
+    "tessera plan batch --run OUT                benefit and cost of larger and smaller batches\n"
+    "tessera plan hardware [NAME]                known devices\n"
     "tessera plan calibrate                      measures this machine for --gpus 4xthis-machine\n"
-    "tessera plan groups --mesh pp=2,dp=2,tp=2   which ranks work together on a mesh\n"
+    "tessera plan groups --mesh pp=2,dp=2,tp=2   which ranks communicate on a mesh\n"
     "tessera plan schedule --schedule zbv --pp 4 --microbatches 8\n"
-    "                                            who does what when in a pipeline\n\n"
-    "tessera plan --model --help, and --help behind each of the others, say more.\n";
+    "                                            order of the work in a pipeline\n\n"
+    "See tessera plan --model --help, and --help of each other command.\n";
 
 constexpr const char* groups_help =
     "tessera plan groups --mesh AXIS=SIZE,... [options]\n\n"
-    "Prints where every rank stands in the two views of a mesh, and the groups of\n"
-    "ranks that exchange something. Axes, outermost first (the last one varies\n"
+    "Prints the position of every rank in the two views of a mesh, and the groups of\n"
+    "communicating ranks. Axes, outermost first (the last one varies\n"
     "fastest from rank to rank):\n\n"
     "  pp            pipeline stages\n"
     "  dp_replicate  copies of the model with different data\n"
-    "  dp_shard      different data, parameters in shards; dp is another word for it\n"
+    "  dp_shard      different data, parameters in shards; also called dp\n"
     "  cp            parts of a sequence (context parallel)\n"
     "  tp            parts of a layer (tensor parallel)\n\n"
-    "Experts stand on a grid of their own over the same ranks: pp, edp, ep, etp.\n"
+    "Experts have their own grid over the same ranks: pp, edp, ep, etp.\n"
     "ep ranks hold different experts, etp ranks cut each of them [as tp]; edp, the\n"
-    "copies, follows.\n\n"
-    "  --mesh M            sizes; those that are not named are 1; one may be -1: what\n"
-    "                      the number of ranks leaves\n"
+    "replicas, follows.\n\n"
+    "  --mesh M            sizes; unnamed ones are 1; one may be -1: derived from\n"
+    "                      the number of ranks\n"
     "  --world_size N      ranks [the product of the sizes]\n"
     "  --rank R            only this rank and its groups\n"
     "  --group AXES        only these groups: dp, tp-cp, loss, ...\n"
-    "  --ranks_per_host N  warns of groups that should not cross hosts\n"
-    "  --all               every rank and group; else the first of many\n";
+    "  --ranks_per_host N  warns about groups that should not cross hosts\n"
+    "  --all               prints all ranks and groups; default: the first ones\n";
 
 constexpr std::size_t most_ranks = 64, most_columns = 100, most_members = 8;
 
@@ -59,7 +59,7 @@ std::string padded(const std::string& text, std::size_t width) {
 std::string text_of(const std::vector<int>& group, bool all) {
   std::string text;
   for (std::size_t i = 0; i < group.size(); ++i) {
-    if (!all && group.size() > most_members && i + 2 == most_members) {  // the first ones and the last
+    if (!all && group.size() > most_members && i + 2 == most_members) {  // the first ones and the last one
       text += concat(" .. ", group.back());
       break;
     }
@@ -69,7 +69,7 @@ std::string text_of(const std::vector<int>& group, bool all) {
 }
 
 void print_ranks(const Mesh& mesh, const std::vector<int>& ranks) {
-  std::vector<Axis> expert(layout::expert_axes.begin() + 1, layout::expert_axes.end());  // pp is the same in both
+  std::vector<Axis> expert(layout::expert_axes.begin() + 1, layout::expert_axes.end());  // pp is the same in both views
   std::string heading = padded("rank", 6) + "  ";
   for (const Axis axis : layout::dense_axes) heading += "  " + std::string(layout::axis_name(axis));
   heading += "   |";
@@ -123,7 +123,7 @@ int groups_command(const Arguments& arguments) {
     if (!text) return std::nullopt;
     const auto value = parse_int(*text);
     if (!value || *value < least || *value > most)
-      throw InputError(concat("--", name, " ", *text, ": a whole number from ", least, " to ", most));
+      throw InputError(concat("--", name, " ", *text, ": expected a whole number from ", least, " to ", most));
     return static_cast<int>(*value);
   };
   const Mesh mesh = layout::parse_mesh(flags.required("mesh", "sizes of the axes, as pp=2,dp=2,tp=2"),
@@ -163,7 +163,7 @@ int groups_command(const Arguments& arguments) {
 }  // namespace
 
 int plan_command(const Arguments& arguments) {
-  if (arguments.empty()) throw InputError(concat("tessera plan: say what to plan\n\n", trim(help)));
+  if (arguments.empty()) throw InputError(concat("tessera plan: a command is missing\n\n", trim(help)));
   const std::string& what = arguments.front();
   if (what == "--help" || what == "-h" || what == "help") {
     std::fputs(help, stdout);
@@ -180,7 +180,7 @@ int plan_command(const Arguments& arguments) {
   const auto near = nearest(what, Arguments{"groups", "schedule", "check", "batch", "hardware", "calibrate"});
   throw InputError(concat("tessera plan: unknown '", what, "'; ",
                           near ? concat("did you mean ", *near, "?")
-                               : "there are check, batch, hardware, calibrate, groups and schedule, or --model"));
+                               : "give check, batch, hardware, calibrate, groups or schedule, or --model"));
 }
 
 }  // namespace tessera::tool

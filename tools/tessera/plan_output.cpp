@@ -54,15 +54,15 @@ Engine engine_of_words(const std::optional<std::string>& name, const std::option
   if (!found) {
     const std::vector<std::string>& words = words_of(EngineName{}).words;
     const auto near = nearest(*name, words);
-    throw InputError(
-        concat("--engine ", *name, ": one of ", join(words), near ? concat("; did you mean ", *near, "?") : ""));
+    throw InputError(concat("--engine ", *name, ": expected one of ", join(words),
+                            near ? concat("; did you mean ", *near, "?") : ""));
   }
   if (!year) return engine_of(*found);
   if (*found == EngineName::tessera)
-    throw InputError("--engine_year goes with --engine of another program; tessera is the one that you have");
+    throw InputError("--engine_year needs --engine with another program; tessera's version is the installed one");
   const auto number = parse_int(*year);
   if (!number || *number < 2019 || *number > 2100)
-    throw InputError(concat("--engine_year ", *year, ": a year, 2019 to 2100"));
+    throw InputError(concat("--engine_year ", *year, ": expected a year from 2019 to 2100"));
   return engine_of(*found, static_cast<int>(*number));
 }
 

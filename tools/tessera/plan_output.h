@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What `tessera plan` and `tessera plan check` print of a plan: tables that fit 80 columns, and JSON.
+/// Output of `tessera plan` and `tessera plan check` for one plan: tables that fit 80 columns, and JSON.
 
 #include <tessera/base/value.h>
 #include <tessera/plan/search.h>
@@ -10,15 +10,15 @@
 
 namespace tessera::tool {
 
-/// "41.2 GB", "8.25 GB", "8.2 MB": decimal units, as devices are sold.
+/// "41.2 GB", "8.25 GB", "8.2 MB": decimal units, as in device specifications.
 std::string gigabytes(double bytes);
 /// Memory of the fullest rank by kind, and time of a step by kind, side by side.
 void print_parts(const plan::Candidate& candidate);
 Value value_of(const plan::Candidate& candidate, const plan::Question& question);
-/// The engine that --engine and --engine_year name. Throws InputError: unknown (with the nearest), a year that is none,
-/// a year of tessera, which is today's.
+/// The engine selected by --engine and --engine_year. Throws InputError: unknown name (with the nearest), invalid year,
+/// or a year for tessera, whose version is the installed one.
 plan::Engine engine_of_words(const std::optional<std::string>& name, const std::optional<std::string>& year);
-/// What runs the plan, in one line.
+/// The command that runs the plan, in one line.
 std::string command_of(const plan::Question& question, const plan::Plan& plan);
 
 }  // namespace tessera::tool

@@ -1,5 +1,5 @@
 /// \file
-/// tessera plan schedule: pipeline schedules: made or read, proved, timed, compared, drawn, written.
+/// tessera plan schedule: creates or reads, verifies, times, compares, draws and writes pipeline schedules.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -28,37 +28,37 @@ constexpr const char* schedule_help =
     "tessera plan schedule --check FILE [options]\n"
     "tessera plan schedule --compare --pp P --microbatches M [options]\n"
     "tessera plan schedule --list\n\n"
-    "A pipeline schedule says which rank works on which stage and micro-batch, in\n"
-    "which order. It is proved (every action once, after what it needs, no deadlock),\n"
+    "A pipeline schedule defines which rank works on which stage and micro-batch, in\n"
+    "which order. It is verified (every action once, after its inputs, no deadlock),\n"
     "timed and drawn here, without starting a job.\n\n"
     "  --schedule NAME|FILE    a name of --list, or a file (PyTorch's CSV, or ours)\n"
     "  --pp P                  ranks of the pipeline (also --pp_size)\n"
     "  --microbatches M        micro-batches of a batch (also --num_microbatches)\n"
-    "  --stages_per_rank V     [the least that the schedule takes]\n"
-    "  --group_size G          interleaved_1f1b, zb_h1: micro-batches that go through\n"
-    "                          a stage together [P or a few more]\n"
-    "  --check FILE            is this schedule right? Exit code 2 and the reason if not\n"
+    "  --stages_per_rank V     [the minimum for the schedule]\n"
+    "  --group_size G          interleaved_1f1b, zb_h1: micro-batches that pass\n"
+    "                          a stage together [P or slightly more]\n"
+    "  --check FILE            checks a schedule; exit code 2 and the reason if wrong\n"
     "  --compare               all schedules that the shape allows, side by side\n"
     "  --list                  the schedules: names, formulas, when to use them\n\n"
-    "Costs, in any unit of time; computations for all that a rank has of the model\n"
+    "Costs, in any unit of time; computations for a rank's whole part of the model\n"
     "(a stage takes 1 / V of it):\n"
     "  --forward_time T        forward of one micro-batch [1]\n"
-    "  --input_gradient_time T   the part of backward that others wait for [1]\n"
+    "  --input_gradient_time T   the part of backward that other ranks need [1]\n"
     "  --weight_gradient_time T  the other part [1]\n"
     "  --message_time T        of a message between ranks [0]\n"
-    "  --overlap X             what pairs of forward and backward hide of the shorter\n"
-    "                          one, 0 to 1 [0]\n"
-    "  --outstanding K         messages that may be under way from a rank to another\n"
+    "  --overlap X             share of the shorter one hidden in pairs of forward and\n"
+    "                          backward, 0 to 1 [0]\n"
+    "  --outstanding K         messages that may be in flight from a rank to another\n"
     "                          [0: any number]\n\n"
     "Output:\n"
-    "  --draw text|svg         the drawing [text only on demand]\n"
+    "  --draw text|svg         draws the schedule [not drawn]\n"
     "  --columns N             width of the text drawing [160]\n"
-    "  --output FILE           where the drawing goes [standard output]\n"
+    "  --output FILE           file for the drawing [standard output]\n"
     "  --csv FILE              writes PyTorch's CSV\n"
     "  --csv_format FORMAT     compute_only, or compute_comms with messages, as\n"
     "                          PyTorch calls them [compute_only]\n"
     "  --save FILE             writes our text form, with messages\n"
-    "  --overwrite             these files may exist\n"
+    "  --overwrite             replaces existing files\n"
     "  --gathering WHEN        for sharded parameters: per_batch or per_micro_batch\n"
     "                          gathers, and one reduction per batch [none]\n";
 
@@ -86,7 +86,7 @@ void print_list() {
   std::puts(
       "p ranks, v stages per rank, m micro-batches; F, I, W: times of one stage, B = I + W; in flight: micro-batches "
       "x\n"
-      "stages whose activations rank r keeps (counted from 0). The names, spelt in any way, mean the same.");
+      "stages whose activations rank r keeps (counted from 0). All spellings of a name are equivalent.");
 }
 
 class PlanSchedule {
@@ -132,7 +132,7 @@ class PlanSchedule {
     const auto output = flags_.text("output");
     for (const char* written : {"output", "csv", "save"})
       if (const auto path = flags_.text(written)) flags_.require_new({*path});
-    if (output && draw.empty()) throw InputError("--output says where the drawing goes: --draw text or svg is missing");
+    if (output && draw.empty()) throw InputError("--output is the file for the drawing: add --draw text or --draw svg");
     if (const auto path = flags_.text("csv"))
       write_file_atomically(*path, to_csv(csv_format == "compute_only" ? computations_of(plain) : whole));
     if (const auto path = flags_.text("save")) write_file_atomically(*path, to_text(whole));
@@ -154,13 +154,13 @@ class PlanSchedule {
   int number(const char* name, std::int64_t fallback, std::int64_t least, std::int64_t most) const {
     const std::int64_t value = flags_.integer(name, fallback);
     if (value < least || value > most)
-      throw InputError(concat("--", name, " ", value, ": a whole number from ", least, " to ", most));
+      throw InputError(concat("--", name, " ", value, ": expected a whole number from ", least, " to ", most));
     return static_cast<int>(value);
   }
-  /// The number of one of two flags that mean the same.
+  /// The value of one of two flags that are synonyms.
   std::optional<int> either(const char* name, const char* other) const {
     if (flags_.has(name) && flags_.has(other))
-      throw InputError(concat("--", name, " and --", other, " are the same: give one"));
+      throw InputError(concat("--", name, " and --", other, " are synonyms: remove one"));
     const char* given = flags_.has(name) ? name : other;
     return flags_.has(given) ? std::optional(number(given, 0, 1, 1 << 20)) : std::nullopt;
   }
@@ -178,7 +178,7 @@ class PlanSchedule {
   }
   int outstanding() const { return number("outstanding", 0, 0, 1 << 30); }
 
-  /// With the remedy, where only --outstanding stops it.
+  /// Throws for a wrong schedule, with the remedy if only --outstanding is the problem.
   void refuse_if_wrong(const Schedule& given, const std::string& name) const {
     const auto problem = find_problem(given, {.outstanding = outstanding()});
     if (!problem) return;
@@ -196,7 +196,7 @@ class PlanSchedule {
 
   Schedule wanted() {
     if (flags_.has("check") && flags_.has("schedule"))
-      throw InputError("--check FILE and --schedule: give one of them");
+      throw InputError("--check FILE and --schedule exclude each other: remove one of them");
     const std::string name = flags_.has("check")
                                  ? *flags_.text("check")
                                  : flags_.required("schedule", "a name or a file; --list prints the names");
@@ -207,7 +207,7 @@ class PlanSchedule {
     const Schedule read = schedule::read_schedule(name);
     refuse_if_wrong(read, name);
     for (const char* flag : {"stages_per_rank", "group_size"})
-      if (flags_.has(flag)) throw InputError(concat("--", flag, ": the schedule of a file has its stages already"));
+      if (flags_.has(flag)) throw InputError(concat("--", flag, ": the stages of a schedule from a file are fixed"));
     const auto pp = either("pp", "pp_size"), microbatches = either("microbatches", "num_microbatches");
     if (pp && static_cast<std::size_t>(*pp) != read.ranks.size())
       throw InputError(concat("--pp ", *pp, ": the schedule in ", name, " is for ", read.ranks.size(), " ranks"));
@@ -259,7 +259,7 @@ class PlanSchedule {
                 real(busiest).c_str());
     std::printf("  bubble    %s, %s of that; inside a rank %s\n", real(timing.bubble()).c_str(),
                 percent(timing.bubble(), busiest).c_str(), real(timing.inner_bubble()).c_str());
-    std::printf("  messages  %lld, each with its receive; %d under way from a rank to another are enough\n\n",
+    std::printf("  messages  %lld, each with its receive; %d in flight from a rank to another are enough\n\n",
                 static_cast<long long>(messages), least_outstanding(whole));
     std::printf("rank  stages        in flight  of its share   begins     ends     busy  idles inside\n");
     std::vector<std::vector<int>> stages_of_rank(whole.ranks.size());
@@ -280,7 +280,7 @@ class PlanSchedule {
     print_formulas(plain, timing, in_flight);
   }
 
-  /// Those that hold: what they give for this shape is what the timing and the counters found.
+  /// Prints only the formulas that hold: those whose values for this shape match the timing and the counters.
   void print_formulas(const Schedule& plain, const Timing& timing, const schedule::InFlight& in_flight) const {
     const schedule::ScheduleRow* row = is_file_ ? find_maker(plain) : schedule::find_schedule(plain.name);
     if (row == nullptr) {
@@ -309,7 +309,7 @@ class PlanSchedule {
 
   int compare() const {
     for (const char* flag : {"schedule", "check", "draw", "output", "csv", "save"})
-      if (flags_.has(flag)) throw InputError(concat("--compare and --", flag, ": give one of them"));
+      if (flags_.has(flag)) throw InputError(concat("--compare and --", flag, ": remove one of them"));
     const schedule::Shape wanted = shape();
     std::printf("%d ranks, %d micro-batches\n\n", wanted.ranks, wanted.micro_batches);
     std::printf(
@@ -342,13 +342,14 @@ class PlanSchedule {
                   right(real(timing.inner_bubble()), 15).c_str(), right(real(most / stages), 11).c_str(),
                   right(std::to_string(messages), 10).c_str());
     }
-    if (!any) throw InputError(concat("--stages_per_rank ", wanted.stages_per_rank, ": no schedule takes so many"));
+    if (!any)
+      throw InputError(concat("--stages_per_rank ", wanted.stages_per_rank, ": no schedule supports this number"));
     std::puts("\nin flight: micro-batches whose activations the fullest rank keeps, of all its stages");
     return 0;
   }
 
   config::Flags flags_;
-  bool is_file_ = false;  ///< whether wanted() read it
+  bool is_file_ = false;  ///< whether wanted() read a file
 };
 
 }  // namespace

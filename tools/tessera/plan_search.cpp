@@ -1,5 +1,6 @@
 /// \file
-/// tessera plan --model M --gpus 64xH100 ...: the best plans of a cluster, what limits each, why others lose.
+/// tessera plan --model M --gpus 64xH100 ...: the best plans for a cluster, their bottlenecks, and why alternatives
+/// lose.
 
 #include <tessera/architectures/presets.h>
 #include <tessera/base/error.h>
@@ -25,43 +26,43 @@ using plan::Question;
 
 constexpr const char* search_help =
     "tessera plan --model MODEL --gpus 64xH100 --global_batch ROWS [options]\n\n"
-    "How to train a model on a cluster: all meshes, strategies, schedules, degrees of\n"
-    "recomputation and micro-batches that fit, the fastest first, with the command\n"
-    "that runs it. Nothing is started, no tensors are needed.\n\n"
+    "Plans the training of a model: all meshes, strategies, schedules, degrees of\n"
+    "recomputation and micro-batches that fit, fastest first, with the command that\n"
+    "runs it. Nothing is started, no tensors are needed.\n\n"
     "  --model MODEL        a config.json, a folder with one, a known model (--models\n"
-    "                       lists them), or what tessera::record_step() wrote of a\n"
-    "                       module of your own\n"
+    "                       lists them), or a file of tessera::record_step() for\n"
+    "                       your own module\n"
     "  --layers N --hidden N [--heads N --key_heads N --inner N --vocabulary N\n"
     "      --experts N --top_k N --expert_inner N --gpt2]\n"
-    "                       a model by its numbers instead\n"
+    "                       a model by its dimensions instead\n"
     "  --gpus CLUSTER       64xH100, 16384xH100/8 (devices per node), 2xmine.json;\n"
-    "                       `tessera plan hardware` lists what is known\n"
+    "                       `tessera plan hardware` lists known devices\n"
     "  --global_batch ROWS  rows of a step, over all devices\n"
     "  --batch_tokens N     the same in tokens: 4M, 16M\n"
     "  --seq N              tokens of a row [4096, or the model's positions]\n"
     "  --precision WORD     bf16, bf16_whole (parameters and gradients travel in\n"
     "                       bf16) or fp32 [bf16]\n"
-    "  --memory GB          that a device may need [94 % of what it has]\n"
-    "  --engine NAME        whose program trains: tessera, megatron, deepspeed,\n"
+    "  --memory GB          memory limit per device [94 % of its memory]\n"
+    "  --engine NAME        the training program: tessera, megatron, deepspeed,\n"
     "                       torchtitan or fsdp2 [tessera]\n"
-    "  --engine_year N      as that program was in that year [the newest known]\n\n"
+    "  --engine_year N      version of that program in year N [the newest known]\n\n"
     "Fixed instead of chosen:\n"
     "  --tp N --pp N --cp N --ep N   sizes of the axes\n"
     "  --strategy NAME      ddp, zero1, zero2, full_shard, hybrid_shard, ...\n"
     "  --schedule NAME      of the pipeline\n"
     "  --rows N             rows of a micro-batch\n"
-    "  --recompute N        every N-th block keeps its input only; 0: none\n\n"
+    "  --recompute N        recomputes every N-th block; 0: none\n\n"
     "Output:\n"
     "  --max N              plans to show [10]\n"
-    "  --explain            memory and time of the best by kind, and what changing one\n"
-    "                       setting of it would do\n"
-    "  --json               the same as JSON\n"
-    "  --html FILE          the same as a page: memory by rank and kind, the pipeline,\n"
+    "  --explain            memory and time of the best by kind, and the effect of\n"
+    "                       changing one setting\n"
+    "  --json               prints JSON\n"
+    "  --html FILE          writes a page: memory by rank and kind, the pipeline,\n"
     "                       other numbers of devices, cost\n"
-    "  --overwrite          FILE may exist\n"
-    "  --train_tokens N     what the page prices: 300G, 1T [20 per parameter]\n"
-    "  --price DOLLARS      of a device and hour, for the page\n"
-    "  --threads N          [as many as there are cores; no effect on the answer]\n";
+    "  --overwrite          replaces an existing FILE\n"
+    "  --train_tokens N     tokens to price on the page: 300G, 1T [20 per parameter]\n"
+    "  --price DOLLARS      per device and hour, for the page\n"
+    "  --threads N          [number of cores; no effect on the answer]\n";
 
 std::int64_t tokens_of(const std::string& text) {
   const std::size_t end = text.find_first_not_of("0123456789.");
@@ -69,7 +70,7 @@ std::int64_t tokens_of(const std::string& text) {
   const std::string unit = end == std::string::npos ? "" : to_lower(text.substr(end));
   const double factor = unit.empty() ? 1 : unit == "k" ? 1 << 10 : unit == "m" ? 1 << 20 : 0;
   if (!number || factor == 0 || *number <= 0 || *number * factor > 1e12)
-    throw InputError(concat("--batch_tokens ", text, ": a number of tokens, as 524288, 512k or 4M"));
+    throw InputError(concat("--batch_tokens ", text, ": expected a number of tokens such as 524288, 512k or 4M"));
   return static_cast<std::int64_t>(*number * factor);
 }
 
@@ -93,7 +94,8 @@ class PlanSearch {
     }
     const Question question = asked();
     const double price = flags_.real("price", 0), tokens = train_tokens();
-    if (!(price >= 0 && price <= 1e6)) throw InputError(concat("--price ", price, ": dollars of a device and hour"));
+    if (!(price >= 0 && price <= 1e6))
+      throw InputError(concat("--price ", price, ": expected dollars per device and hour"));
     const auto page = flags_.text("html");
     if (page) flags_.require_new({*page});
     if (!page && (price > 0 || tokens > 0))
@@ -115,7 +117,7 @@ class PlanSearch {
   std::int64_t number(const char* name, std::int64_t otherwise, std::int64_t least, std::int64_t most) const {
     const std::int64_t n = flags_.integer(name, otherwise);
     if (flags_.text(name) && (n < least || n > most))
-      throw InputError(concat("--", name, " ", n, ": a whole number from ", least, " to ", most));
+      throw InputError(concat("--", name, " ", n, ": expected a whole number from ", least, " to ", most));
     return n;
   }
 
@@ -131,16 +133,16 @@ class PlanSearch {
                           : unit == "t"                ? 1e12
                                                        : 0;
     if (!number || !(*number * factor > 0 && *number * factor <= 1e18))
-      throw InputError(concat("--train_tokens ", *text, ": a number of tokens, as 300G or 1.5T"));
+      throw InputError(concat("--train_tokens ", *text, ": expected a number of tokens such as 300G or 1.5T"));
     return *number * factor;
   }
 
   plan::Model model() const {
     constexpr std::int64_t most = std::int64_t{1} << 24;
     const auto name = flags_.text("model");
-    if (name && flags_.text("layers")) throw InputError("--model and --layers both say which model; leave one of them");
+    if (name && flags_.text("layers")) throw InputError("--model and --layers both set the model; remove one of them");
     if (name) return plan::find_model(*name);
-    if (!flags_.text("layers")) throw InputError("which model? --model NAME|FILE, or --layers N --hidden N ...");
+    if (!flags_.text("layers")) throw InputError("no model: add --model NAME|FILE, or --layers N --hidden N ...");
     return plan::model_of_numbers({.layers = number("layers", 0, 1, 65536),
                                    .hidden = number("hidden", 0, 1, most),
                                    .heads = number("heads", 0, 1, most),
@@ -162,22 +164,24 @@ class PlanSearch {
     if (found) return found;
     const std::vector<std::string>& words = words_of(Word{}).words;
     const auto near = nearest(*text, words);
-    throw InputError(
-        concat("--", name, " ", *text, ": one of ", join(words), near ? concat("; did you mean ", *near, "?") : ""));
+    throw InputError(concat("--", name, " ", *text, ": expected one of ", join(words),
+                            near ? concat("; did you mean ", *near, "?") : ""));
   }
 
   Question asked() const {
     Question q;
     q.model = model();
     const auto cluster = flags_.text("gpus") ? flags_.text("gpus") : flags_.text("cluster");
-    if (!cluster) throw InputError("which devices? --gpus 64xH100 (tessera plan hardware lists what is known)");
+    if (!cluster)
+      throw InputError(
+          "no devices: add --gpus, for example --gpus 64xH100 (tessera plan hardware lists known devices)");
     q.cluster = plan::parse_cluster(*cluster);
     const std::int64_t devices = q.cluster.devices;
     const std::int64_t usual = q.model.recorded ? q.model.positions : std::min<std::int64_t>(4096, q.model.positions);
     q.sequence = number("seq", usual, 1, std::int64_t{1} << 24);
     if (const auto tokens = flags_.text("batch_tokens")) {
       if (flags_.text("global_batch"))
-        throw InputError("--batch_tokens and --global_batch say the same; leave one of them");
+        throw InputError("--batch_tokens and --global_batch both set the batch; remove one of them");
       q.global_batch = std::max<std::int64_t>(1, tokens_of(*tokens) / q.sequence);
     } else {
       flags_.required("global_batch", "rows of a step, or --batch_tokens 4M");
@@ -187,8 +191,7 @@ class PlanSearch {
     q.precision = word<plan::Precision>("precision").value_or(narrow ? plan::Precision::bf16 : plan::Precision::fp32);
     if (flags_.text("memory")) {
       const double gb = flags_.real("memory", 0);
-      if (!(gb > 0 && gb <= 1e6))
-        throw InputError(concat("--memory ", gb, ": gigabytes that a device may need, above 0"));
+      if (!(gb > 0 && gb <= 1e6)) throw InputError(concat("--memory ", gb, ": expected gigabytes per device, above 0"));
       q.memory_limit = gb * 1e9;
     } else {
       q.memory_limit = 0.94 * q.cluster.device.memory;
@@ -232,10 +235,10 @@ class PlanSearch {
     }
     const Candidate& best = answer.best.front();
     const plan::Sureness sure = plan::sureness(q.cluster, q.engine);
-    std::printf("\nTimes are right within %.3g %% in the median, %.3g %% nine times of ten:\n  %s\n", 100 * sure.median,
-                100 * sure.most, sure.source.c_str());
+    std::printf("\nTimes are accurate within %.3g %% in the median, %.3g %% in nine of ten cases:\n  %s\n",
+                100 * sure.median, 100 * sure.most, sure.source.c_str());
     if (answer.equal > 1)
-      std::printf("Plans 1 to %zu are equal as far as that can tell; the first is taken for\n  %s\n", answer.equal,
+      std::printf("Plans 1 to %zu are equal within that accuracy; the first is chosen for\n  %s\n", answer.equal,
                   answer.decided_by.c_str());
     if (q.engine.name != plan::EngineName::tessera) std::printf("%s\n", against_ours(q, best).c_str());
     if (flags_.has("explain")) {
@@ -246,8 +249,9 @@ class PlanSearch {
         std::printf("  %-27s %s\n", n.change.c_str(), n.verdict.c_str());
       const plan::Goodput good = plan::goodput(q.cluster, 30);
       if (q.cluster.devices > 64)
-        std::printf("\n%.1f failures a day: with checkpoints of 30 s every %.0f min, %.1f %% of the time trains\n",
-                    good.failures_per_day, good.interval_seconds / 60, 100 * good.share);
+        std::printf(
+            "\n%.1f failures a day: with a checkpoint (30 s) every %.0f min, %.1f %% of the time goes into training\n",
+            good.failures_per_day, good.interval_seconds / 60, 100 * good.share);
     }
     std::printf(q.engine.name == plan::EngineName::tessera ? "\nRun it\n" : "\nIn tessera\n");
     for (const std::string& line : run_lines(q, best.plan)) std::printf("  %s\n", line.c_str());
@@ -303,7 +307,7 @@ int plan_hardware_command(const Arguments& arguments) {
     std::printf("%s\n", dump_json(hardware_value(plan::parse_cluster(arguments[0])), 2, 6).c_str());
     return 0;
   }
-  std::printf("tessera plan hardware NAME prints one as JSON: edit it, and say --gpus 64xFILE.json\n\n");
+  std::printf("tessera plan hardware NAME prints one as JSON: edit it, and use --gpus 64xFILE.json\n\n");
   std::printf("%-8s %9s %15s %10s %10s %10s\n", "name", "memory", "bf16 TFLOP/s", "GB/s", "node GB/s", "net GB/s");
   for (const std::string& name : plan::hardware_names()) {
     const plan::Cluster c = plan::parse_cluster(name);

@@ -1,5 +1,5 @@
 /// \file
-/// The door to the part that needs tensors: libtessera_tool.so, beside the program or in ../lib of an installation.
+/// Loads the part that needs tensors: libtessera_tool.so, next to the program or in ../lib of an installation.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -21,7 +21,7 @@ std::string find_library() {
   for (const std::string& path : {beside, installed})
     if (path_exists(path)) return path;
   throw Error(concat("this command needs tensors, but ", beside,
-                     " does not exist: build it with `make build`, or keep it beside the program"));
+                     " does not exist: build it with `make build`, or keep it next to the program"));
 }
 
 }  // namespace
@@ -35,11 +35,11 @@ std::string own_program() {
 
 int run_with_tensors(const std::string& name, const Arguments& arguments) {
   const std::string path = find_library();
-  // libgomp reads this when it is loaded. Its default, spinning for seconds at the end of a parallel region, wastes the
+  // libgomp reads this when it is loaded. By default it spins for seconds at the end of a parallel region, which wastes
   // cores that other ranks and the communication threads need; a short spin keeps the latency of back-to-back regions.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "2000", /*overwrite=*/0);
-  // Shared symbols: the CUDA plug-in, loaded later, shares LibTorch's registries with it. Never closed: its threads
-  // outlive us.
+  // Shared symbols, because the CUDA plug-in, loaded later, shares LibTorch's registries with it. Never closed, because
+  // its threads outlive us.
   using Entry = int (*)(const char*, int, const char**);
   const auto entry = reinterpret_cast<Entry>(load_entry(path, "tessera_tool_main", Symbols::shared));
   std::vector<const char*> argv;

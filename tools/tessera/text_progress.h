@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A one-line progress on a terminal for the text commands; nothing when stderr is no terminal. Thread-safe.
+/// A one-line progress display on a terminal for the text commands; nothing unless stderr is a terminal. Thread-safe.
 
 #include <cstdint>
 #include <memory>

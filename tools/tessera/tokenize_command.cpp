@@ -1,4 +1,4 @@
-// tessera tokenize: text files to a Megatron indexed dataset (.bin and .idx).
+// tessera tokenize: converts text files to a Megatron indexed dataset (.bin and .idx).
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -27,18 +27,18 @@ constexpr const char* help =
     "  --train_file PATH        a file, a glob in quotes or a folder; may be repeated. A .txt is one document; of "
     ".jsonl\n"
     "                           .json .csv .tsv .parquet .arrow each record is one; also .gz .zst .xz (docs/data.md)\n"
-    "  --dataset_text_field N   the column that is the text, when it is not \"text\" (--text_column_name is the same)\n"
-    "  --column_map text=NAME   the same, as tessera train takes it\n"
+    "  --dataset_text_field N   the column with the text, when it is not \"text\" (--text_column_name is the same)\n"
+    "  --column_map text=NAME   the same, as for tessera train\n"
     "  --tokenizer_name NAME    folder with tokenizer.json, such a file, or byte\n"
     "  --output PREFIX          PREFIX.bin and PREFIX.idx are written\n"
-    "  --overwrite              they may exist\n"
+    "  --overwrite              replaces existing files\n"
     "  --append_eod             ends each document with the token for the end of a text (<|endoftext|>)\n";
 
 constexpr char first_solid = '!', last_solid = '~';  // ASCII that is neither blank nor control
 
 bool is_solid(char c) { return c >= first_solid && c <= last_solid; }
 
-/// Whether a token's bytes go on behind a line feed with solid ASCII, so that it may reach across a cut.
+/// Whether a token contains a line feed followed by solid ASCII, so that it could span a cut.
 bool reaches_across(std::string_view token) {
   for (std::size_t at = 0; at + 1 < token.size(); ++at)
     if (token[at] == '\n' && is_solid(token[at + 1])) return true;
@@ -48,14 +48,14 @@ bool reaches_across(std::string_view token) {
 std::string token_bytes(const text::Tokenizer& tokenizer, std::int32_t id) {
   try {
     return tokenizer.decode(std::span(&id, 1));
-  } catch (const InputError&) {  // a hole in the vocabulary
+  } catch (const InputError&) {  // an unused id in the vocabulary
     return "";
   }
 }
 
-/// Long documents are encoded in parts, to bound memory and to show progress: cut behind a line feed that has solid
-/// ASCII on both sides, and only where that changes no id. No token may reach across, and the second part must not be
-/// treated as the beginning of a text (add_prefix_space, SentencePiece's blank), whatever it begins with.
+/// Long documents are encoded in parts, to bound memory and to show progress: cut after a line feed with solid ASCII on
+/// both sides, and only where that changes no id. No token may span the cut, and the second part must not be treated as
+/// the beginning of a text (add_prefix_space, SentencePiece's blank), whatever it begins with.
 bool can_cut(const text::Tokenizer& tokenizer) {
   const std::vector<std::int32_t> first = tokenizer.encode("a\n");
   for (char c = first_solid; c <= last_solid; ++c) {

@@ -1,5 +1,5 @@
-// tessera tokenizer train: learns byte-level BPE from texts; writes a tokenizer.json for Hugging Face too.
-// tessera tokenizer encode: shows the tokens of a text; decode: the texts of tokens.
+// tessera tokenizer train: learns byte-level BPE from texts; writes a tokenizer.json that Hugging Face reads too.
+// encode: shows the tokens of a text; decode: the texts of tokens.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -27,19 +27,19 @@ namespace tessera::tool {
 namespace {
 
 constexpr const char* encode_help =
-    "tessera tokenizer encode: the tokens of a text, a line each: id, bytes as a JSON text\n\n"
+    "tessera tokenizer encode: the tokens of a text, one per line: id, bytes as a JSON string\n\n"
     "usage: tessera tokenizer encode --tokenizer_name FOLDER|FILE|byte --text TEXT | --file FILE\n\n"
     "  --text TEXT               the text\n"
     "  --file FILE               a text file; of other kinds (.jsonl, .parquet, ...) the ids of each record as a JSON "
     "array\n"
-    "  --dataset_text_field N    the column that is the text, when it is not \"text\" (--text_column_name is the "
+    "  --dataset_text_field N    the column with the text, when it is not \"text\" (--text_column_name is the "
     "same)\n"
-    "  --add_special_tokens      with what the tokenizer puts before and after a text (Llama-3's <|begin_of_text|>)\n";
+    "  --add_special_tokens      adds the tokenizer's tokens before and after a text (Llama-3's <|begin_of_text|>)\n";
 
 constexpr const char* decode_help =
-    "tessera tokenizer decode: the texts that ids stand for, a line each, as JSON texts\n\n"
+    "tessera tokenizer decode: the texts of ids, one per line, as JSON strings\n\n"
     "usage: tessera tokenizer decode --tokenizer_name FOLDER|FILE|byte --file FILE\n\n"
-    "  --file FILE               ids, a JSON array a line (what `tokenizer encode --file FILE.jsonl` prints)\n";
+    "  --file FILE               ids, one JSON array per line (as `tokenizer encode --file FILE.jsonl` prints)\n";
 
 constexpr const char* help =
     "tessera tokenizer encode --help: shows the tokens of a text\n"
@@ -50,12 +50,12 @@ constexpr const char* help =
     "  --train_file PATH      a file, a glob in quotes or a folder; may be repeated. A .txt is one document; of "
     ".jsonl\n"
     "                         .json .csv .tsv .parquet .arrow each record is one; also .gz .zst .xz (docs/data.md)\n"
-    "  --dataset_text_field N the column that is the text, when it is not \"text\" (--text_column_name is the same)\n"
-    "  --column_map text=NAME the same, as tessera train takes it\n"
+    "  --dataset_text_field N the column with the text, when it is not \"text\" (--text_column_name is the same)\n"
+    "  --column_map text=NAME the same, as for tessera train\n"
     "  --vocab_size N         tokens in all: <|endoftext|> (id 0), the 256 bytes, then merges\n"
     "  --output PATH          a folder (tokenizer.json and tokenizer_config.json are written there) or a .json file\n"
-    "  --overwrite            these files may exist\n"
-    "  --min_frequency N      pairs seen less often are not joined [0]\n";
+    "  --overwrite            replaces existing files\n"
+    "  --min_frequency N      pairs seen less often are not merged [0]\n";
 
 int training_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 64u)); }
 
@@ -65,8 +65,8 @@ int train(const Arguments& arguments) {
   const config::Flags flags("tokenizer train", arguments, with_value, {"overwrite"}, {"train_file"});
   if (const std::string model = flags.text("model").value_or("bpe"); model != "bpe")
     throw InputError(concat("--model ", model,
-                            ": byte-level BPE (bpe) is trained here; Hugging Face's tokenizers trains ",
-                            "other models, and every tokenizer.json of it is read"));
+                            ": tessera trains byte-level BPE (bpe) only; Hugging Face's tokenizers trains ",
+                            "other models, and its tokenizer.json files are readable here"));
   flags.required("train_file", "text to learn from");
   flags.required("vocab_size", "number of tokens");
   const std::string output = flags.required("output", "where to write");
@@ -109,7 +109,7 @@ int train(const Arguments& arguments) {
   std::cerr << concat("tokenizer: ", tokens, " tokens from ", format_bytes(bytes), " of text in ",
                       format_real(seconds, 3), " s -> ", output, "\n");
   if (tokens < wanted)
-    std::cerr << "tokenizer: the text has no more to learn: " << tokens << " tokens instead of " << wanted << "\n";
+    std::cerr << "tokenizer: the text yields no further merges: " << tokens << " tokens instead of " << wanted << "\n";
   return 0;
 }
 
@@ -123,7 +123,7 @@ std::vector<std::int32_t> ids_of(const text::Tokenizer& tokenizer, std::string_v
   return ids;
 }
 
-/// A part of a character shows as U+FFFD.
+/// Formats a token's text; a partial character shows as U+FFFD.
 std::string shown(const text::Tokenizer& tokenizer, std::int32_t id) {
   return dump_json(Value::of(text::replace_ill_formed(tokenizer.decode(std::span(&id, 1)))), -1);
 }
@@ -163,7 +163,7 @@ int encode(const Arguments& arguments) {
 int decode(const Arguments& arguments) {
   const config::Flags flags("tokenizer decode", arguments, {"tokenizer_name", "file"}, {}, {});
   const auto tokenizer = text::load_tokenizer(flags.required("tokenizer_name", "folder with tokenizer.json, or byte"));
-  const std::string path = flags.required("file", "ids, a JSON array a line");
+  const std::string path = flags.required("file", "ids, one JSON array per line");
   const std::string rows = read_file(path);
   std::string_view rest = rows;
   std::string out;
@@ -201,8 +201,8 @@ int tokenizer_command(const Arguments& arguments) {
   const auto found = std::find_if(commands.begin(), commands.end(),
                                   [&](const Command& command) { return command.name == arguments[0]; });
   if (found == commands.end())
-    throw InputError(
-        concat("tessera tokenizer has no command '", arguments[0], "'; there are 'train', 'encode' and 'decode'"));
+    throw InputError(concat("tessera tokenizer has no command '", arguments[0],
+                            "'; the commands are 'train', 'encode' and 'decode'"));
   if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
     std::cout << found->help;
     return 0;

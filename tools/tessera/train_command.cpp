@@ -1,6 +1,6 @@
 /// \file
 /// tessera train, before any tensor exists: help, --print_config, all checks; then either the agent that starts the
-/// ranks, or, in a rank or alone, the training itself.
+/// ranks, or, in a rank or with a single process, the training itself.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -31,7 +31,7 @@
 namespace tessera::tool {
 namespace {
 
-/// Removes every spelling of a switch; true when there was one.
+/// Removes every spelling of a switch; true when it was given.
 bool take_switch(Arguments& arguments, std::string_view underscored, std::string_view hyphened) {
   return std::erase_if(arguments, [&](const std::string& argument) {
            return argument == underscored || argument == hyphened;
@@ -40,15 +40,15 @@ bool take_switch(Arguments& arguments, std::string_view underscored, std::string
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
-/// For checks only: a restarted rank finds in the output folder what its own job has written, which is no fault
-/// (train/loop/restart.h says what becomes of it).
+/// For checks only: a restarted rank finds its own job's files in the output folder, which is not an error
+/// (train/loop/restart.h describes what happens to them).
 config::Resolved as_at_first(config::Resolved resolved, const launch::RankEnvironment& environment) {
   if (environment.generation > 0) resolved.values.output.overwrite_output_dir = true;
   return resolved;
 }
 
-/// --strategy auto: the plan in the place of the settings that nobody gave. A run that goes on takes the plan that its
-/// output folder has.
+/// --strategy auto: fills in the plan for settings that were not given. A resumed run takes the plan stored in its
+/// output folder.
 config::Resolved planned(const config::Resolved& resolved, const launch::RankEnvironment& environment) {
   const bool launched = environment.launcher != "none";
   const std::int64_t asked = std::max<std::int64_t>(1, resolved.values.parallel.num_processes);
@@ -63,7 +63,7 @@ config::Resolved planned(const config::Resolved& resolved, const launch::RankEnv
   if (!chosen)
     chosen = plan::choose_plan(resolved, processes, [&](const config::Resolved& with) {
       config::Resolved alone = as_at_first(with, environment);
-      alone.values.sharding.auto_strategy = false;  // what the strategy must be is asked now
+      alone.values.sharding.auto_strategy = false;  // the strategy is what is being determined
       config::Problems problems;
       config::validate(alone, problems);
       if (!problems.lines.empty()) return problems.lines.front();
@@ -76,7 +76,7 @@ config::Resolved planned(const config::Resolved& resolved, const launch::RankEnv
   return std::move(chosen->resolved);
 }
 
-/// `environment` becomes that of no launcher where RANK=0 and WORLD_SIZE=1 were only left in it.
+/// `environment` is reset to "no launcher" when RANK=0 and WORLD_SIZE=1 are leftovers of a shell or a pod.
 config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironment& environment) {
   const char* handed = std::getenv("TESSERA_CONFIG_FD");
   if (environment.launcher == "tessera" && handed != nullptr)  // the agent has resolved and checked it
@@ -86,8 +86,8 @@ config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironm
   config::Resolved resolved = config::resolve_flags(arguments, problems, launch::job_variables(environment));
   const std::int64_t asked = resolved.values.parallel.num_processes;
   if (environment.world_size == 1 && !environment.unvouched.empty() && asked > 1) {
-    log::info(environment.unvouched, " are in the environment: one process of a shell or a pod, which starts the ",
-              asked, " of --num_processes");
+    log::info(environment.unvouched, " are in the environment of a shell or a pod: this process starts the ", asked,
+              " of --num_processes");
     environment = {};
     environment.launcher = "none";
   }
@@ -97,14 +97,14 @@ config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironm
     const std::string others = concat(environment.world_size, environment.world_size == 1 ? " process" : " processes");
     problems.lines.push_back(environment.unvouched.empty()
                                  ? concat("--num_processes is ", asked, " but ", environment.launcher, " has started ",
-                                          others, ": leave the flag to one of them")
+                                          others, ": set it in only one of them")
                                  : concat("--num_processes is ", asked, " but ", environment.unvouched,
                                           " in the environment make this one of ", others,
                                           ": unset RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT to start ", asked,
-                                          " here (tessera launch does it by itself), or leave the flag out"));
+                                          " here (tessera launch does it by itself), or remove the flag"));
   }
-  if (!problems.told().empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 tells it
-  if (!problems.told().empty())  // they may say why something is missing
+  if (!problems.told().empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 reports it
+  if (!problems.told().empty())  // they may explain why something is missing
     for (const std::string& line : resolved.notes) log::warning(line);
   config::throw_if_any(problems);
   if (!resolved.values.sharding.auto_strategy) return resolved;
@@ -146,7 +146,7 @@ int train_command(const Arguments& given) {
     config::Problems problems;
     const config::Resolved resolved = config::resolve_flags(arguments, problems, launch::job_variables(environment));
     config::validate_said(resolved, problems);
-    if (environment.rank > 0) return 0;  // the first one speaks
+    if (environment.rank > 0) return 0;  // rank 0 prints
     config::throw_if_any(problems);
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
     print(config::print_config_json(resolved));
@@ -156,7 +156,7 @@ int train_command(const Arguments& given) {
   fetch_objects(resolved, environment);
   const bool launched = environment.launcher != "none";
   const bool first_to_speak =
-      launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has spoken
+      launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has printed them
   if (first_to_speak) {
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
     if (const std::string line = config::unused_gpu(resolved, has_gpu_driver()); !line.empty()) log::warning(line);
@@ -164,7 +164,7 @@ int train_command(const Arguments& given) {
   const int local_ranks = launched
                               ? std::max(1, environment.local_world_size)
                               : static_cast<int>(std::max<std::int64_t>(1, resolved.values.parallel.num_processes));
-  if (environment.launcher != "tessera" || std::getenv("TESSERA_CONFIG_FD") == nullptr)  // else our agent has looked
+  if (environment.launcher != "tessera" || std::getenv("TESSERA_CONFIG_FD") == nullptr)  // else our agent has checked
     check_memory(resolved.values, launched ? environment.world_size : local_ranks, local_ranks, environment.rank == 0);
   return !launched && resolved.values.parallel.num_processes > 1
              ? launch_ranks(arguments, resolved)

@@ -44,7 +44,7 @@ WholeTensors WholeTensors::optimizer(const std::string& path) {
       bytes += static_cast<std::uint64_t>(piece.region.numel()) * format::dtype_size(stored.dtype);
     tensors.push_back({stored.name, stored.dtype, stored.shape, bytes});
   }
-  auto room = std::make_shared<std::vector<std::byte>>();  // one tensor, put together
+  auto room = std::make_shared<std::vector<std::byte>>();  // one assembled tensor
   return {std::move(tensors), [folder, room](std::size_t i) {
             const format::StoredTensor& tensor = folder->tensors()[i];
             const std::size_t size = format::dtype_size(tensor.dtype);
@@ -57,7 +57,7 @@ WholeTensors WholeTensors::optimizer(const std::string& path) {
                                           static_cast<std::uint64_t>(run.from) * size,
                                   bytes = static_cast<std::uint64_t>(run.count) * size;
               if (file->bytes().size() < begin + bytes)
-                throw InputError(concat(run.file.path, ": has become shorter while it was read"));
+                throw InputError(concat(run.file.path, ": became shorter while it was read"));
               std::memcpy(room->data() + static_cast<std::size_t>(run.to) * size, file->bytes().data() + begin, bytes);
             });
             return std::span<const std::byte>(*room);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The tensors of a checkpoint one by one, each whole, however the files divide them.
+/// The tensors of a checkpoint one by one, each complete, however the files divide them.
 
 #include <tessera/format/safetensors/safetensors.h>
 
@@ -25,7 +25,7 @@ class WholeTensors {
 
   /// STEM.safetensors or its shards; or one file. Throws InputError.
   static WholeTensors weights(const std::string& path, const std::string& stem);
-  /// Optimizer state, in whole tensors or in pieces. Throws InputError.
+  /// Optimizer state, stored whole or in pieces. Throws InputError.
   static WholeTensors optimizer(const std::string& folder);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }

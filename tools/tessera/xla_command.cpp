@@ -1,5 +1,5 @@
 /// \file
-/// tessera xla compile: a training step compiled for TPUs that this machine does not have.
+/// tessera xla compile: compiles a training step for TPUs that this machine does not have.
 
 #include <tessera/base/error.h>
 #include <tools/tessera/commands.h>
@@ -12,13 +12,13 @@ namespace {
 
 constexpr const char* help =
     "tessera xla compile --topology NAME [settings of tessera train]\n\n"
-    "Compiles the training step for devices that are not here, and says whether it\n"
-    "does, what it needs in the memory of each device, and its collectives. No TPU is\n"
+    "Compiles the training step for devices that this machine lacks, and reports\n"
+    "success, memory per device, and collectives. No TPU is\n"
     "needed, and no data; the compiler is libtpu's (pip install libtpu).\n\n"
     "  --topology NAME      v5e:2x2 v5e:4x4 v5p:2x2x1 v6e:2x2 tpu7x:2x2x1 ...\n"
     "  --pjrt_plugin FILE   libtpu.so [TESSERA_PJRT_PLUGIN, TPU_LIBRARY_PATH]\n"
-    "  --json               the same as JSON\n\n"
-    "Of the settings these count: the model (--config_name, --model_name_or_path),\n"
+    "  --json               prints JSON\n\n"
+    "Settings with an effect: the model (--config_name, --model_name_or_path),\n"
     "--per_device_train_batch_size, --block_size, --fsdp, --bf16,\n"
     "--gradient_checkpointing, AdamW's.\n";
 

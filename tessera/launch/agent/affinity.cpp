@@ -24,7 +24,8 @@ std::vector<int> parse_core_list(const std::string& text, const std::vector<int>
   const auto core = [&](const std::string& word) {
     const auto value = parse_int(word);
     if (!value || *value < 0 || *value >= CPU_SETSIZE) {
-      throw InputError(concat("core list '", text, "': '", word, "' is no core; expected numbers and ranges: 1,3-5"));
+      throw InputError(
+          concat("core list '", text, "': '", word, "' is not a core; expected numbers and ranges: 1,3-5"));
     }
     return static_cast<int>(*value);
   };
@@ -37,12 +38,13 @@ std::vector<int> parse_core_list(const std::string& text, const std::vector<int>
   }
   std::sort(cores.begin(), cores.end());
   const auto twice = std::adjacent_find(cores.begin(), cores.end());
-  if (twice != cores.end()) throw InputError(concat("core list '", text, "': core ", *twice, " twice"));
+  if (twice != cores.end()) throw InputError(concat("core list '", text, "': core ", *twice, " is listed twice"));
   for (int at : cores) {
     if (std::find(usable.begin(), usable.end(), at) == usable.end()) {
       std::vector<std::string> names;
       for (int u : usable) names.push_back(std::to_string(u));
-      throw InputError(concat("core list '", text, "': this process may not use core ", at, ", only ", join(names)));
+      throw InputError(
+          concat("core list '", text, "': this process may not use core ", at, "; it may use ", join(names)));
     }
   }
   return cores;

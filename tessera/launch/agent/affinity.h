@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Which cores a rank runs on (--bind_cores): the host's cores are dealt out in order, neighbours together. More ranks
-/// than cores is normal: then they share, round robin.
+/// Assigns cores to ranks (--bind_cores): the host's cores are handed out in order, so a rank gets neighbouring cores.
+/// When there are more ranks than cores, ranks share cores round robin.
 
 #include <sched.h>
 
@@ -10,18 +10,19 @@
 
 namespace tessera::launch {
 
-/// The cores that this thread may use (sched_getaffinity: inside a container or a Slurm step, only those).
+/// The cores that this thread may use (sched_getaffinity; inside a container or a Slurm step, only the allowed ones).
 std::vector<int> usable_cores();
 
-/// "1,3-5" -> {1, 3, 4, 5}, sorted. Throws InputError: bad syntax, a core twice, one that this process may not use.
+/// "1,3-5" -> {1, 3, 4, 5}, sorted. Throws InputError for bad syntax, a repeated core, or a core this process may not
+/// use.
 std::vector<int> parse_core_list(const std::string& text, const std::vector<int>& usable);
 
-/// The cores of each of `ranks` ranks. At least as many cores as ranks: consecutive shares whose sizes differ by at
-/// most one; fewer: rank r gets core r modulo their number. `cores` must not be empty.
+/// Returns the cores of each of `ranks` ranks. With at least as many cores as ranks, each gets a consecutive share; the
+/// sizes differ by at most one. With fewer cores, rank r gets core r modulo their number. `cores` must not be empty.
 std::vector<std::vector<int>> share_cores(const std::vector<int>& cores, int ranks);
 
-/// The calling thread runs on `cores` while this lives; what it forks meanwhile keeps them, from the first instruction
-/// on. Empty: no change. Throws InputError when the system refuses.
+/// Binds the calling thread to `cores` during its lifetime; processes forked in that time inherit the binding from
+/// their first instruction. Empty: no change. Throws InputError when the system refuses.
 class CoreBinding {
  public:
   explicit CoreBinding(const std::vector<int>& cores);

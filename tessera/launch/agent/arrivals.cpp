@@ -35,7 +35,7 @@ std::optional<std::string> Arrivals::look(const std::vector<Rank>& ranks, Time n
   notice_ += seconds(next_);
   std::string text =
       concat("waited ", std::chrono::duration_cast<std::chrono::seconds>(now - *since_).count(), " s for ",
-             ranks_text(missing), " of this host to come to tessera::init(); here: ", ranks_text(here));
+             ranks_text(missing), " of this host to reach tessera::init(); arrived: ", ranks_text(here));
   std::size_t left = described;
   for (const Rank& rank : ranks) {
     if (rank.came || left == 0) continue;

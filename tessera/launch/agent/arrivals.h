@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Ranks that have not come to tessera::init() while others wait for them there: who they are, and what their processes
-/// do. A program that never calls it is none of this file's business, so nothing is said before the first rank has
-/// come.
+/// Reports ranks that have not reached tessera::init() while others wait for them there: which ones, and what their
+/// processes do. A program that never calls init() is not reported: nothing is printed before the first rank has
+/// arrived.
 
 #include <tessera/launch/watch/proc_status.h>
 
@@ -31,8 +31,8 @@ class Arrivals {
   /// Missing ranks are listed `first` seconds after the first one was seen to wait, and then every `next` seconds.
   explicit Arrivals(double first = 5, double next = 10, ReadStatus read_status = read_proc_status);
 
-  /// `ranks`: of this host, those whose processes run. What is to be said now, if anything: "waited 5 s for ranks 1, 3
-  /// of this host; here: ranks 0, 2. Rank 1 (pid 7): S (sleeping). ...".
+  /// Returns the message that is due, if any: "waited 5 s for ranks 1, 3 of this host; here: ranks 0, 2. Rank 1 (pid
+  /// 7): S (sleeping). ...". `ranks`: the running ranks of this host.
   std::optional<std::string> look(const std::vector<Rank>& ranks, Time now);
 
  private:

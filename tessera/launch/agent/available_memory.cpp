@@ -19,7 +19,7 @@ std::optional<std::int64_t> number_in(const std::string& path) {
   return in >> word ? parse_int(word) : std::nullopt;
 }
 
-/// The number behind `key` in a file of lines "key number".
+/// Returns the number after `key` in a file of lines "key number"; 0 if absent.
 std::int64_t number_of(const std::string& path, const std::string& key) {
   std::ifstream in(path);
   std::string name, rest;
@@ -38,7 +38,7 @@ std::int64_t available_bytes(const std::string& root) {
   const std::string counter =
       oom_counter_file(std::string(std::istreambuf_iterator<char>(own), {}), root + "/sys/fs/cgroup");
   const std::string folder = counter.substr(0, counter.find_last_of('/') + 1);
-  // "max" (v2) is no number, and v1 says "no limit" with a huge one. Pages of files that nobody uses are given back.
+  // "max" (v2) is not a number, and v1 expresses "no limit" with a huge one. Inactive file pages can be reclaimed.
   for (const auto& [most, now, idle] :
        {std::tuple("memory.max", "memory.current", "inactive_file"),
         std::tuple("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")}) {

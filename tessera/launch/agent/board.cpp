@@ -60,8 +60,8 @@ Board Board::create(int slots, int first_rank, int world_size, const std::string
   board.fd_ = UniqueFd(memfd_create("tessera-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!board.fd_ || fchmod(board.fd_.get(), 0600) != 0 || ftruncate(board.fd_.get(), static_cast<off_t>(bytes)) != 0 ||
       fcntl(board.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    throw InputError(
-        concat("no shared memory for the board of ", slots, " ranks (", bytes, " bytes): ", write_error_text(errno)));
+    throw InputError(concat("cannot allocate shared memory for the board of ", slots, " ranks (", bytes,
+                            " bytes): ", write_error_text(errno)));
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board.fd_.get(), 0);
   if (memory == MAP_FAILED) {
@@ -69,7 +69,8 @@ Board Board::create(int slots, int first_rank, int world_size, const std::string
         concat("the board of ", slots, " ranks (", bytes, " bytes) cannot be mapped: ", std::strerror(errno)));
   }
   board.bytes_ = bytes;
-  board.header_ = static_cast<BoardHeader*>(memory);  // a new memfd is all zero, which is every field's beginning
+  board.header_ = static_cast<BoardHeader*>(memory);  // a new memfd is all zero, which is the initial value of every
+                                                      // field
   BoardHeader& header = *board.header_;
   std::memcpy(header.magic, board_magic, sizeof header.magic);
   header.version = board_version;
@@ -83,14 +84,14 @@ Board Board::create(int slots, int first_rank, int world_size, const std::string
 
 Board Board::open(int fd) {
   struct stat info{};
-  if (fstat(fd, &info) != 0) throw InputError(concat("descriptor ", fd, " is no board: ", std::strerror(errno)));
+  if (fstat(fd, &info) != 0) throw InputError(concat("descriptor ", fd, " is not a board: ", std::strerror(errno)));
   const auto reject = [&](const auto&... why) {
-    throw InputError(concat("descriptor ", fd, " is no board of this build of tessera: ", why...));
+    throw InputError(concat("descriptor ", fd, " is not a board of this build of tessera: ", why...));
   };
   const std::size_t bytes = static_cast<std::size_t>(info.st_size);
   if (info.st_uid != geteuid()) reject("it belongs to user ", info.st_uid);
   if (bytes < board_bytes(1)) reject("it has ", bytes, " bytes, a board has at least ", board_bytes(1));
-  // Only a sealed file keeps its size: one that shrinks under us would be a SIGBUS.
+  // Only a sealed file keeps its size: if it shrank while mapped, an access would raise SIGBUS.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) reject("its size is not sealed");
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -133,10 +134,11 @@ RankSlot& Board::slot(int i) const {
 }
 
 void clear(RankSlot& slot) {
-  // An unused ring is all zero already; leaving it alone leaves its pages unallocated.
+  // An unused ring is all zero already; not touching it leaves its pages unallocated.
   const bool used = slot.next_entry.exchange(0) != 0;
   std::memset(static_cast<void*>(&slot), 0, used ? sizeof slot : offsetof(RankSlot, ring));
-  slot.ring[0].id = ~std::uint64_t{0};  // or it would look like a whole entry 0 while that is being written
+  slot.ring[0].id = ~std::uint64_t{0};  // otherwise it would look like an intact entry 0 while that one is being
+                                        // written
 }
 
 std::string rank_name(int rank, pid_t pid, std::string_view place) {
@@ -150,7 +152,9 @@ std::optional<Entry> entry_of(const RankSlot& slot, std::uint64_t id) {
   Entry copy;
   std::memcpy(static_cast<void*>(&copy), &source, sizeof copy);
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (its_id.load(std::memory_order_relaxed) != id || copy.id != id) return std::nullopt;  // overwritten meanwhile
+  if (its_id.load(std::memory_order_relaxed) != id || copy.id != id)
+    return std::nullopt;  // overwritten in the
+                          // meantime
   if (!repair(copy)) return std::nullopt;
   return copy;
 }

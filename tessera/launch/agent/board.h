@@ -1,16 +1,16 @@
 #pragma once
 /// \file
-/// The board: one piece of memory per host that the agent makes and every rank on the host maps. Each rank writes its
-/// own slot (heartbeat, progress, what it is doing, its last 4,096 collectives); the agent and `tessera top` read them,
-/// also after the rank has died. Torch-free.
+/// The board: shared memory, one per host, which the agent creates and every rank on the host maps. Each rank writes
+/// its own slot (heartbeat, progress, current activity, last 4,096 collectives); the agent and `tessera top` read the
+/// slots, even after the rank has died. Torch-free.
 ///
-/// It is a memfd: nothing in the file system, gone with its last holder. The agent passes it as TESSERA_BOARD_FD; a
-/// rank that another launcher started makes one of its own with a single slot, so that `tessera top` finds it too (it
-/// looks for descriptors named "memfd:tessera-board" of this user).
+/// It is a memfd: it has no entry in the file system and vanishes with its last holder. The agent passes it as
+/// TESSERA_BOARD_FD. A rank that another launcher started creates its own with a single slot, so that `tessera top`
+/// finds it too (by looking for descriptors of this user named "memfd:tessera-board").
 ///
-/// Every field that more than one process touches is an atomic; times are CLOCK_MONOTONIC nanoseconds, 0 = never. A
-/// reader believes nothing: texts may be cut or torn, counts absurd (a rank may have died while writing, or overwritten
-/// its slot in its death throes).
+/// Every field that several processes touch is atomic; times are CLOCK_MONOTONIC nanoseconds, 0 = never. A reader
+/// trusts nothing: texts may be cut or torn and counts absurd, because a rank may have died while writing or corrupted
+/// its slot as it crashed.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/watch/record.h>
@@ -27,17 +27,17 @@
 
 namespace tessera::launch {
 
-/// What a rank is doing.
+/// The current activity of a rank.
 enum class RankState : std::uint32_t {
-  none,     ///< has not come to tessera::init() (a foreign program never does: it is watched by its pidfd only)
+  none,     ///< has not reached tessera::init() (a foreign program never does: it is watched by its pidfd only)
   joining,  ///< inside tessera::init()
   running,
   evaluating,
   saving,
   leaving,  ///< inside tessera::shutdown()
-  left,     ///< done with tessera; what follows is not watched
-  failed,   ///< `error` says why
-  working,  ///< in a phase that may take minutes without a collective: `phase` says which (comm/long_phase.h)
+  left,     ///< finished with tessera; the process is not watched any further
+  failed,   ///< the reason is in `error`
+  working,  ///< in a phase that may take minutes without a collective; its name is in `phase` (comm/long_phase.h)
 };
 constexpr RankState last_rank_state = RankState::working;
 const char* state_name(RankState state);
@@ -58,11 +58,11 @@ struct GroupTotals {
 struct alignas(64) RankSlot {
   std::atomic<std::int32_t> rank, pid;
   std::atomic<RankState> state;
-  std::atomic<std::uint32_t> generation;  ///< number of the restart that wrote this slot
+  std::atomic<std::uint32_t> generation;  ///< generation that wrote this slot
 
-  std::atomic<std::int64_t> heartbeat_ns;  ///< written every 100 ms by a thread of its own
+  std::atomic<std::int64_t> heartbeat_ns;  ///< written every 100 ms by a dedicated thread
   std::atomic<std::uint64_t> progress;     ///< counts finished collectives, micro-batches and steps
-  std::atomic<std::int64_t> progress_ns;   ///< when it last changed
+  std::atomic<std::int64_t> progress_ns;   ///< time of the last change
 
   std::atomic<std::int64_t> step, total_steps;
   std::atomic<std::int64_t> first_step_ns;  ///< end of the first step of this generation (for restart times)
@@ -72,38 +72,38 @@ struct alignas(64) RankSlot {
   std::atomic<std::int64_t> memory_bytes;  ///< resident set
   std::atomic<std::int64_t> cpu_ns;        ///< user + system time of the process
   std::atomic<std::int64_t> comm_ns;       ///< total time that callers were blocked in collectives
-  /// What this rank waits in, as its watcher saw it: 1 + the id of an entry of the ring when every thread that starts
-  /// collectives is blocked in one; 0 when it computes. And since when.
+  /// The collective in which this rank is blocked, as its watcher saw it: 1 + the id of the ring's entry when every
+  /// thread that starts collectives is blocked in one; 0 while it computes. `blocked_since_ns`: since when.
   std::atomic<std::uint64_t> blocked_in;
   std::atomic<std::int64_t> blocked_since_ns;
 
   std::atomic<std::int64_t> verdict_ns;  ///< when `error` was written
-  std::atomic<std::int32_t>
-      exit_code;     ///< with which it is going to end, written before verdict_ns; 0: it does not say
-  char error[1024];  ///< why the rank fails, in its own words; ends with NUL
-  char phase[32];    ///< "forward", "save checkpoint-200": for people
-  char place[64];    ///< in the mesh: "dp_shard 1, tp 0"; empty: data-parallel only, or not known
+  std::atomic<std::int32_t> exit_code;   ///< exit code it is about to return, written before verdict_ns; 0: unknown
+  char error[1024];                      ///< why the rank fails, in its own words; NUL-terminated
+  char phase[32];                        ///< "forward", "save checkpoint-200"; shown to users
+  char place[64];  ///< position in the mesh: "dp_shard 1, tp 0"; empty: data-parallel only, or not known
 
-  /// The groups of this rank in the order of their first use; the last row is for all that have no row of their own.
+  /// The groups of this rank in the order of their first use; all groups beyond the table share the last row.
   static constexpr std::size_t totals_size = 16;
   GroupTotals totals[totals_size];
 
   static constexpr std::size_t ring_size = 4096;
-  std::atomic<std::uint64_t> next_entry;  ///< id of the entry to be written next; entry i lies in ring[i % ring_size]
-  Entry ring[ring_size];  ///< an entry is whole when its id is the expected one before and after copying
+  std::atomic<std::uint64_t> next_entry;  ///< id of the entry to be written next; entry i is stored in ring[i %
+                                          ///< ring_size]
+  Entry ring[ring_size];  ///< an entry is intact when its id is the expected one both before and after copying
 };
 
 struct alignas(64) BoardHeader {
   char magic[8];          ///< "TESSBRD" + NUL
   std::uint32_t version;  ///< board_version
   std::uint32_t slots;
-  std::uint64_t slot_bytes;               ///< sizeof(RankSlot) of the program that made it
-  std::int32_t agent_pid;                 ///< 0: made by a rank itself
+  std::uint64_t slot_bytes;               ///< sizeof(RankSlot) in the program that created the board
+  std::int32_t agent_pid;                 ///< 0: created by a rank itself
   std::int32_t world_size, first_rank;    ///< slot i belongs to rank first_rank + i
-  std::atomic<std::uint32_t> generation;  ///< number of the running ranks; an older rank must stop
-  char job[64];                           ///< for people: the program and its output folder
-  std::atomic<std::uint32_t> stop;  ///< the agent asks the ranks to end (a peer failed): blocked collectives throw
-  char stop_reason[1024];           ///< why, written before `stop` is set
+  std::atomic<std::uint32_t> generation;  ///< generation of the running ranks; a rank of an older one must stop
+  char job[64];                           ///< shown to users: the program and its output folder
+  std::atomic<std::uint32_t> stop;  ///< the agent asks the ranks to exit (a peer failed): blocked collectives throw
+  char stop_reason[1024];           ///< the reason, written before `stop` is set
 };
 
 constexpr std::uint32_t board_version = 4;
@@ -112,10 +112,10 @@ constexpr std::uint32_t board_version = 4;
 class Board {
  public:
   Board() = default;
-  /// Makes one with zeroed slots. Throws InputError when there is no memory for it.
+  /// Creates a board with zeroed slots. Throws InputError when there is no memory for it.
   static Board create(int slots, int first_rank, int world_size, const std::string& job);
-  /// Maps what the descriptor holds (not owned; it may be closed afterwards). Throws InputError when it is not a board
-  /// of this build: foreign, stale, truncated, or of another version.
+  /// Maps the descriptor's memory (the descriptor is not owned and may be closed afterwards). Throws InputError when it
+  /// is not a board of this build: foreign, stale, truncated, or another version.
   static Board open(int fd);
   ~Board();
   Board(Board&& other) noexcept;
@@ -133,26 +133,27 @@ class Board {
   std::size_t bytes_ = 0;
 };
 
-/// Makes a slot what it was when the board was made. Of a rank that starts anew; nobody else may write it.
+/// Resets a slot to its initial state. Only the rank that owns the slot may call it, when it starts.
 void clear(RankSlot& slot);
 
-/// The last `count` whole entries of a slot, oldest first, checked (enumerations in range, texts ended).
+/// Returns the last `count` intact entries of a slot, oldest first, validated (enumerations in range, texts
+/// terminated).
 std::vector<Entry> last_entries(const RankSlot& slot, std::size_t count = RankSlot::ring_size);
-/// Those with ids from `first` on, as far as the ring still has them.
+/// Returns the entries with ids from `first` on that are still in the ring.
 std::vector<Entry> entries_from(const RankSlot& slot, std::uint64_t first);
-/// One of them; nullopt when it is not (or no longer, or not wholly) in the ring.
+/// Returns one entry; nullopt when it is not in the ring, was overwritten, or is torn.
 std::optional<Entry> entry_of(const RankSlot& slot, std::uint64_t id);
 
 /// "rank 3 (pid 51)", or, with a place in a mesh, "rank 3 (dp_shard 1, tp 1; pid 51)".
 std::string rank_name(int rank, pid_t pid, std::string_view place);
 
-/// Writes a text of the board, cut to fit; always ended.
+/// Writes a text to the board, truncated to fit and always NUL-terminated.
 template <std::size_t N>
 void write_text(char (&target)[N], std::string_view text) {
   const std::size_t length = text.copy(target, N - 1);
   target[length] = 0;
 }
-/// Reads one, whatever is there.
+/// Reads a text of the board, terminated or not.
 template <std::size_t N>
 std::string read_text(const char (&source)[N]) {
   const std::string_view all(source, N);

@@ -92,7 +92,7 @@ std::set<pid_t> Generation::pids() const {
 }
 
 Outcome Generation::run() {
-  // Who is to blame may be told by another host when nothing runs here any more.
+  // Another host may report who is to blame after all processes here have exited.
   while (undecided() || std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.gone; })) {
     wait();
     while (const int signal = host_.signals.next()) on_signal(signal);
@@ -112,10 +112,10 @@ Outcome Generation::run() {
     host_.out.write_some();
     host_.err.write_some();
   }
-  stacks_.reset();  // its debuggers are children, too
+  stacks_.reset();  // its debuggers are children too
   if (const int ended = orphans_.end(); ended > 0) {
-    host_.say(ended == 1 ? "a process that a rank left in a session of its own was ended, too"
-                         : concat(ended, " processes that ranks left in sessions of their own were ended, too"));
+    host_.say(ended == 1 ? "killed a process that a rank had left running in its own session"
+                         : concat(ended, " processes that ranks had left running in their own sessions were killed"));
   }
   Outcome outcome;
   outcome.failed = failed_;
@@ -125,7 +125,7 @@ Outcome Generation::run() {
   outcome.progress = made_progress();
   outcome.text = failure_;
   if (failed_) {
-    // A signal of ours while it was ending says nothing of why it failed.
+    // A signal that we sent while it was exiting does not reveal why it failed.
     const bool by_us = culprit_ != nullptr && culprit_->status &&
                        (culprit_->killed || (culprit_->hurried && WIFSIGNALED(*culprit_->status)));
     const bool its_own = culprit_ != nullptr && culprit_->status && !by_us && exit_code_of(*culprit_->status) != 0;
@@ -151,7 +151,7 @@ bool Generation::made_progress() const {
   return AgentClock::now() - began_ >= lived_long;
 }
 
-/// Until something happens: a signal, output, the end of a rank, room for output, or a deadline.
+/// Blocks until something happens: a signal, output, the exit of a rank, room for output, or a deadline.
 void Generation::wait() {
   std::vector<pollfd> watched = {{host_.signals.fd(), POLLIN, 0}};
   Time until = next_look_;
@@ -168,7 +168,7 @@ void Generation::wait() {
     if (rank.gone) continue;
     if (rank.kill_at) until = std::min(until, *rank.kill_at);
     if (rank.status) {
-      until = std::min(until, AgentClock::now() + milliseconds(20));  // the end of a process group cannot be polled for
+      until = std::min(until, AgentClock::now() + milliseconds(20));  // the end of a process group cannot be polled
     } else {
       watched.push_back({rank.process.pidfd(), POLLIN, 0});
     }
@@ -191,7 +191,7 @@ void Generation::on_signal(int signal) {
     if (host_.fleet) host_.fleet->report(FleetEvent::stop, 128 + signal, concat("stopped by ", signal_name(signal)));
     return;
   }
-  // timeout(1) and some batch systems send the same request twice.
+  // timeout(1) and some batch systems send the same signal twice.
   if (stop_signal_ != 0 && now - stopped_at_ < milliseconds(500)) return;
   if (stop_signal_ == 0) stop_signal_ = signal;  // while a failure ends the ranks: no restart follows
   host_.say(concat(signal_name(signal), " received", failed_ ? "" : " again", "; killing the ranks"));
@@ -200,13 +200,13 @@ void Generation::on_signal(int signal) {
   }
 }
 
-/// What happens on other hosts.
+/// Reacts to events of other hosts.
 void Generation::look_at_fleet() {
   const auto event = host_.fleet ? host_.fleet->event() : std::nullopt;
   if (!event || event->machine == host_.options.machine_rank || failed_) return;
   if (event->kind != FleetEvent::stop) {
     failure_code_ = event->code;
-    // One terminal shows all agents: the machine where it happened says it, of a lost one machine 0 does.
+    // When one terminal shows all agents, only the machine of the event reports it; machine 0 reports a lost one.
     const bool lost_here = event->kind == FleetEvent::lost && (event->machine <= 0 || host_.options.machine_rank == 0);
     fail(nullptr, event->text, host_.options.by_launcher && !lost_here);
   } else if (stop_signal_ == 0) {
@@ -217,7 +217,7 @@ void Generation::look_at_fleet() {
   }
 }
 
-/// Its launcher is gone, but not the job.
+/// Ends this agent when its launcher is gone but the job continues.
 void Generation::leave() {
   if (stop_signal_ != 0 || failed_) return;
   left_ = true;
@@ -240,9 +240,9 @@ void Generation::find_ended() {
   }
 }
 
-/// The process of a rank has ended (what it started may not have).
+/// The process of a rank has exited (its children may still run).
 void Generation::on_exit(LocalRank& rank) {
-  rank.read_output(true);  // its last words before ours
+  rank.read_output(true);  // before our own message
   const int code = exit_code_of(*rank.status);
   if (code != 0 && !failed_) {
     if (stop_signal_ != 0) {
@@ -250,7 +250,7 @@ void Generation::on_exit(LocalRank& rank) {
       const bool expected = code == stopped_code || code == 130 || code == 128 + SIGTERM || !rank.kill_at;
       if (!expected) host_.say(concat(rank.name(), " ", describe_status(*rank.status), " while stopping"));
     } else if (code == stopped_code && rank.on_board()) {
-      stop_signal_ = SIGTERM;  // one of ours was asked to stop and has saved: the others do the same
+      stop_signal_ = SIGTERM;  // a Tessera rank was asked to stop and has saved: the others do the same
       stop_code_ = code;
       stopped_at_ = AgentClock::now();
       ask_all(SIGTERM, stopped_at_ + clock_seconds(host_.options.stop_seconds));
@@ -260,7 +260,7 @@ void Generation::on_exit(LocalRank& rank) {
       first_code_ = code;
     }
   }
-  // A rank that is over takes what it started with it.
+  // The children of a rank end with it.
   if (!rank.asked) rank.ask(SIGTERM, AgentClock::now() + clock_seconds(host_.options.grace_seconds * 0.75));
 }
 

@@ -1,8 +1,7 @@
 #pragma once
 /// \file
-/// One life of the ranks of this host: from their start to the moment when nothing of them is left. Whatever ends it
-/// early (a death, a freeze, a hang, a request to stop) is told here; whether another generation follows is not decided
-/// here (launcher.cpp).
+/// One generation of this host's ranks: from their start until no process of them is left. It reports whatever ends it
+/// early (a death, a freeze, a hang, a request to stop); launcher.cpp decides whether another generation follows.
 
 #include <tessera/launch/agent/arrivals.h>
 #include <tessera/launch/agent/local_rank.h>
@@ -21,24 +20,25 @@
 namespace tessera::launch {
 
 struct Outcome {
-  int code = 0;           ///< what the agent returns if this was the end
+  int code = 0;           ///< the agent's exit code unless a restart follows
   bool failed = false;    ///< a rank failed, froze or hung
-  bool stopped = false;   ///< somebody asked the job to stop
-  bool left = false;      ///< this agent ends alone, and another takes its place (LaunchOptions::by_launcher)
-  bool done = false;      ///< it failed when the work was done: beginning again would do it again
-  bool progress = false;  ///< it has made a step, or (programs that do not tell of steps) run for a minute
-  std::string text;       ///< who failed and how
+  bool stopped = false;   ///< the job was asked to stop
+  bool left = false;      ///< this agent exits alone, and another replaces it (LaunchOptions::by_launcher)
+  bool done = false;      ///< it failed after all work was done: a restart would repeat the work
+  bool progress = false;  ///< it completed a step, or (for programs that do not report steps) ran for a minute
+  std::string text;       ///< which rank failed and how
 };
 
 class Generation {
  public:
-  /// Starts the ranks. `may_restart`: a failure ends them sooner, since others wait to begin. Throws InputError.
+  /// Starts the ranks. `may_restart`: after a failure the ranks are killed sooner, because new ones wait to start.
+  /// Throws InputError.
   Generation(Host& host, const FleetPlan& plan, bool may_restart);
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  /// Until nothing is left of any rank.
+  /// Returns once no process of any rank is left.
   Outcome run();
 
  private:
@@ -67,31 +67,31 @@ class Generation {
   void on_hang(const LivenessFinding& finding);
   void tell_stacks();
 
-  /// The generation fails: tells why, unless people have been `told` elsewhere, and ends all ranks. `culprit` may be
-  /// null.
+  /// Fails the generation: reports `text`, unless `told` (reported elsewhere already), and ends all ranks.
+  /// `culprit` may be null.
   void fail(LocalRank* culprit, const std::string& text, bool told = false);
   void tell_circumstances(const LocalRank& rank, bool last_lines);
 
   Host& host_;
   const FleetPlan plan_;
   const bool may_restart_;
-  Orphans orphans_;  ///< before the ranks: they are none
+  Orphans orphans_;  ///< constructed before the ranks, so that they do not count as orphans
   std::list<LocalRank> ranks_;
   LivenessWatch liveness_;
   Arrivals arrivals_;
   const Time began_ = AgentClock::now();
   Time next_look_{}, next_oom_look_{};
-  std::optional<Time> first_failure_;  ///< when the first rank was seen to fail; judged a moment later
+  std::optional<Time> first_failure_;  ///< when the first failure of a rank was noticed; judged a moment later
   std::optional<StackDump> stacks_;    ///< stacks of a hang
-  std::string hang_;                   ///< why the stacks are collected
+  std::string hang_;                   ///< the reason for collecting the stacks
 
   bool failed_ = false, done_ = false, left_ = false;
   LocalRank* culprit_ = nullptr;
   std::string failure_;
-  int failure_code_ = 1;  ///< unless the culprit has one of its own
+  int failure_code_ = 1;  ///< used unless the culprit has its own
   int stop_signal_ = 0;   ///< the first request to stop
-  int stop_code_ = 0;     ///< first exit code other than 0 after it
-  int first_code_ = 0;    ///< exit code of the rank that was the first to be seen failing
+  int stop_code_ = 0;     ///< first non-zero exit code after the request
+  int first_code_ = 0;    ///< exit code of the rank whose failure was noticed first
   Time stopped_at_{};
 };
 

@@ -1,6 +1,6 @@
 /// \file
-/// How a generation fails: who failed first, who is frozen, why the job hangs; what is told, and how the ranks are
-/// ended.
+/// Handles the failure of a generation: which rank failed first, which is frozen, why the job hangs; reports it and
+/// ends the ranks.
 
 #include <tessera/base/clock.h>
 #include <tessera/launch/agent/generation.h>
@@ -19,15 +19,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long a failure waits for a surer one: a rank of its own accord may end after those whose connections it broke.
+/// How long a failure waits for a likelier culprit: a rank that fails on its own may exit after the ranks whose
+/// connections it broke.
 constexpr milliseconds settle_failed{60}, settle_victim{500}, settle_follower{5000};
-/// On several hosts: until the death of another agent is known, too (FleetOptions::ended_seconds and two beats).
+/// On several hosts: long enough to learn of another agent's death (FleetOptions::ended_seconds and two heartbeats).
 constexpr milliseconds settle_victim_of_hosts{5000};
 constexpr double failed_but_there =
-    5;  ///< seconds after which a rank that has told its failure but does not end is ended
+    5;  ///< seconds after which a rank that has reported its failure but does not exit is killed
 constexpr double restart_grace =
-    0.4;  ///< seconds for ranks to end before a restart; those that save get the whole grace
-constexpr double stack_seconds = 30;  // gdb alone takes ten on a machine that is busy with other jobs
+    0.4;  ///< seconds for ranks to exit before a restart; ranks that are saving get the full grace period
+constexpr double stack_seconds = 30;  // gdb alone takes ten on a busy machine
 constexpr std::size_t told_lines = 20, told_stack_lines = 200;
 
 RankView view_of(const LocalRank& rank) {
@@ -45,7 +46,7 @@ std::string first_lines(const std::string& text, std::size_t count) {
 
 }  // namespace
 
-/// A rank that fails, as far as can be seen now.
+/// A failing rank with its known circumstances; nullopt: it is not failing.
 std::optional<Candidate> Generation::candidate(const LocalRank& rank) const {
   const bool told = rank.on_board() && rank.slot().state.load() == RankState::failed;
   if (!told && (!rank.status || exit_code_of(*rank.status) == 0)) return std::nullopt;
@@ -63,7 +64,7 @@ std::optional<Candidate> Generation::candidate(const LocalRank& rank) const {
   return result;
 }
 
-/// Names the first failure, once it is sure enough.
+/// Reports the first failure, once it is certain enough.
 void Generation::judge_failures() {
   if (failed_ || stop_signal_ != 0) return;
   std::vector<Candidate> candidates;
@@ -87,13 +88,14 @@ void Generation::judge_failures() {
                                                 : settle_failed;
   const bool elsewhere = host_.fleet && (sure == Guilt::victim || sure == Guilt::follower);
   if ((!all_seen || elsewhere) && waited < settle) return;
-  // One that has told why it fails ends by itself, and its exit code is the job's: it may be ending a write, while
-  // others that only heard of it are gone already.
+  // A rank that has reported why it fails exits by itself, and its exit code becomes the job's: it may still be
+  // finishing a write, while others that only learned of the failure have exited already.
   const bool ending = !candidates[first].status && candidates[first].verdict_ns != 0 &&
                       seconds_since(candidates[first].verdict_ns) < host_.options.grace_seconds;
   if (ending) return;
   LocalRank& rank = *who[first];
-  std::string text = concat(rank.name(), " ", rank.status ? describe_status(*rank.status) : "failed, but does not end");
+  std::string text =
+      concat(rank.name(), " ", rank.status ? describe_status(*rank.status) : "failed, but does not exit");
   if (rank.status && WIFSIGNALED(*rank.status) && WTERMSIG(*rank.status) == SIGKILL) {
     const std::string memory = host_.oom.explain(rank.process.pid());
     if (!memory.empty()) text += concat(": ", memory);
@@ -103,12 +105,12 @@ void Generation::judge_failures() {
     text += concat(" (seen ", format_real(std::max(late, 0.0), 2), " s after its last heartbeat)");
   }
   if (sure == Guilt::victim) {
-    std::string left;  // a peer that has ended as if its work were done
+    std::string left;  // a peer that has exited as if its work were done
     for (const LocalRank& other : ranks_)
       if (other.status && exit_code_of(*other.status) == 0) left += (left.empty() ? "" : ", ") + other.name();
     text += left.empty()
-                ? "; it says that a peer is gone, but no other rank of this host failed before"
-                : concat("; it says that a peer is gone: ", left, " ended with code 0 in the middle of the job");
+                ? "; it reports that a peer is gone, but no other rank of this host had failed"
+                : concat("; it reports that a peer is gone: ", left, " exited with code 0 in the middle of the job");
   }
   if (candidates[first].exit_code != 0) failure_code_ = candidates[first].exit_code;
   fail(&rank, text);
@@ -132,7 +134,7 @@ void Generation::look_at_liveness() {
   const auto findings =
       liveness_.look(host_.board, static_cast<std::uint32_t>(plan_.generation), watched, monotonic_ns());
   if (failed_ || first_failure_ || stacks_) return;
-  const bool stopping = stop_signal_ != 0;  // ranks save and end: only one that is stopped keeps the others from it
+  const bool stopping = stop_signal_ != 0;  // ranks are saving and exiting: only a stopped one holds the others up
   if (!stopping) look_at_arrivals(now);
   for (const LivenessFinding& finding : findings) {
     if (stopping && finding.kind != LivenessFinding::stopped && finding.kind != LivenessFinding::frozen) continue;
@@ -149,12 +151,12 @@ void Generation::look_at_liveness() {
       continue;
     }
     fail(&*rank, finding.text);
-    rank->kill();  // a stopped process does not hear SIGTERM
+    rank->kill();  // a stopped process does not receive SIGTERM
     return;
   }
 }
 
-/// Whether the work is done: every rank of this host has left the job, or has ended well.
+/// Whether the work is done: every rank of this host has left the job, or has exited successfully.
 bool Generation::work_is_done() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) {
     if (rank.status && !rank.killed) return exit_code_of(*rank.status) == 0;
@@ -222,7 +224,7 @@ void Generation::fail(LocalRank* culprit, const std::string& text, bool told) {
   BoardHeader& header = host_.board.header();
   write_text(header.stop_reason, text);
   header.stop.store(1, std::memory_order_release);
-  // A quarter of the time is kept for the kernel: SIGKILL takes effect when it gets to it.
+  // A quarter of the time is reserved for the kernel to deliver SIGKILL.
   const double grace = host_.options.grace_seconds * 0.75;
   const Time now = AgentClock::now();
   for (LocalRank& rank : ranks_) {
@@ -244,7 +246,7 @@ void Generation::tell_circumstances(const LocalRank& rank, bool last_lines) {
     const std::string error = read_text(rank.slot().error);
     const bool shown = told && rank.output.has_shown(error);
     if (told && !shown) host_.say_lines(concat("it said: ", error));
-    if (shown && !error.empty())  // once is enough
+    if (shown && !error.empty())  // printing it once is enough
       std::erase_if(lines, [&](const std::string& line) { return line.find(first_part(error)) != std::string::npos; });
   }
   if (lines.empty()) return;

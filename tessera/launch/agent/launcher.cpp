@@ -17,19 +17,20 @@ namespace tessera::launch {
 
 namespace {
 
-constexpr int max_processes = 4096;  // watchdog.cpp holds as many groups
+constexpr int max_processes = 4096;  // watchdog.cpp has room for as many groups
 
-/// Bad input fails again, a request to stop has been met, and what is done need not be done again.
+/// Bad input would fail again, a request to stop has been fulfilled, and finished work need not be repeated.
 bool worth_a_restart(const Outcome& outcome) {
   return !outcome.stopped && !outcome.done && outcome.code != static_cast<int>(ExitCode::bad_input) &&
          outcome.code != static_cast<int>(ExitCode::stopped) && outcome.code != static_cast<int>(ExitCode::interrupted);
 }
 
-/// What comes after a generation: the plan of the next one, or the end with outcome.code, on which all hosts agree.
+/// Decides what follows a generation: returns the plan of the next one, or nullopt with the final outcome.code, on
+/// which all hosts agree.
 std::optional<FleetPlan> next_plan(Host& host, FleetPlan plan, Outcome& outcome) {
   const bool may = plan.generation < host.options.max_restarts && worth_a_restart(outcome);
   if (outcome.stopped) host.stay();
-  if (outcome.left) return std::nullopt;  // the others take this machine for lost
+  if (outcome.left) return std::nullopt;  // the others consider this machine lost
   if (host.fleet) {
     const FleetVerdict verdict = host.fleet->agree({outcome.code, may, outcome.text});
     if (verdict.restart) return host.fleet->plan();
@@ -41,7 +42,7 @@ std::optional<FleetPlan> next_plan(Host& host, FleetPlan plan, Outcome& outcome)
   return plan;
 }
 
-/// Waits before a restart, serving the store and our reader. False: a signal came, and waits in host.signals.
+/// Waits before a restart while serving the store and our reader. False: a signal is pending in host.signals.
 bool wait_before_restart(Host& host, double seconds) {
   const auto until = AgentClock::now() + clock_seconds(seconds);
   while (AgentClock::now() < until) {
@@ -55,8 +56,8 @@ bool wait_before_restart(Host& host, double seconds) {
   return true;
 }
 
-/// What the ranks have written is shown before the agent ends, as long as somebody may read it: until a pipe is closed,
-/// or a signal asks for the end.
+/// Flushes the ranks' output before the agent exits, as long as it may still be read: until a pipe is closed, or a
+/// signal asks to stop.
 void show_the_rest(Host& host) {
   for (OutputSink* sink : {&host.out, &host.err}) {
     pollfd asked{host.signals.fd(), POLLIN, 0};
@@ -67,12 +68,12 @@ void show_the_rest(Host& host) {
 }  // namespace
 
 int run(const std::vector<std::string>& command, const LaunchOptions& options) {
-  ignore_file_limit_signal();  // an agent that dies of it tells nobody why, and nobody else does
-  ::signal(SIGPIPE, SIG_IGN);  // the job goes on without a reader; ranks get the default again
+  ignore_file_limit_signal();  // otherwise the signal would kill the agent without any message
+  ::signal(SIGPIPE, SIG_IGN);  // the job continues without a reader; ranks get the default back
   if (command.empty()) throw InputError("nothing to launch: no program was given");
   if (options.num_processes < 1 || options.num_processes > max_processes) {
     throw InputError(
-        concat("num_processes is ", options.num_processes, ": one host runs 1 to ", max_processes, " ranks"));
+        concat("num_processes is ", options.num_processes, "; one host runs 1 to ", max_processes, " ranks"));
   }
   Host host(command, options);
   Outcome outcome;
@@ -84,11 +85,12 @@ int run(const std::vector<std::string>& command, const LaunchOptions& options) {
     const double seconds = pause.next(outcome.progress);
     host.say_for_all(concat(
         "restarting all ranks (restart ", plan->generation, " of ", options.max_restarts, ")",
-        seconds > 0 ? concat(" in ", format_real(seconds, 3), " s: the last start failed before it made a step") : ""));
+        seconds > 0 ? concat(" in ", format_real(seconds, 3), " s: the previous start failed before its first step")
+                    : ""));
     const bool waited = wait_before_restart(host, seconds);
-    if (host.fleet) continue;  // its next generation hears the signal, and tells the other hosts
+    if (host.fleet) continue;  // its next generation receives the signal, and reports it to the other hosts
     if (const int signal = waited ? 0 : host.signals.next()) {
-      host.say(concat(signal_name(signal), " received; there is no restart"));
+      host.say(concat(signal_name(signal), " received; not restarting"));
       if (signal == SIGINT) outcome.code = static_cast<int>(ExitCode::interrupted);
       break;
     }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One rank as its agent holds it: the process, and its output on the way to ours.
+/// One rank as its agent sees it: the process and its captured output.
 
 #include <tessera/launch/agent/output.h>
 #include <tessera/launch/agent/process.h>
@@ -22,39 +22,39 @@ inline AgentClock::duration clock_seconds(double value) {
 }
 
 struct LocalRank {
-  /// Starts it. Throws InputError.
+  /// Starts the rank. Throws InputError.
   LocalRank(Host& host, ProcessOptions process, int rank, int local_rank, int generation);
 
   std::string name() const;  ///< "rank 2 (pid 7)"
   RankSlot& slot() const { return host->board.slot(local_rank); }
-  /// Whether it is a program of ours that has come to tessera::init().
+  /// Whether it is a Tessera program that has reached tessera::init().
   bool on_board() const;
-  /// The process that the board shows, if it is the rank's own or one that it started (a script's); else the rank's
-  /// own.
+  /// The process shown on the board, if it is the rank's own or a descendant (of a script); else the rank's own.
   pid_t watched_pid() const;
 
   void watch_output(std::vector<pollfd>& descriptors);
-  /// Passes on what it has written. `all`, once it has ended: whatever the pipe still holds (the kernel's limit is
-  /// 1 MiB), however much our reader is behind; no more, since something it left running may write for ever.
+  /// Passes on the output written so far. `all`, once the rank has exited: also reads what the pipe still holds (the
+  /// kernel's limit is 1 MiB), however slow our reader is; not more, because a process it left running may write for
+  /// ever.
   void read_output(bool all);
 
-  /// Asks it to end with a signal; SIGKILL at `kill_at`, or sooner if that was said before.
+  /// Asks it to exit with a signal; SIGKILL follows at `kill_at`, or at an earlier deadline that is already set.
   void ask(int signal, AgentClock::time_point kill_at);
   void kill();
-  /// Once nothing of it runs any more: the rest of its output is passed on, the process collected.
+  /// Once none of its processes runs: passes on the rest of its output and reaps the process.
   void collect();
 
   Host* host;
   int rank, local_rank;
   RankOutput output;
   Process process;
-  std::optional<int> status;  ///< wait status of the process itself; what it started may still run
-  std::int64_t ended_ns = 0;  ///< when the agent saw that
+  std::optional<int> status;  ///< wait status of the process itself; its children may still run
+  std::int64_t ended_ns = 0;  ///< when the agent noticed that
   bool killed = false;        ///< by us, with SIGKILL
-  bool hurried = false;       ///< sent a signal by us while it ran: a death by one is not its own
-  bool asked = false;         ///< it has been sent a signal that asks it to end
+  bool hurried = false;       ///< we sent it a signal while it ran: death by a signal is then not its own failure
+  bool asked = false;         ///< a signal that asks it to exit has been sent
   std::optional<AgentClock::time_point> kill_at;
-  bool gone = false;  ///< nothing of it is left
+  bool gone = false;  ///< no process of it is left
 };
 
 }  // namespace tessera::launch

@@ -20,14 +20,14 @@ namespace {
 
 constexpr std::string_view prefix = "tessera-memory-";
 
-/// Whether `name` is a folder of ours in `parent` whose agent is gone.
+/// Whether `name` is a folder in `parent` created by an agent that no longer exists.
 bool abandoned(const std::string& parent, std::string_view name) {
   if (!name.starts_with(prefix)) return false;
   name.remove_prefix(prefix.size());
   const auto pid = parse_int(name.substr(0, name.find('-')));
   if (!pid || *pid < 1) return false;
   if (::kill(static_cast<pid_t>(*pid), 0) == 0 || errno == EPERM) return false;
-  struct stat facts{};  // never through a link, never another user's
+  struct stat facts{};  // never through a symbolic link, never another user's
   const std::string path = path_join(parent, concat(prefix, name));
   return ::lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid();
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A folder in memory (tmpfs) that belongs to the agent: what ranks keep there (--checkpoint_in_memory) outlives them
-/// and is there for the ranks that are started after them; it ends with the agent.
+/// A folder in memory (tmpfs) owned by the agent: what ranks store there (--checkpoint_in_memory) survives them and is
+/// available to the ranks of the next generation. It is removed with the agent.
 
 #include <string>
 
@@ -10,9 +10,9 @@ namespace tessera::launch {
 class MemoryFolder {
  public:
   MemoryFolder() = default;
-  /// Makes PARENT/tessera-memory-PID-XXXXXX, for this user only, and removes those of agents that were killed before
-  /// they could. PATH stays empty where there is no such file system to write to: then nothing can be kept in memory,
-  /// which the ranks say if they are asked to.
+  /// Makes PARENT/tessera-memory-PID-XXXXXX, accessible to this user only, and removes the folders of agents that were
+  /// killed before they could clean up. The path stays empty where no such file system is writable: then nothing can be
+  /// kept in memory, and the ranks report that if they are asked to.
   explicit MemoryFolder(const std::string& parent);
   ~MemoryFolder();
   MemoryFolder(MemoryFolder&& other) noexcept;

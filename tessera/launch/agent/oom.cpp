@@ -19,12 +19,12 @@ std::string read_all(const std::string& path) {
 
 std::string cgroup_file_of(pid_t pid) { return oom_counter_file(read_all(concat("/proc/", pid, "/cgroup"))); }
 
-/// "limit 512 MiB" of the cgroup whose counter lies in `file`; empty when there is none.
+/// "limit 512 MiB" of the cgroup whose counter is in `file`; empty when it has none.
 std::string limit_text(const std::string& file) {
   const std::string folder = file.substr(0, file.find_last_of('/') + 1);
   for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {
     const auto bytes = parse_int(trim(read_all(folder + name)));
-    if (bytes && *bytes > 0 && *bytes < (std::int64_t{1} << 60))  // v1 says "no limit" with a huge number
+    if (bytes && *bytes > 0 && *bytes < (std::int64_t{1} << 60))  // v1 expresses "no limit" with a huge number
       return concat(", limit ", format_bytes(static_cast<std::uint64_t>(*bytes)));
   }
   return "";
@@ -62,7 +62,7 @@ void OomWatch::look(pid_t pid) {
   const std::string file = cgroup_file_of(pid);
   if (file.empty()) return;
   file_of_[pid] = file;
-  if (seen_.contains(file)) return;  // its first value is what later ones are compared with
+  if (seen_.contains(file)) return;  // the first value is the reference for later ones
   if (const auto kills = parse_oom_kills(read_all(file))) seen_[file] = *kills;
 }
 
@@ -75,10 +75,10 @@ std::string OomWatch::explain(pid_t pid) {
     const auto now = parse_oom_kills(read_all(file));
     if (before == seen_.end() || !now) continue;
     if (*now > before->second && result.empty()) {
-      result =
-          file == machine_file
-              ? "the kernel's out-of-memory killer was at work on this machine: it needs less memory, or more of it"
-              : concat("the kernel ended it because its cgroup was out of memory (", file, limit_text(file), ")");
+      result = file == machine_file
+                   ? "the kernel's out-of-memory killer ran on this machine: reduce the job's memory use, or use a "
+                     "larger machine"
+                   : concat("the kernel ended it because its cgroup was out of memory (", file, limit_text(file), ")");
     }
     before->second = *now;
   }

@@ -22,7 +22,7 @@ namespace {
 constexpr int most_rounds = 10;
 constexpr std::chrono::seconds most_time{1};
 
-/// The children of all threads of this process, zombies too: of every process of /proc, whose parent we are.
+/// The children of all threads of this process, zombies included: all processes in /proc whose parent we are.
 std::set<pid_t> own_children() {
   std::set<pid_t> children;
   for (const std::string& name : list_folder("/proc")) {
@@ -32,7 +32,7 @@ std::set<pid_t> own_children() {
     try {
       stat = read_file(path_join("/proc", concat(name, "/stat")));
     } catch (const Error&) {
-      continue;  // it has ended meanwhile
+      continue;  // it has exited in the meantime
     }
     // PID (NAME) STATE PARENT ...: the name may contain anything.
     const std::vector<std::string> fields = split(stat.substr(std::min(stat.rfind(')'), stat.size())), ' ');
@@ -41,13 +41,13 @@ std::set<pid_t> own_children() {
   return children;
 }
 
-/// Whether a process was given this variable when it began.
+/// Whether this variable was in the process's initial environment.
 bool has_variable(pid_t pid, const std::string& variable) {
   try {
     const std::vector<std::string> all = split(read_file(concat("/proc/", pid, "/environ")), '\0');
     return std::find(all.begin(), all.end(), variable) != all.end();
   } catch (const Error&) {
-    return false;  // another user's, or over
+    return false;  // belongs to another user, or has exited
   }
 }
 
@@ -63,7 +63,7 @@ Orphans::~Orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, former_); }
 
 void Orphans::collect(const std::set<pid_t>& own) {
   siginfo_t info{};
-  // What other threads of a program start stays in its process group.
+  // Children started by other threads of this program stay in its process group.
   while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 &&
          !own.contains(info.si_pid) && !before_.contains(info.si_pid) && ::getpgid(info.si_pid) != ::getpgrp()) {
     ::waitpid(info.si_pid, nullptr, WNOHANG);

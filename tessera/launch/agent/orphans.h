@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What ranks leave behind in sessions of their own (setsid, daemons): no process group of a rank holds it, so that the
-/// agent makes itself the one to whom the kernel gives such children when their parents end.
+/// Processes that ranks leave behind in their own sessions (setsid, daemons). No process group of a rank contains them,
+/// so the agent becomes the process to which the kernel reparents such children when their parents exit.
 
 #include <sys/types.h>
 
@@ -14,26 +14,27 @@ namespace tessera::launch {
 /// thread that starts the ranks.
 class Orphans {
  public:
-  /// Notes the children that are there: they are none. `job`: the TESSERA_JOB of the ranks, which what they start
-  /// inherits. In a container the agent may be the first process, to which everybody's orphans come.
+  /// Records the existing children, which are not orphans. `job`: the TESSERA_JOB of the ranks, which their children
+  /// inherit. It is needed because in a container the agent may be process 1, which receives everyone's orphans.
   explicit Orphans(const std::string& job);
   ~Orphans();
   Orphans(const Orphans&) = delete;
   Orphans& operator=(const Orphans&) = delete;
 
-  /// Collects those that have ended, which would hold their process numbers until the end of the job. `own`: the
-  /// children of this process that others wait for.
+  /// Reaps orphans that have exited, which would otherwise hold their process ids until the end of the job. `own`:
+  /// children of this process that are waited for elsewhere.
   void collect(const std::set<pid_t>& own);
 
-  /// Ends by SIGKILL, and collects, every child of the job that was not there at the beginning, and what comes to us
-  /// from it: call it when no child of one's own is left. Returns how many still ran. Gives up after ten rounds of
-  /// those that appear faster than they can be ended, or after a second (one that waits for a lost disk does not end).
+  /// Kills with SIGKILL, and reaps, every child of the job that did not exist at the beginning, and the descendants
+  /// that we inherit from it. Call it when no child of our own is left. Returns how many were still running. Gives up
+  /// after ten rounds, in case new ones appear faster than they can be ended, or after a second (a process that waits
+  /// for a lost disk does not die).
   int end();
 
  private:
   const std::string variable_;  ///< "TESSERA_JOB=..."
   std::set<pid_t> before_;
-  int former_ = 0;  ///< the setting that was in force
+  int former_ = 0;  ///< the previous PR_SET_CHILD_SUBREAPER setting
 };
 
 }  // namespace tessera::launch

@@ -21,15 +21,16 @@ namespace tessera::launch {
 
 namespace {
 
-/// Another description of the pipe or terminal behind `fd`: O_NONBLOCK set on ours would hold for everybody who shares
-/// it. None for other files.
+/// A second open file description of the pipe or terminal behind `fd`: O_NONBLOCK on the original one would affect
+/// everyone who shares it. Empty for other files.
 UniqueFd open_without_blocking(int fd) {
   struct stat info{};
   if (::fstat(fd, &info) != 0 || !(S_ISFIFO(info.st_mode) || ::isatty(fd) != 0)) return {};
   return UniqueFd(::open(concat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
 }
 
-/// A pipe that polls writable takes PIPE_BUF bytes without blocking, a terminal one.
+/// Bytes that can be written without blocking once the descriptor polls writable: PIPE_BUF to a pipe, one to a
+/// terminal.
 std::size_t piece_without_blocking(int fd) { return ::isatty(fd) != 0 ? 1 : PIPE_BUF; }
 
 }  // namespace
@@ -71,7 +72,7 @@ void OutputSink::tell_dropped() {
   const double seconds = std::chrono::duration<double>(Clock::now() - dropping_since_).count();
   append(concat(pending_.empty() || pending_.back() == '\n' ? "" : "\n", "[agent] nobody read this output for ",
                 format_real(seconds, 3), " s: ", dropped_lines_, dropped_lines_ == 1 ? " line" : " lines",
-                " of the ranks are left out here (--log_dir DIR keeps all)\n"));
+                " of the ranks were dropped (--log_dir DIR keeps all)\n"));
   dropping_ = false;
   dropped_lines_ = 0;
 }
@@ -79,7 +80,7 @@ void OutputSink::tell_dropped() {
 void OutputSink::tell_lost(int error) {
   if (error == EPIPE || fd_ == STDERR_FILENO || std::exchange(told_lost_, true)) return;
   log::warning("the output of the ranks cannot be written: ", write_error_text(error),
-               "; its lines are lost until it can (--log_dir DIR keeps all)");
+               "; lines are lost until it can be written again (--log_dir DIR keeps all)");
 }
 
 void OutputSink::write_some() {
@@ -155,7 +156,7 @@ namespace {
 
 constexpr std::size_t kept_lines = 50, kept_bytes = 1000;
 
-/// "[node7 rank 3] ". Where rank 0 draws a progress line on the terminal, other lines first clear it.
+/// "[node7 rank 3] ". When rank 0 draws a progress line on the terminal, other lines first clear it.
 std::string line_prefix(const LaunchOptions& options, int rank, int fd) {
   if (!options.prefix_output) return "";
   const bool over_progress = !options.prefix_rank0 && ::isatty(fd) != 0;
@@ -179,7 +180,7 @@ RankOutput::RankOutput(const LaunchOptions& options, int rank, int local_rank, i
   shown_[0] = chosen && (tee & 1) != 0;
   shown_[1] = chosen && (tee & 2) != 0;
   const bool raw = !options.prefix_output || (local_rank == 0 && !options.prefix_rank0);
-  // A rank that wrote straight to a terminal would wait for whoever has stopped that.
+  // A rank writing straight to a terminal would block when the terminal's output is stopped.
   captured_ = options.prefix_output || !options.log_dir.empty() || !chosen;
   if (captured_ && raw) {
     out_ = LinePrefixer::raw(out);
@@ -207,9 +208,8 @@ void RankOutput::write_log(std::string_view bytes) {
     if (written > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno != EINTR) {
-      // A full disk must not end the job; from here on the lines come to the terminal instead.
-      err_.feed(
-          concat("cannot write ", log_path_, ": ", write_error_text(errno), "; its lines come here from now on\n"));
+      // A full disk must not end the job; the lines go to the terminal instead.
+      err_.feed(concat("cannot write ", log_path_, ": ", write_error_text(errno), "; further lines are shown here\n"));
       log_.reset();
       shown_[0] = shown_[1] = true;
     }
@@ -220,7 +220,7 @@ void RankOutput::remember(std::string_view bytes, std::string& partial) {
   while (!bytes.empty()) {
     const auto end = bytes.find('\n');
     auto piece = bytes.substr(0, end);
-    // What a progress line has drawn over is not worth keeping; "\r\n" ends a line.
+    // Text that a progress line has overwritten is not worth keeping; "\r\n" ends a line.
     if (const auto drawn = piece.substr(0, piece.size() - piece.ends_with('\r')).rfind('\r');
         drawn != std::string_view::npos) {
       partial.clear();

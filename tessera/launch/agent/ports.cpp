@@ -45,7 +45,7 @@ int port_of(int fd) {
 UniqueFd try_listen(const addrinfo& where, int port) {
   UniqueFd fd(::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
-  const int yes = 1;  // a port in TIME_WAIT after the last job is not in use
+  const int yes = 1;  // a port in TIME_WAIT after the previous job counts as free
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_storage address{};
   std::memcpy(&address, where.ai_addr, where.ai_addrlen);
@@ -65,14 +65,14 @@ UniqueFd try_listen(const addrinfo& where, int port) {
 
 [[noreturn]] void refuse(const std::string& address, int port, int error) {
   std::string hint;
-  if (error == EADDRINUSE) hint = "; give another one with --main_process_port, or none to have a free one chosen";
+  if (error == EADDRINUSE) hint = "; choose another one with --main_process_port, or omit it to get a free one";
   if (error == EADDRNOTAVAIL) hint = "; it must be an address of this host";
-  if (error == EACCES) hint = "; ports below 1024 are for the system";
+  if (error == EACCES) hint = "; ports below 1024 are reserved for the system";
   throw InputError(concat("rendezvous port ", port, " on ", address, ": ",
                           error == EADDRINUSE ? "the port is in use" : std::strerror(error), hint));
 }
 
-/// The first port of the kernel's own range (Linux default 32768).
+/// The first port of the kernel's ephemeral range (Linux default 32768).
 int first_ephemeral_port() {
   int first = 0;
   std::ifstream in("/proc/sys/net/ipv4/ip_local_port_range");
@@ -87,7 +87,7 @@ bool is_loopback(const std::string& address) {
 }
 
 BoundSocket listen_on(const std::string& address, int port) {
-  if (port < 0 || port > 65535) throw InputError(concat("rendezvous port ", port, ": a port is between 1 and 65535"));
+  if (port < 0 || port > 65535) throw InputError(concat("rendezvous port ", port, ": expected a port from 1 to 65535"));
   const Addresses addresses = resolve(address);
   int error = EADDRNOTAVAIL;
   if (port != 0) {
@@ -101,7 +101,8 @@ BoundSocket listen_on(const std::string& address, int port) {
   const int end = first_ephemeral_port();
   std::random_device random;
   for (int attempt = 0; attempt < 64; ++attempt) {
-    // The last attempts leave the choice to the kernel: the range below may be closed or full on this host.
+    // The last attempts leave the choice to the kernel: the range below the ephemeral ports may be closed or full on
+    // this host.
     const bool ours = attempt < 60 && end > lowest + 1000;
     const int candidate = ours ? lowest + static_cast<int>(random() % static_cast<unsigned>(end - lowest)) : 0;
     for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {

@@ -38,7 +38,7 @@ Pipe make_pipe() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-/// "NAME=value" strings: this process's environment with the changes applied.
+/// Returns "NAME=value" strings: this process's environment with `changes` applied.
 std::vector<std::string> merged_environment(const Environment& changes) {
   std::vector<std::string> result;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -61,7 +61,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return result;
 }
 
-/// What the child needs between fork and exec, where only async-signal-safe calls are allowed: all of it made before.
+/// Everything the child needs between fork and exec, prepared in advance because only async-signal-safe calls are
+/// allowed there.
 struct ChildPlan {
   const char* path;
   char* const* argv;
@@ -79,9 +80,10 @@ struct ChildPlan {
   };
   if (::setpgid(0, 0) != 0) fail();
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail();
-  if (::getppid() != plan.parent) ::_exit(127);  // the parent died before the line above: nobody is left to tell
+  if (::getppid() != plan.parent) ::_exit(127);  // the parent died before the line above: nobody is left to inform
   if (plan.announce_fd >= 0) announce_group(plan.announce_fd, ::getpid());
-  // The agent may block signals, and whoever started it may ignore them (a shell's background job): ranks start afresh.
+  // The agent may block signals, and its parent may ignore them (a shell's background job): ranks start with the
+  // defaults.
   for (int signal : {SIGINT, SIGTERM, SIGPIPE, SIGCHLD, SIGXFSZ}) ::signal(signal, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
@@ -97,7 +99,7 @@ struct ChildPlan {
   ::_exit(127);
 }
 
-/// The reason why the child could not exec, 0 when it did.
+/// Returns the errno of the child's failed exec, 0 when it succeeded.
 int read_exec_error(int fd) {
   int error = 0;
   ssize_t got = 0;
@@ -106,18 +108,19 @@ int read_exec_error(int fd) {
   return got == sizeof error ? error : 0;
 }
 
-/// The state letter and process group of /proc/PID/stat; false when the process is gone.
+/// Reads the state letter and process group of /proc/PID/stat; false when the process is gone.
 bool read_stat(const std::string& pid, char& state, pid_t& group) {
   std::ifstream in("/proc/" + pid + "/stat");
   std::string line;
   if (!std::getline(in, line)) return false;
-  const auto name_end = line.rfind(')');  // the name may contain anything, blanks and parentheses too
+  const auto name_end = line.rfind(')');  // the name may contain anything, including blanks and parentheses
   if (name_end == std::string::npos) return false;
   int parent = 0;
   return std::sscanf(line.c_str() + name_end + 1, " %c %d %d", &state, &parent, &group) == 3;
 }
 
-/// Reads what is there (at most what a pipe can hold, 1 MiB: a writer may never pause); closes the pipe at its end.
+/// Reads the available bytes (at most a pipe's capacity, 1 MiB, since a writer may never pause); closes the pipe at its
+/// end.
 void drain(UniqueFd& pipe, std::string& into) {
   char buffer[1 << 16];
   for (std::size_t total = 0; pipe && total < (std::size_t{1} << 20);) {
@@ -162,7 +165,7 @@ std::string find_program(const std::string& name) {
   }
   if (!not_executable.empty()) refuse(not_executable, "is not executable");
   std::string hint;
-  if (is_file("./" + name)) hint = concat("; for the file in this folder write ./", name);
+  if (is_file("./" + name)) hint = concat("; for the file in this folder use ./", name);
   throw InputError(concat("cannot start '", name, "': no such program in PATH", hint));
 }
 
@@ -201,7 +204,8 @@ Process::Process(const ProcessOptions& options) {
   const ChildPlan plan{path.c_str(),           argv.data(),     envp.data(),         stdin_fd,
                        out.write.get(),        err.write.get(), failure.write.get(), options.announce_fd,
                        &options.inherited_fds, ::getpid()};
-  // A signal handler of this process must not run in the child, where it would act on state shared with us (its pipes).
+  // Blocks signals: a handler of this process must not run in the child, where it would act on shared state (its
+  // pipes).
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -211,9 +215,9 @@ Process::Process(const ProcessOptions& options) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid_ < 0) {
     throw InputError(concat("cannot start '", path, "': ", std::strerror(fork_error),
-                            "; fewer processes, or a higher limit (ulimit -u)"));
+                            "; start fewer processes, or raise the limit (ulimit -u)"));
   }
-  ::setpgid(pid_, pid_);  // in the child too: whichever comes first. Fails harmlessly after the child's exec.
+  ::setpgid(pid_, pid_);  // also done in the child: whichever comes first. Fails harmlessly after the child's exec.
   failure.write.reset();
   out.write.reset();
   err.write.reset();
@@ -261,7 +265,7 @@ std::optional<int> Process::status() const {
   while (failed != 0 && errno == EINTR);
   TESSERA_CHECK(failed == 0, "waitid(", pid_, "): ", std::strerror(errno), "; is SIGCHLD ignored?");
   if (info.si_pid == 0) return std::nullopt;
-  // Rebuilt in the form of wait(2); WNOWAIT leaves the child for reap().
+  // Rebuilt in the form of wait(2); WNOWAIT keeps the child for reap().
   return info.si_code == CLD_EXITED ? (info.si_status & 0xff) << 8 : info.si_status & 0x7f;
 }
 
@@ -281,7 +285,7 @@ bool Process::group_is_alive() const {
 }
 
 int Process::reap() {
-  TESSERA_CHECK(!reaped_, "process ", pid_, " was collected already");
+  TESSERA_CHECK(!reaped_, "process ", pid_, " was reaped already");
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0) {
     TESSERA_CHECK(errno == EINTR, "waitpid(", pid_, "): ", std::strerror(errno));

@@ -1,11 +1,11 @@
 #pragma once
 /// \file
-/// A child process as an object: started in a process group of its own, watched through a pidfd, its output read
-/// through pipes, ended with everything it started. Also run_and_capture: run a program and look at what it said (tests
-/// use it).
+/// A child process as an object: started in its own process group, watched through a pidfd, its output read through
+/// pipes, ended together with all its descendants. Also run_and_capture: runs a program and returns its output (used by
+/// tests).
 ///
-/// Threads: start children from a thread that lives as long as they do (the kernel ends a child when the *thread* that
-/// started it ends, PR_SET_PDEATHSIG).
+/// Threads: start children from a thread that outlives them (the kernel ends a child when the *thread* that started it
+/// exits, PR_SET_PDEATHSIG).
 
 #include <sys/types.h>
 
@@ -23,27 +23,27 @@ using Environment = std::vector<std::pair<std::string, std::optional<std::string
 struct ProcessOptions {
   std::vector<std::string> command;  ///< argv; command[0] is looked up in PATH unless it contains a slash
   Environment environment;
-  bool capture_stdout = false;  ///< read it from Process::stdout_pipe(); else inherited
+  bool capture_stdout = false;  ///< read it from Process::stdout_pipe(); false: inherited
   bool capture_stderr = false;
   int stdin_fd = -1;               ///< becomes its standard input (not owned); -1: /dev/null
   std::vector<int> inherited_fds;  ///< kept open in the child under the same numbers
-  int announce_fd = -1;            ///< a Watchdog's socket (watchdog.h): the child registers itself before it runs
+  int announce_fd = -1;            ///< a Watchdog's socket (watchdog.h): the child registers itself before exec
 };
 
-/// The path that execve() needs. Throws InputError naming the program when it is missing, a folder or not executable.
+/// The path for execve(). Throws InputError naming the program when it is missing, a folder or not executable.
 std::string find_program(const std::string& name);
 
-/// "was killed by SIGKILL", "ended with exit code 3": of a wait status.
+/// "was killed by SIGKILL", "ended with exit code 3", from a wait status.
 std::string describe_status(int status);
 /// 0-255 as a shell reports it: the exit code, or 128 + signal.
 int exit_code_of(int status);
 /// "SIGTERM"; "signal 64" for one without a name.
 std::string signal_name(int signal);
 
-/// One running child. Its destructor kills the whole process group and collects the child: nothing is left behind
-/// except what moved itself to another session on purpose (setsid; orphans.h). The child gets SIGKILL if this process
-/// dies. Its standard input is /dev/null: several ranks cannot share a terminal, and a background group that reads from
-/// one is stopped.
+/// One running child. Its destructor kills the whole process group and reaps the child: nothing is left behind except
+/// processes that moved to another session on purpose (setsid; orphans.h). The child gets SIGKILL if this process dies.
+/// Its standard input is /dev/null: several ranks cannot share a terminal, and a background group that reads from one
+/// is stopped.
 class Process {
  public:
   /// Throws InputError naming the program when it cannot be started (missing, not executable, no more processes
@@ -54,18 +54,17 @@ class Process {
   Process& operator=(Process&&) = delete;
 
   pid_t pid() const noexcept { return pid_; }
-  int pidfd() const noexcept { return pidfd_.get(); }   ///< readable (poll) once the child has ended
+  int pidfd() const noexcept { return pidfd_.get(); }   ///< readable (poll) once the child has exited
   UniqueFd& stdout_pipe() noexcept { return stdout_; }  ///< non-blocking read ends
   UniqueFd& stderr_pipe() noexcept { return stderr_; }
 
   /// Sends a signal to the child and everything in its process group. No effect once reaped.
   void signal_group(int signal) const noexcept;
-  /// The wait status once the child itself has ended. Does not reap it, so its process id cannot be used by another
-  /// yet.
+  /// The wait status once the child itself has exited. Does not reap it, so that its process id cannot be reused yet.
   std::optional<int> status() const;
   /// Whether any process of its group still runs (zombies do not count).
   bool group_is_alive() const;
-  /// Collects the child after it has ended and returns the wait status.
+  /// Reaps the child after it has exited and returns the wait status.
   int reap();
 
  private:
@@ -80,7 +79,7 @@ struct Captured {
   bool timed_out = false;  ///< the program was killed after timeout_seconds
 };
 
-/// Runs a program to its end and returns what it wrote. What it left running in its process group is killed.
+/// Runs a program to its end and returns its output. Processes that it leaves running in its process group are killed.
 /// Throws InputError when it cannot be started.
 Captured run_and_capture(const std::vector<std::string>& command, const Environment& environment = {},
                          double timeout_seconds = 60);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The environment of a rank: torchrun's variables, and what only our own programs read (TESSERA_*).
+/// The environment of a rank: torchrun's variables, and TESSERA_* for Tessera programs.
 
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/process.h>
@@ -10,7 +10,7 @@
 
 namespace tessera::launch {
 
-/// What a rank inherits besides; descriptors -1: none.
+/// Further descriptors and settings that a rank inherits; descriptor -1: none.
 struct Inheritance {
   int board_fd = -1;
   int secret_fd = -1;
@@ -20,7 +20,7 @@ struct Inheritance {
   std::string memory;  ///< folder in memory that outlives the ranks; empty: none
 };
 
-/// Variables of the rank with number `local_rank` on this host. MASTER_PORT is free for the program's own use.
+/// Variables of the rank with local rank `local_rank` on this host. MASTER_PORT is free for the program's own use.
 Environment rank_variables(int local_rank, const FleetPlan& plan, const LaunchOptions& options,
                            const Inheritance& inheritance);
 

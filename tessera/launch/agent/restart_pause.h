@@ -1,17 +1,17 @@
 #pragma once
 /// \file
-/// How long to wait before the ranks are started again: a job that fails at once would use up all restarts in seconds,
-/// before a disk or a network that it needs is back.
+/// How long to wait before ranks are restarted: without a pause a job that fails immediately would use up all restarts
+/// in seconds, before a disk or a network that it needs is back.
 
 namespace tessera::launch {
 
-/// `first` seconds after a generation that made no progress, twice as long after each further one, at most `most`
-/// seconds. None after a generation that made progress, and then from the beginning.
+/// `first` seconds after a generation without progress, doubled after each further one, at most `most` seconds. No
+/// pause after a generation that made progress; the doubling then starts again.
 class RestartPause {
  public:
   RestartPause(double first, double most) : first_(first), most_(most) {}
 
-  /// Seconds to wait now. `progress`: the generation that has just failed made some.
+  /// Seconds to wait before the next start. `progress`: the generation that has just failed made progress.
   double next(bool progress);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the agent hands to its ranks by inherited file descriptors: memory that nobody can change any more, so that all
-/// ranks, those of a restart too, read the same.
+/// Data that the agent passes to its ranks by inherited file descriptors: immutable memory, so that all ranks, also
+/// those of a restart, read the same.
 
 #include <tessera/launch/agent/unique_fd.h>
 
@@ -10,12 +10,13 @@
 
 namespace tessera::launch {
 
-/// A sealed memfd that holds `bytes`, close-on-exec: the agent clears that flag in the child and names the descriptor
-/// in a variable. `name` is the kernel's, `what` the messages' ("the job's secret"). Throws Error.
+/// A sealed memfd that contains `bytes`, close-on-exec: the agent clears that flag in the child and passes the
+/// descriptor's number in a variable. `name` is the kernel's name for it, `what` the one in messages ("the job's
+/// secret"). Throws Error.
 UniqueFd sealed_fd(const char* name, std::string_view what, std::string_view bytes);
 
-/// All that an inherited descriptor holds, by pread, so that a descriptor shared by several ranks serves them all; it
-/// stays open. Throws InputError that names `variable`.
+/// Returns the whole contents of an inherited descriptor, read by pread, so that several ranks can share it; it stays
+/// open. Throws InputError that names `variable`.
 std::string text_from_fd(int fd, std::string_view variable);
 
 }  // namespace tessera::launch

@@ -18,7 +18,7 @@ SignalQueue::SignalQueue() {
   if (hangup.sa_handler != SIG_IGN) ::sigaddset(&queued, SIGHUP);
   fd_.reset(::signalfd(-1, &queued, SFD_CLOEXEC | SFD_NONBLOCK));
   TESSERA_CHECK(fd_, "signalfd: ", std::strerror(errno));
-  // Whoever started the agent may ignore SIGCHLD; then the kernel would collect the ranks before their end is seen.
+  // The agent's parent may ignore SIGCHLD; then the kernel would reap the ranks before we see their exit.
   struct sigaction standard{};
   standard.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &standard, &child_before_);
@@ -26,7 +26,7 @@ SignalQueue::SignalQueue() {
 }
 
 SignalQueue::~SignalQueue() {
-  while (next() != 0) {  // a request that came after the end of the job has been met
+  while (next() != 0) {  // requests that arrive after the end of the job are dropped
   }
   ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   ::sigaction(SIGCHLD, &child_before_, nullptr);

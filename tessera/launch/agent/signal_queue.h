@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Requests to stop the agent, as something that poll() can wait for.
+/// Requests to stop the agent, as a descriptor for poll().
 
 #include <signal.h>
 
@@ -9,7 +9,7 @@
 namespace tessera::launch {
 
 /// While it lives, SIGINT, SIGTERM and (unless it was ignored, as under nohup) SIGHUP are queued instead of delivered.
-/// For the thread that makes it: make it before other threads exist. One at a time.
+/// Create it in the thread that handles them, before other threads exist. One at a time.
 class SignalQueue {
  public:
   SignalQueue();
@@ -17,8 +17,8 @@ class SignalQueue {
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
 
-  int fd() const noexcept { return fd_.get(); }  ///< readable when a signal waits
-  int next() noexcept;                           ///< the next signal, 0 when there is none
+  int fd() const noexcept { return fd_.get(); }  ///< readable when a signal is pending
+  int next() noexcept;                           ///< the next signal; 0: none is pending
 
  private:
   sigset_t mask_before_;

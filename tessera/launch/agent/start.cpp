@@ -22,7 +22,7 @@ namespace tessera::launch {
 
 namespace {
 
-/// The name of a pod or node may come into the name service only after its programs run.
+/// Waits until a name resolves: that of a pod or node may appear in DNS only after its programs have started.
 void wait_for_name(const std::string& host) {
   for (int attempt = 0;; ++attempt) {
     addrinfo* found = nullptr;
@@ -81,9 +81,10 @@ Secret parse_secret(const std::string& digits, const std::string& where) {
   }
   const std::string text = to_lower(trim(digits));
   const auto bad = [&] {
-    throw InputError(concat(where,
-                            ": a secret is 64 hexadecimal digits; make one with: (umask 077; od -An -tx1 -N32 "
-                            "/dev/urandom | tr -d ' \\n' > FILE)"));
+    throw InputError(
+        concat(where,
+               ": expected a secret of 64 hexadecimal digits; create one with:  (umask 077; od -An -tx1 -N32 "
+               "/dev/urandom | tr -d ' \\n' > FILE)"));
   };
   if (text.size() != 2 * secret.size()) bad();
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -109,14 +110,14 @@ std::optional<Secret> secret_of(const LaunchCommand& command) {
   if (options.num_machines == 1) return std::nullopt;
   if (!is_loopback(options.master_addr) && !command.trusted_network) {
     throw InputError(
-        concat("the machines meet at ", endpoint_text(options.master_addr, options.master_port),
-               ", where anybody on "
-               "the network can knock: give all of them the same --secret_file FILE (mode 600; make it with: "
-               "(umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \\n' > FILE)), start them by --hostfile, "
-               "or say --trusted_network"));
+        concat("the rendezvous at ", endpoint_text(options.master_addr, options.master_port),
+               " is reachable by anyone on "
+               "the network: give all machines the same --secret_file FILE (mode 600; create it with: "
+               "(umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \\n' > FILE)), start them with --hostfile, "
+               "or use --trusted_network"));
   }
   if (command.trusted_network) {
-    std::fprintf(stderr, "[agent] warning: --trusted_network: everybody who can reach %s may join this job\n",
+    std::fprintf(stderr, "[agent] warning: --trusted_network: anyone who can reach %s may join this job\n",
                  endpoint_text(options.master_addr, options.master_port).c_str());
   }
   const std::string known =
@@ -145,7 +146,7 @@ int start(const LaunchCommand& command, const std::string& program) {
   if (options.num_machines > 1) wait_for_name(options.master_addr);
   set_exports(command.exports);
   options.by_launcher = command.secret_from_stdin;
-  const bool replaced = options.machine_rank > 0 && options.max_restarts > 0;  // by an agent that is started again
+  const bool replaced = options.machine_rank > 0 && options.max_restarts > 0;  // replaced by a restarted agent
   if (command.secret_from_stdin) obey_stdin(options.stop_seconds + 10, replaced ? SIGHUP : SIGTERM);
   return run(command.command, options);
 }

@@ -18,7 +18,7 @@ namespace tessera::launch {
 
 namespace {
 
-/// More ranks than one host is allowed to have (launcher.cpp); a fixed table, because the watchdog must not allocate.
+/// At least the number of ranks per host (launcher.cpp); a fixed table, because the watchdog must not allocate.
 constexpr std::size_t max_groups = 4096;
 
 struct Message {
@@ -33,7 +33,7 @@ void pause_ms(long ms) noexcept {
   ::nanosleep(&time, nullptr);
 }
 
-/// Removes everything in a folder; async-signal-safe, so not by opendir(). Links are removed, never followed.
+/// Removes everything in a folder; async-signal-safe, so without opendir(). Links are removed, never followed.
 void empty_folder(int folder, int depth) noexcept {
   if (depth > 8) return;
   alignas(dirent64) char buffer[4096];
@@ -75,17 +75,17 @@ void send_message(int fd, const Message& message) noexcept {
   }
 }
 
-/// Forked from a process that may have threads: async-signal-safe calls only.
+/// Runs in a process forked from one that may have threads: async-signal-safe calls only.
 [[noreturn]] void watch(int socket) noexcept {
   pid_t groups[max_groups];
   char owned[sizeof Message::path] = {};
   std::size_t count = 0;
-  ::setsid();  // neither Ctrl-C nor the end of a terminal is meant for it
+  ::setsid();  // Ctrl-C and terminal hang-ups must not reach it
   ::prctl(PR_SET_NAME, "tessera-guard");
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  // Whoever waits for the end of the agent's output must not wait for the watchdog.
+  // Closes the agent's output: a reader waiting for its end must not wait for the watchdog.
   ::dup2(socket, 0);
   ::close_range(1, ~0U, 0);
   for (;;) {
@@ -110,7 +110,7 @@ void send_message(int fd, const Message& message) noexcept {
   }
   for (std::size_t i = 0; i < count; ++i) ::kill(-groups[i], SIGKILL);
   if (owned[0] == 0) ::_exit(0);
-  // A rank that is about to die may still be writing. One whose parent does not collect it stays for ever.
+  // A dying rank may still be writing. A zombie that its parent does not reap stays forever, hence the limit.
   for (std::size_t i = 0, tries = 0; i < count; ++i) {
     for (; tries < 200 && ::kill(-groups[i], 0) == 0; ++tries) pause_ms(10);
   }
@@ -130,7 +130,7 @@ Watchdog::Watchdog() {
   const UniqueFd theirs(ends[1]);
   sigset_t all, before;
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of ours runs in the copy
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no signal handler of this process runs in the child
   pid_ = ::fork();
   if (pid_ == 0) watch(theirs.get());
   const int error = errno;

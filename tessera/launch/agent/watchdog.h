@@ -1,11 +1,11 @@
 #pragma once
 /// \file
-/// Nothing survives an agent that is killed with SIGKILL: a small process that outlives it and ends what is left.
+/// A small process that outlives an agent killed with SIGKILL and ends the processes left behind.
 ///
-/// PR_SET_PDEATHSIG ends the ranks themselves but not what they started (a shell's children, data workers). The
+/// PR_SET_PDEATHSIG ends the ranks themselves but not their descendants (a shell's children, data workers). The
 /// watchdog knows the process group of every rank and waits for the other end of its socket to close, which the kernel
-/// does however the agent dies. Then it also removes the agent's folder in memory: nobody else would, until another
-/// agent starts.
+/// does however the agent dies. Then it also removes the agent's folder in memory, which would otherwise stay until
+/// another agent starts.
 
 #include <sys/types.h>
 
@@ -17,19 +17,19 @@ namespace tessera::launch {
 
 class Watchdog {
  public:
-  /// Forks the watchdog. Throws InputError when there is no process or socket left for it.
+  /// Forks the watchdog. Throws InputError when no process or socket is available for it.
   Watchdog();
-  /// Ends it; groups that were not forgotten are killed. Waits for its end.
+  /// Ends the watchdog and waits for its exit; groups that were not forgotten are killed.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
   /// For ProcessOptions::announce_fd.
   int announce_fd() const noexcept { return socket_.get(); }
-  /// Call before the group's leader is reaped: afterwards the kernel may give its id to somebody else.
+  /// Call before the group's leader is reaped: afterwards the kernel may reuse its id.
   void forget(pid_t group) const noexcept;
-  /// A folder that is removed with all in it once the groups are gone, if the agent is killed. An empty path: none. One
-  /// at a time; paths of 255 bytes or more are not kept.
+  /// Registers a folder that is removed, with its contents, once the groups are gone, if the agent is killed. An empty
+  /// path: none. One at a time; paths of 255 bytes or more are ignored.
   void own_folder(const std::string& path) const noexcept;
 
  private:

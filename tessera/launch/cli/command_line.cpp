@@ -36,7 +36,7 @@ std::optional<int> number_in(const char* variable) {
   return number && *number >= 0 && *number < (1 << 20) ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
-/// Which of several machines this is, by the batch system that started one of us on each.
+/// This machine's rank, from the variables of the batch system that started one agent on each machine.
 std::optional<int> machine_rank_of_environment(int machines) {
   struct Source {
     const char *rank, *size;
@@ -51,7 +51,7 @@ std::optional<int> machine_rank_of_environment(int machines) {
   return std::nullopt;
 }
 
-/// Kubeflow hands torchrun's options to a pod as variables PET_*; options win over them.
+/// Kubeflow passes torchrun's options to a pod as variables PET_*; command-line options take precedence.
 void take_kubeflow(FlagValues& given) {
   if (given.machines || !number_in("PET_NNODES")) return;
   given.machines = number_in("PET_NNODES");
@@ -71,7 +71,7 @@ void share_processes(const FlagValues& given, LaunchCommand& result) {
     throw InputError(concat("--num_processes ", *given.total,
                             " counts the ranks of all machines, but --nproc_per_node ", *given.per_machine, " on ",
                             options.num_machines, " machines makes ", *given.per_machine * options.num_machines,
-                            ": give one of them"));
+                            ": remove one of them"));
   }
   if (*given.total % options.num_machines != 0) {
     throw InputError(concat("--num_processes ", *given.total,
@@ -82,24 +82,24 @@ void share_processes(const FlagValues& given, LaunchCommand& result) {
   options.num_processes = *given.total / options.num_machines;
 }
 
-/// Drops the hosts that a check found bad, whatever user name stands before them in the list.
+/// Drops the hosts on the bad list, ignoring a user name in front of the host.
 void leave_out_bad_hosts(const std::string& file, std::vector<HostSlots>& hosts, std::vector<std::string>& notes) {
-  if (!path_exists(file)) throw InputError(concat("--bad_hosts: there is no file ", file));
+  if (!path_exists(file)) throw InputError(concat("--bad_hosts: no such file: ", file));
   const std::vector<std::string> bad = read_bad_hosts(file);
   std::erase_if(hosts, [&](const HostSlots& host) {
     const bool is_bad = std::find(bad.begin(), bad.end(), host.name.substr(host.name.find('@') + 1)) != bad.end();
-    if (is_bad) notes.push_back(concat(host.name, " is left out: it stands in ", file));
+    if (is_bad) notes.push_back(concat(host.name, " is excluded: it is listed in ", file));
     return is_bad;
   });
   if (hosts.empty()) throw InputError(concat("--bad_hosts ", file, ": no host is left"));
 }
 
-/// Hosts of a hostfile or list: how many machines, ranks and which is the first.
+/// Takes the hosts of a hostfile or list: number of machines, ranks, and the first host's address.
 void take_hosts(const FlagValues& given, LaunchCommand& result) {
   LaunchOptions& options = result.options;
   std::vector<HostSlots> hosts;
   if (!given.hostfile.empty() && !given.host_list.empty()) {
-    throw InputError("--hostfile and --host_list both name the hosts: give one of them");
+    throw InputError("--hostfile and --host_list both name the hosts: remove one of them");
   }
   if (!given.hostfile.empty()) hosts = read_hostfile(given.hostfile);
   if (!given.host_list.empty()) {
@@ -114,8 +114,8 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
       given.include.starts_with("localhost:")) {  // DeepSpeed: devices of this host
     const std::string devices = given.include.substr(10);
     if (given.per_machine || given.total) {
-      throw InputError(
-          concat("--include ", given.include, " already says how many ranks: do not give their number beside it"));
+      throw InputError(concat("--include ", given.include,
+                              " already sets the number of ranks: remove --num_processes and --nproc_per_node"));
     }
     for (const std::string& device : split(devices, ',')) {
       if (!parse_int(device))
@@ -127,18 +127,18 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
   }
   if (hosts.empty()) {
     if (!given.include.empty() || !given.exclude.empty()) {
-      throw InputError("--include and --exclude choose among the hosts of a --hostfile: give one");
+      throw InputError("--include and --exclude select hosts of a --hostfile; give one");
     }
     if (!given.bad_hosts.empty()) {
-      throw InputError("--bad_hosts leaves out hosts of a --hostfile or --host_list: give one");
+      throw InputError("--bad_hosts excludes hosts of a --hostfile or --host_list; give one");
     }
     return;
   }
   const bool filtered = !given.include.empty() || !given.exclude.empty();
   if (filtered && (given.machines || given.per_machine)) {
     throw InputError(
-        "--include and --exclude already say which hosts and slots: do not give --num_machines or "
-        "--nproc_per_node beside them");
+        "--include and --exclude already select hosts and slots: remove --num_machines and "
+        "--nproc_per_node");
   }
   hosts = filter_hosts(hosts, given.include, given.exclude);
   if (!given.bad_hosts.empty()) leave_out_bad_hosts(given.bad_hosts, hosts, result.notes);
@@ -184,8 +184,8 @@ void take_rendezvous(const FlagValues& given, LaunchCommand& result) {
     const int number = endpoint->port.value_or(29500);
     if ((!address.empty() && address != endpoint->host) || (port && *port != number)) {
       throw InputError(concat("--rdzv_endpoint ", given.endpoint,
-                              " and --main_process_ip/--main_process_port say "
-                              "different places: give one of them"));
+                              " and --main_process_ip/--main_process_port set "
+                              "different addresses: remove one of them"));
     }
     address = endpoint->host;
     port = number;
@@ -203,7 +203,7 @@ void check_machines(const FlagValues& given, LaunchCommand& result) {
   if (options.num_machines == 1) {
     if (given.machine_rank.value_or(0) > 0) {
       throw InputError(
-          concat("--machine_rank ", *given.machine_rank, ", but there is one machine; give --num_machines"));
+          concat("--machine_rank ", *given.machine_rank, ", but there is only one machine; give --num_machines"));
     }
     return;
   }
@@ -211,7 +211,7 @@ void check_machines(const FlagValues& given, LaunchCommand& result) {
   if (!rank) rank = machine_rank_of_environment(options.num_machines);
   if (!rank) {
     throw InputError(concat("--num_machines is ", options.num_machines,
-                            ": say which one this is with --machine_rank (0 is the one at --main_process_ip)"));
+                            ": add --machine_rank, this machine's rank (0 is the one at --main_process_ip)"));
   }
   if (*rank >= options.num_machines) {
     throw InputError(concat("machine rank ", *rank, " of ", options.num_machines, " machines: they count from 0"));
@@ -235,7 +235,7 @@ void take_output(const FlagValues& given, LaunchOptions& options) {
   };
   const bool redirected = given.redirects.all != 0 || !given.redirects.of_rank.empty();
   if (redirected && options.log_dir.empty()) {
-    throw InputError("--redirects sends output to files only: say where with --log_dir");
+    throw InputError("--redirects sends output to files only: add --log_dir DIR");
   }
   options.tee = shown(-1);
   for (const StreamFlags* flags : {&given.tee, &given.redirects}) {
@@ -275,7 +275,7 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
   result.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())),
                         arguments.end());
   if (result.command.empty() && result.emit != "hostfile") {
-    // A quotation mark that a shell closes late takes the program along: --fsdp_config="path/ my-script.py"
+    // A quotation mark that is closed too late includes the program: --fsdp_config="path/ my-script.py"
     const auto holds = std::find_if(arguments.begin(), arguments.end(), [](const std::string& word) {
       const std::size_t blank = word.rfind(' ');
       return word.starts_with("--") && blank != std::string::npos &&
@@ -283,8 +283,8 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
     });
     throw InputError(concat("tessera launch: no program was given; see tessera launch --help",
                             holds == arguments.end() ? ""
-                                                     : concat(". Is the program inside of '", *holds,
-                                                              "', whose quotation mark closes late?")));
+                                                     : concat(". Is the program part of '", *holds,
+                                                              "', because of a missing or misplaced quotation mark?")));
   }
   // -u: Python's own buffer would hold back lines until the end of the job, and lose them when a rank is killed.
   if (!result.command.empty() && given.module) {
@@ -339,7 +339,7 @@ std::vector<std::string> words_of(const LaunchOptions& options) {
   if (!options.job.empty()) add("--rdzv_id", options.job);
   if (!options.log_dir.empty()) {
     add("--log_dir", options.log_dir);
-    // Shown is what --redirects does not take away.
+    // Streams that --redirects does not hide are shown.
     std::string streams = std::to_string(3 & ~options.tee);
     if (!options.tee_of_rank.empty()) {
       std::vector<std::string> parts = {concat("*:", streams)};

@@ -16,21 +16,21 @@ std::string shell_words(const std::vector<std::string>& words) {
   return text;
 }
 
-/// A value of an #SBATCH line: Slurm cuts it at blanks and knows no quotes.
+/// A value of an #SBATCH line: Slurm cuts it at blanks and has no quoting.
 std::string slurm_value(const std::string& name, const std::string& value) {
   const bool good = !value.empty() && std::all_of(value.begin(), value.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == ':' || c == ',' || c == '+';
   });
-  if (!good) throw InputError(concat(name, " ", value, ": letters, digits and _ - . : , + only"));
+  if (!good) throw InputError(concat(name, " ", value, ": only letters, digits and _ - . : , + are allowed"));
   return value;
 }
 
-/// What stands before `tessera launch` when it runs in a container; the working folder is the same inside.
+/// The words before `tessera launch` that run it in a container; the working directory is the same inside.
 std::string container_words(const EmitJob& job) {
   const EmitOptions& o = job.emission;
   if (o.image.empty()) {
     if (!o.container.empty() || !o.mounts.empty())
-      throw InputError("--emit slurm: --container and --mounts are for a job in a container: name its --image");
+      throw InputError("--emit slurm: --container and --mounts need a container image: add --image IMAGE");
     return "";
   }
   const std::string mounts = o.mounts.empty() ? "" : "," + quote_for_shell(o.mounts);
@@ -85,7 +85,7 @@ std::vector<std::string> agent_words(const EmitJob& job) {
   options.master_port = 0;
   std::vector<std::string> words = words_of(options);
   for (const std::string& variable : job.exports) words.insert(words.end(), {"--export", variable});
-  if (!job.exports.empty()) words.insert(words.end(), {"--config_file", "none"});  // all of it has been said
+  if (!job.exports.empty()) words.insert(words.end(), {"--config_file", "none"});  // the exports contain all of it
   return words;
 }
 
@@ -102,7 +102,7 @@ std::string emit_slurm(const EmitJob& job) {
   if (!o.account.empty()) text += concat("#SBATCH --account=", slurm_value("--account", o.account), "\n");
   if (o.requeue) text += "#SBATCH --requeue\n#SBATCH --open-mode=append\n";
   text += concat("#SBATCH --output=%x-%j.log\n# ", grace_seconds(job),
-                 " s before the time limit the ranks are asked to save and end.\n#SBATCH --signal=TERM@",
+                 " s before the time limit the ranks are asked to save and exit.\n#SBATCH --signal=TERM@",
                  grace_seconds(job), "\n");
   text +=
       "set -euo pipefail\n\n"
@@ -121,7 +121,7 @@ std::string emit_slurm(const EmitJob& job) {
   if (!o.requeue) return text + "\n";
   return text +
          " || status=$?\n\n"
-         "# 3: the ranks were asked to stop and have saved; the job goes back into the queue and goes on from there.\n"
+         "# 3: the ranks were asked to stop and have saved; the job is requeued and continues from the checkpoint.\n"
          "if [ \"$status\" -eq 3 ]; then scontrol requeue \"$SLURM_JOB_ID\"; fi\n"
          "exit \"$status\"\n";
 }

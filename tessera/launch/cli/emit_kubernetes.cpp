@@ -1,4 +1,4 @@
-// Manifests for Kubernetes and what runs jobs on it: JobSet, Kubeflow, Volcano. An agent in each pod starts its ranks,
+// Manifests for Kubernetes and its job controllers: JobSet, Kubeflow, Volcano. An agent in each pod starts its ranks,
 // and the agents meet in the first pod.
 #include <tessera/launch/cli/emit.h>
 
@@ -13,13 +13,13 @@ namespace {
 constexpr int port = 29500;
 constexpr const char* secret_file = "/run/tessera/secret";
 
-/// RFC 1123 label, and short enough that NAME-INDEX is one too.
+/// Checks for an RFC 1123 label, short enough that NAME-INDEX is one too.
 void check_kubernetes_name(const std::string& option, const std::string& name) {
   const auto good = [](unsigned char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
   if (name.empty() || name.size() > 50 || name.front() == '-' || name.back() == '-' ||
       !(name[0] >= 'a' && name[0] <= 'z') || !std::all_of(name.begin(), name.end(), good)) {
     throw InputError(concat(option, " ", name,
-                            ": Kubernetes wants at most 50 lower-case letters, digits and '-', "
+                            ": Kubernetes requires at most 50 lower-case letters, digits and '-', "
                             "beginning with a letter"));
   }
 }
@@ -29,10 +29,10 @@ void check(const EmitJob& job, const char* kind) {
   check_kubernetes_name("--job_name", o.job_name);
   if (!o.name_space.empty()) check_kubernetes_name("--namespace", o.name_space);
   if (o.image.empty())
-    throw InputError(concat("--emit ", kind, ": name the container image that holds tessera: --image IMAGE"));
+    throw InputError(concat("--emit ", kind, ": add --image IMAGE, the container image with tessera"));
 }
 
-/// Every line of `block` `columns` further to the right.
+/// Indents every line of `block` by `columns`.
 std::string indented(const std::string& block, int columns) {
   std::string out;
   for (const std::string& line : split(block, '\n'))
@@ -40,7 +40,7 @@ std::string indented(const std::string& block, int columns) {
   return out;
 }
 
-/// The head of an object, up to its metadata.
+/// The beginning of an object, up to its metadata.
 std::string head(const EmitJob& job, const std::string& version, const std::string& kind,
                  const std::string& suffix = "") {
   const std::string& space = job.emission.name_space;
@@ -53,8 +53,8 @@ std::string secret_object(const EmitJob& job) {
                 "type: Opaque\nstringData:\n  secret: ", quote_for_yaml(job.secret_hex), "\n---\n");
 }
 
-/// tessera launch with where the agents meet, and the program. `address`: of machine 0; empty: the pod's variables tell
-/// it.
+/// The command line `tessera launch` with the rendezvous address and the program. `address`: that of machine 0; empty:
+/// set by the pod's variables.
 std::vector<std::string> pod_words(const EmitJob& job, const std::string& address, bool counted = true) {
   std::vector<std::string> words = {"tessera", "launch"};
   const int machines = job.options.num_machines;
@@ -127,14 +127,14 @@ std::string emit_jobset(const EmitJob& job) {
   const std::string& name = job.emission.job_name;
   const std::string command = command_lines(pod_words(job, concat(name, "-node-0-0.", name)));
   const std::string pod = pod_spec(job, "tessera", command, "restartPolicy: Never\n");
-  // A pod that Kubernetes takes away fails its Job at once, and for a reason that the JobSet's rule knows.
+  // A pod evicted by Kubernetes fails its Job at once, with a reason that the JobSet's rule matches.
   const std::string disruption =
       "podFailurePolicy:\n  rules:\n    - action: FailJob\n      onPodConditions:\n        - type: DisruptionTarget\n"
       "          status: \"True\"\n";
   return concat(
       "# An agent in each pod starts its ranks; the agents meet in pod 0, whose name JobSet makes. When a pod is "
       "evicted\n"
-      "# all start again and, with --resume_from_checkpoint auto, go on from what they have saved.\n"
+      "# all start again and, with --resume_from_checkpoint auto, continue from their checkpoints.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=",
       name, " --prefix\n", secret_object(job), head(job, "jobset.x-k8s.io/v1alpha2", "JobSet"),
       "spec:\n  network:\n    enableDNSHostnames: true\n    publishNotReadyAddresses: true\n  failurePolicy:\n"
@@ -149,12 +149,12 @@ std::string emit_jobset(const EmitJob& job) {
 std::string emit_trainjob(const EmitJob& job) {
   check(job, "trainjob");
   const std::string& name = job.emission.job_name;
-  // How many machines there are and where they meet: Kubeflow's variables PET_*, which tessera launch reads.
+  // The number of machines and the rendezvous address come from Kubeflow's variables PET_*, which tessera launch reads.
   const std::string command = command_lines(pod_words(job, "", false));
   const std::string pod = pod_spec(job, "node", command, "restartPolicy: Never\n");
   return concat(
-      "# An agent in each pod starts its ranks; how many pods there are and where they meet is what Kubeflow's torch\n"
-      "# policy tells them. The runtime is this job's own: it mounts the job's secret and leaves time to save.\n"
+      "# An agent in each pod starts its ranks; the number of pods and their meeting point come from Kubeflow's\n"
+      "# torch policy. The runtime is this job's own: it mounts the job's secret and leaves time to save.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=",
       name, " --prefix\n", secret_object(job), head(job, "trainer.kubeflow.org/v1alpha1", "TrainingRuntime"),
       "spec:\n  mlPolicy:\n    numNodes: ", job.options.num_machines, "\n    torch: {}\n  template:\n    spec:\n",
@@ -172,9 +172,9 @@ std::string emit_mpijob(const EmitJob& job) {
   const std::string& name = job.emission.job_name;
   std::vector<std::string> words = {"tessera", "launch", "--hostfile", "/etc/mpi/hostfile"};
   for (const std::string& word : agent_words(job)) words.push_back(word);
-  words.insert(words.end(), {"--export", "PATH", "--"});  // sshd gives its own
+  words.insert(words.end(), {"--export", "PATH", "--"});  // sshd sets its own
   words.insert(words.end(), job.command.begin(), job.command.end());
-  // The workers' keys are new with every job.
+  // The workers' host keys change with every job.
   const std::string launcher = concat(
       "containers:\n  - name: tessera\n    image: ", quote_for_yaml(job.emission.image), "\n    env:\n",
       "      - name: TESSERA_SSH\n        value: \"ssh -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o "
@@ -184,7 +184,7 @@ std::string emit_mpijob(const EmitJob& job) {
   return concat(
       "# The launcher starts an agent on each worker by ssh, from the hostfile that the operator writes; the "
       "operator's\n"
-      "# keys open the way. The image has an sshd, and tessera where the launcher has it; it needs no MPI.\n"
+      "# keys authenticate it. The image has an sshd, and tessera at the launcher's path; it needs no MPI.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l "
       "training.kubeflow.org/job-role=launcher,training.kubeflow.org/job-name=",
       name, "\n", head(job, "kubeflow.org/v2beta1", "MPIJob"), "spec:\n  slotsPerWorker: ", job.options.num_processes,
@@ -207,7 +207,7 @@ std::string emit_volcano(const EmitJob& job) {
   return concat(
       "# An agent in each pod starts its ranks; the agents meet in pod 0, whose name Volcano's svc plug-in makes. When "
       "a\n"
-      "# pod is evicted all start again and, with --resume_from_checkpoint auto, go on from what they have saved.\n"
+      "# pod is evicted all start again and, with --resume_from_checkpoint auto, continue from their checkpoints.\n"
       "# kubectl apply -f FILE; kubectl logs -f -l volcano.sh/job-name=",
       o.job_name, " --prefix\n", secret_object(job), head(job, "batch.volcano.sh/v1alpha1", "Job"),
       "spec:\n  schedulerName: volcano\n", o.partition.empty() ? "" : concat("  queue: ", o.partition, "\n"),

@@ -1,4 +1,4 @@
-// A program for Ray: Ray places one task on each of so many nodes, and each task runs an agent.
+// A program for Ray: Ray places one task on each of several nodes, and each task runs an agent.
 #include <tessera/launch/cli/emit.h>
 
 #include <tessera/base/text.h>
@@ -18,19 +18,20 @@ std::string python_list(const std::vector<std::string>& words) {
 std::string emit_ray(const EmitJob& job) {
   const EmitOptions& o = job.emission;
   const int cpus = o.cpus_per_machine > 0 ? o.cpus_per_machine : job.options.num_processes;
-  return concat("# An agent of tessera on each of ", job.options.num_machines,
-                " nodes of a Ray cluster, which has tessera on all of them:\n"
-                "#   ray job submit --working-dir . -- python FILE\n"
-                "import os, secrets, signal, socket, subprocess, sys, tempfile\n\n"
-                "os.environ.setdefault(\"RAY_DEDUP_LOGS\", \"0\")  # what several ranks say looks alike and is not\n"
-                "import ray\n"
-                "from ray.util.placement_group import placement_group\n"
-                "from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy\n\n"
-                "MACHINES = ",
-                job.options.num_machines, "\nRESOURCES = {\"CPU\": ", cpus,
-                o.gpus_per_machine > 0 ? concat(", \"GPU\": ", o.gpus_per_machine) : "",
-                "}  # of each\nAGENT = ", python_list(agent_words(job)), "\nPROGRAM = ", python_list(job.command), "\n",
-                R"PY(
+  return concat(
+      "# An agent of tessera on each of ", job.options.num_machines,
+      " nodes of a Ray cluster, which has tessera on all of them:\n"
+      "#   ray job submit --working-dir . -- python FILE\n"
+      "import os, secrets, signal, socket, subprocess, sys, tempfile\n\n"
+      "os.environ.setdefault(\"RAY_DEDUP_LOGS\", \"0\")  # lines of several ranks look alike but are not duplicates\n"
+      "import ray\n"
+      "from ray.util.placement_group import placement_group\n"
+      "from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy\n\n"
+      "MACHINES = ",
+      job.options.num_machines, "\nRESOURCES = {\"CPU\": ", cpus,
+      o.gpus_per_machine > 0 ? concat(", \"GPU\": ", o.gpus_per_machine) : "",
+      "}  # of each\nAGENT = ", python_list(agent_words(job)), "\nPROGRAM = ", python_list(job.command), "\n",
+      R"PY(
 
 @ray.remote
 def meeting_place():
@@ -77,9 +78,9 @@ except BaseException as reason:
     for task in agents:
         ray.cancel(task)  # a KeyboardInterrupt in the task
     ray.wait(agents, num_returns=MACHINES, timeout=)PY",
-                grace_seconds(job), R"PY()
+      grace_seconds(job), R"PY()
     if isinstance(reason, KeyboardInterrupt):
-        sys.exit(3)  # asked to stop, as tessera says it
+        sys.exit(3)  # asked to stop, in tessera's convention
     raise
 sys.exit(max(codes))
 )PY");

@@ -17,7 +17,7 @@ namespace {
 
 using Getenv = std::function<std::optional<std::string>(const std::string&)>;
 
-/// Reads variables and remembers which were asked for, so that a complaint can list them all.
+/// Reads variables, with checks that name the variable.
 class Variables {
  public:
   explicit Variables(Getenv getenv) : getenv_(std::move(getenv)) {}
@@ -34,7 +34,7 @@ class Variables {
     if (!value) return std::nullopt;
     const auto parsed = parse_int(*value);
     if (!parsed || *parsed < minimum || *parsed > maximum) {
-      throw InputError(concat("environment variable ", name, "=", *value, ": expected a whole number ",
+      throw InputError(concat("environment variable ", name, "=", *value, ": expected an integer ",
                               maximum == std::numeric_limits<int>::max() ? concat("of at least ", minimum)
                                                                          : concat("from ", minimum, " to ", maximum)));
     }
@@ -70,7 +70,7 @@ std::optional<int> take_local_rank(std::vector<std::string>& arguments) {
     }
     const auto value = parse_int(argument.substr(argument.find('=') + 1));
     if (!value || *value < -1 || *value > std::numeric_limits<int>::max()) {
-      throw InputError(concat(argument, ": expected a rank, a whole number of at least 0"));
+      throw InputError(concat(argument, ": expected a rank, an integer of at least 0"));
     }
     if (*value >= 0) result = static_cast<int>(*value);
   }
@@ -78,10 +78,10 @@ std::optional<int> take_local_rank(std::vector<std::string>& arguments) {
   return result;
 }
 
-/// A port that every rank of a job derives alike from the job's id, between 20000 and 29999.
+/// Derives a port from the job's id, the same on every rank, between 20000 and 29999.
 int port_from_job(const std::string& job) { return 20000 + static_cast<int>(fnv1a(job) % 10000); }
 
-/// Names of one launcher's variables. Empty: it has none for that.
+/// Names of one launcher's variables. Empty: the launcher has no such variable.
 struct Family {
   std::string launcher, rank, world_size, local_rank, local_world_size;
 };
@@ -95,7 +95,7 @@ const Family pmi_family = {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", 
 const Family mvapich_family = {"mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
                                "MV2_COMM_WORLD_LOCAL_SIZE"};
 
-/// Rank and sizes by one launcher's variables. Sizes that it does not tell are left at 0.
+/// Reads rank and sizes from one launcher's variables. Sizes that it does not provide stay 0.
 RankEnvironment read_family(const Variables& variables, const Family& family, std::vector<std::string> needed) {
   RankEnvironment result;
   const auto world_size = variables.number(family.world_size, 1);
@@ -116,7 +116,7 @@ RankEnvironment read_family(const Variables& variables, const Family& family, st
   return result;
 }
 
-/// Ranks on this node: "tasks per node" by the node's place in the step. 0: not told.
+/// Number of ranks on this node, from "tasks per node" and the node's index in the step. 0: not known.
 int slurm_tasks_here(const Variables& variables) {
   const auto text = variables.text("SLURM_STEP_TASKS_PER_NODE");
   if (!text) return 0;
@@ -134,7 +134,7 @@ std::optional<std::string> first_text(const Variables& variables, const std::vec
   return std::nullopt;
 }
 
-/// MASTER_ADDR and MASTER_PORT where mpirun and srun leave them to the user.
+/// Fills in MASTER_ADDR and MASTER_PORT where mpirun and srun leave them to the user.
 void complete_rendezvous(const Variables& variables, RankEnvironment& result) {
   const bool slurm = result.launcher == "srun";
   auto address = variables.text("MASTER_ADDR");
@@ -163,7 +163,7 @@ void complete_rendezvous(const Variables& variables, RankEnvironment& result) {
   result.master_port = job ? port_from_job(*job + "." + step.value_or("")) : 29500;  // 29500: PyTorch's default
 }
 
-/// What our agent passes besides torchrun's variables.
+/// Reads the variables that our agent passes in addition to torchrun's.
 void read_agent(const Variables& variables, RankEnvironment& result) {
   result.board_fd = variables.number("TESSERA_BOARD_FD", 0).value_or(-1);
   result.secret_fd = variables.number("TESSERA_SECRET_FD", 0).value_or(-1);
@@ -178,27 +178,28 @@ void read_agent(const Variables& variables, RankEnvironment& result) {
         concat("environment variable TESSERA_STORE=", *store, ": expected HOST:PORT, a port from 1 to 65535"));
   }
   if (result.secret_fd < 0) {
-    throw InputError(concat("TESSERA_STORE=", *store, " is set but TESSERA_SECRET_FD is not: the store lets nobody in ",
-                            "without the job's secret. Both come from `tessera launch`; do not pass on only one"));
+    throw InputError(concat("TESSERA_STORE=", *store,
+                            " is set but TESSERA_SECRET_FD is not: the store refuses clients ",
+                            "without the job's secret. Both come from `tessera launch`; pass on both or neither"));
   }
   result.store_address = endpoint->host;
   result.store_port = *endpoint->port;
 }
 
-/// What a pod's torchrun is to start: RANK and WORLD_SIZE are then not this process's.
+/// Refuses variables meant for a pod's torchrun: RANK and WORLD_SIZE then do not describe this process.
 void refuse_pods_variables(const Variables& variables) {
   const auto per_pod = variables.text("PET_NPROC_PER_NODE");
   if (!per_pod || *per_pod == "1" || variables.has("LOCAL_RANK") || variables.has("TESSERA_LAUNCHER")) return;
   const auto pods = variables.number("PET_NNODES", 1);
   throw InputError(concat(variables.state_of({"RANK", "WORLD_SIZE", "LOCAL_RANK", "PET_NNODES", "PET_NPROC_PER_NODE"}),
-                          ". They are a pod's, whose launcher is to start ", *per_pod,
-                          " processes: start the program by tessera launch ",
+                          ". They describe a pod whose launcher has to start ", *per_pod,
+                          " processes: start the program with tessera launch ",
                           pods.value_or(1) > 1 ? "--secret_file FILE PROGRAM, which reads PET_*"
                                                : concat("--nproc_per_node ", *per_pod, " PROGRAM"),
                           "; or unset RANK, WORLD_SIZE and PET_NPROC_PER_NODE to run as one process"));
 }
 
-/// The environment of tessera launch, torchrun, or variables set by hand as torch.distributed's env:// wants them.
+/// Reads the environment of tessera launch, torchrun, or variables set by hand as torch.distributed's env:// expects.
 RankEnvironment read_torchrun(const Variables& variables) {
   refuse_pods_variables(variables);
   const std::vector<std::string> rendezvous = {"MASTER_ADDR", "MASTER_PORT"};
@@ -207,7 +208,7 @@ RankEnvironment read_torchrun(const Variables& variables) {
   const auto address = variables.text("MASTER_ADDR");
   const auto port = variables.number("MASTER_PORT", 1, 65535);
   if (result.world_size > 1 && (!address || !port)) {
-    throw InputError(concat("WORLD_SIZE is ", result.world_size, ", so every rank needs to know where to meet; ",
+    throw InputError(concat("WORLD_SIZE is ", result.world_size, ", so every rank needs the rendezvous address; ",
                             variables.state_of({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}),
                             ". Start the program with a launcher (tessera launch, torchrun, mpirun, srun)"));
   }
@@ -216,7 +217,7 @@ RankEnvironment read_torchrun(const Variables& variables) {
   const auto agent = variables.text("TORCHELASTIC_USE_AGENT_STORE");
   result.agent_hosts_store = result.launcher != "tessera" && agent && to_lower(*agent) == "true";
   if (result.launcher == "tessera") read_agent(variables, result);
-  // mpirun passing on variables of another job would otherwise give every process the same rank.
+  // If mpirun passed on the variables of another job, every process would get the same rank.
   const auto mpi_rank = variables.number(openmpi_family.rank, 0);
   const auto mpi_size = variables.number(openmpi_family.world_size, 1);
   const bool by_hand = result.launcher == "torchrun" && !variables.has("TORCHELASTIC_RUN_ID");
@@ -228,13 +229,13 @@ RankEnvironment read_torchrun(const Variables& variables) {
   return result;
 }
 
-/// A batch script has SLURM_PROCID=0 too, but is not a task of a step: it is one process.
+/// A batch script has SLURM_PROCID=0 too, but is not a task of a step: it is a single process.
 bool is_slurm_task(const Variables& variables) {
   const bool batch_script = variables.text("ENVIRONMENT") == "BATCH" && !variables.has("SLURM_STEP_ID");
   return variables.has("SLURM_PROCID") && !batch_script;
 }
 
-/// A family of mpirun's variables, if any of them is set.
+/// Reads one family of mpirun's variables, if any of them is set.
 std::optional<RankEnvironment> read_mpi(const Variables& variables, const Family& family) {
   if (!variables.has(family.rank) && !variables.has(family.world_size)) return std::nullopt;
   RankEnvironment result = read_family(variables, family, {});
@@ -244,7 +245,9 @@ std::optional<RankEnvironment> read_mpi(const Variables& variables, const Family
 
 RankEnvironment read_slurm(const Variables& variables) {
   Family family = slurm_family;
-  if (variables.has("SLURM_STEP_NUM_TASKS")) family.world_size = "SLURM_STEP_NUM_TASKS";  // a step smaller than the job
+  if (variables.has("SLURM_STEP_NUM_TASKS"))
+    family.world_size = "SLURM_STEP_NUM_TASKS";  // the step is smaller than
+                                                 // the job
   RankEnvironment result = read_family(variables, family, {});
   result.local_world_size = slurm_tasks_here(variables);
   const auto nodes = first_text(variables, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
@@ -253,8 +256,8 @@ RankEnvironment read_slurm(const Variables& variables) {
   return result;
 }
 
-/// A pod of a Kubernetes Indexed Job with one process per pod. The index alone says nothing about ranks (a job of
-/// independent tasks has it too): it takes WORLD_SIZE, or PET_NNODES (Kubeflow), to make it one of several.
+/// A pod of a Kubernetes Indexed Job with one process per pod. The index alone does not imply ranks (a job of
+/// independent tasks has it too); WORLD_SIZE, or PET_NNODES (Kubeflow), is required as well.
 std::optional<RankEnvironment> read_kubernetes(const Variables& variables) {
   const auto index = variables.number("JOB_COMPLETION_INDEX", 0);
   const bool own_size = variables.has("WORLD_SIZE");
@@ -276,7 +279,7 @@ std::optional<RankEnvironment> read_kubernetes(const Variables& variables) {
   const auto address = first_text(variables, {"MASTER_ADDR", "PET_MASTER_ADDR"});
   if (!address && result.world_size > 1) {
     throw InputError(concat("an Indexed Job of ", result.world_size,
-                            " pods, but every pod needs to know where to meet; ",
+                            " pods, but every pod needs the rendezvous address; ",
                             variables.state_of({"JOB_COMPLETION_INDEX", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}),
                             ". Give the Job a headless service as its subdomain and set MASTER_ADDR to JOB-0.SERVICE "
                             "(tessera launch --emit kubernetes prints such a manifest)"));
@@ -292,7 +295,7 @@ RankEnvironment read_any(const Variables& variables) {
   if (variables.has("RANK") || variables.has("WORLD_SIZE")) return read_torchrun(variables);
   if (const auto mpi = read_mpi(variables, openmpi_family)) return *mpi;
   if (const auto mpi = read_mpi(variables, mvapich_family)) return *mpi;
-  // Hydra may start its proxies with srun: the ranks then see the proxies' SLURM_PROCID. It tells them local ranks,
+  // Hydra may start its proxies with srun: the ranks then see the proxies' SLURM_PROCID. Hydra provides local ranks,
   // which Slurm's own PMI does not.
   const bool hydra = variables.has(pmi_family.local_rank) && variables.has(pmi_family.rank);
   if (!hydra && is_slurm_task(variables)) return read_slurm(variables);
@@ -300,8 +303,8 @@ RankEnvironment read_any(const Variables& variables) {
   if (const auto rank = variables.text("PMIX_RANK"); rank && !variables.has("SLURM_JOB_ID")) {
     throw InputError(
         concat("PMIX_RANK=", *rank,
-               " is set, but nothing tells how many ranks there are (PMIx keeps it in a "
-               "server that only an MPI library asks): start the program with mpirun or srun, or export RANK, "
+               " is set, but no variable has the number of ranks (PMIx keeps it in a "
+               "server that only an MPI library queries): start the program with mpirun or srun, or export RANK, "
                "WORLD_SIZE, MASTER_ADDR and MASTER_PORT"));
   }
   const std::vector<std::string> all = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
@@ -326,7 +329,7 @@ void complete_local(RankEnvironment& result, const std::optional<int>& local_ran
     }
     if (result.local_rank >= 0 && result.local_rank != *local_rank_argument) {
       throw InputError(concat("contradictory: --local-rank=", *local_rank_argument, " but the environment of ",
-                              result.launcher, " says local rank ", result.local_rank));
+                              result.launcher, " has local rank ", result.local_rank));
     }
     result.local_rank = *local_rank_argument;
   }

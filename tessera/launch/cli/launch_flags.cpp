@@ -16,7 +16,7 @@ namespace {
 int number(const std::string& name, const std::string& value, int minimum, int maximum) {
   const auto parsed = parse_int(value);
   if (!parsed || *parsed < minimum || *parsed > maximum) {
-    throw InputError(concat(name, " ", value, ": expected a whole number from ", minimum, " to ", maximum));
+    throw InputError(concat(name, " ", value, ": expected an integer from ", minimum, " to ", maximum));
   }
   return static_cast<int>(*parsed);
 }
@@ -29,7 +29,7 @@ double real(const std::string& name, const std::string& value, double minimum, d
   return *parsed;
 }
 
-/// Devices /dev/nvidia0, /dev/nvidia1, ...
+/// Counts the devices /dev/nvidia0, /dev/nvidia1, ...
 int count_gpus() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/dev"), &::closedir);
   int count = 0;
@@ -40,17 +40,17 @@ int count_gpus() {
   return count;
 }
 
-/// A number, or torchrun's words: gpu, cpu, auto.
+/// Parses a number, or torchrun's words: gpu, cpu, auto.
 int processes(const std::string& name, const std::string& value) {
   if (value == "cpu") return static_cast<int>(usable_cores().size());
   if (value == "gpu" || value == "auto") {
     const int gpus = count_gpus();
     if (gpus > 0) return gpus;
-    if (value == "gpu") throw InputError(concat(name, " gpu: this host has no NVIDIA GPU (no /dev/nvidia0)"));
+    if (value == "gpu") throw InputError(concat(name, " gpu: no NVIDIA GPU on this host (no /dev/nvidia0)"));
     return static_cast<int>(usable_cores().size());
   }
   if (!parse_int(value)) {
-    throw InputError(concat(name, " ", value, ": expected a whole number from 1 to 4096, or gpu, cpu or auto"));
+    throw InputError(concat(name, " ", value, ": expected an integer from 1 to 4096, or gpu, cpu or auto"));
   }
   return number(name, value, 1, 4096);
 }
@@ -62,13 +62,13 @@ int machines(const std::string& name, const std::string& value) {
   const int maximum = number(name, value.substr(colon + 1), 1, 65'536);
   if (minimum != maximum) {
     throw InputError(concat(name, " ", value,
-                            ": a job keeps its number of machines; give one number. A checkpoint "
-                            "resumes on any other number, so a smaller job can go on where this one stopped"));
+                            ": the number of machines of a job is fixed; give one number. A checkpoint "
+                            "resumes on any other number, so a smaller job can continue where this one stopped"));
   }
   return minimum;
 }
 
-/// "3", "0:3,1:0", and "*:2,0:3".
+/// Parses "3", "0:3,1:0", and "*:2,0:3".
 StreamFlags streams(const std::string& name, const std::string& value) {
   const auto one = [&](const std::string& text) {
     const auto number = parse_int(text);
@@ -91,7 +91,7 @@ StreamFlags streams(const std::string& name, const std::string& value) {
     if (rank == "*") {
       result.all = chosen;
     } else if (!result.of_rank.emplace(number(name, rank, 0, 4095), chosen).second) {
-      throw InputError(concat(name, " ", value, ": rank ", rank, " twice"));
+      throw InputError(concat(name, " ", value, ": rank ", rank, " is listed twice"));
     }
   }
   return result;
@@ -103,7 +103,7 @@ std::string one_of(const std::string& name, const std::string& value, const std:
 }
 
 std::string text(const std::string& name, const std::string& value) {
-  if (value.empty()) throw InputError(concat("tessera launch: ", name, " needs a value that is not empty"));
+  if (value.empty()) throw InputError(concat("tessera launch: ", name, " needs a non-empty value"));
   return value;
 }
 
@@ -118,15 +118,15 @@ void rdzv_conf(const std::string& name, const std::string& value) {
 void rdzv_backend(const std::string& name, const std::string& value) {
   if (value == "static" || value == "c10d") return;
   throw InputError(concat(name, " ", value,
-                          ": the agents meet in a store of their own at machine 0; give c10d or "
-                          "static, or leave it out"));
+                          ": the agents use their own store on machine 0; use c10d or "
+                          "static, or remove the option"));
 }
 
 using C = LaunchCommand;
 using V = FlagValues;
 using S = const std::string&;
 
-/// An option that is known elsewhere and has no place here.
+/// An option of other launchers that is not supported here.
 LaunchFlag refused(std::vector<std::string> names, const std::string& value, const std::string& advice) {
   return {std::move(names), value, "",
           [advice](C&, V&, S name, S) { throw InputError(concat("tessera launch: ", name, " ", advice)); }};
@@ -154,8 +154,8 @@ std::vector<LaunchFlag> make_flags() {
        [](C& c, V&, S n, S s) { c.options.threads_per_process = number(n, s, 1, 4096); }},
       {{"--bind_cores", "--bind_cores_to_rank", "--enable_cpu_affinity"},
        "",
-       "each rank keeps to its share of the "
-       "cores; more ranks than cores take turns",
+       "bind each rank to its share of the "
+       "cores; with more ranks than cores, ranks share",
        [](C& c, V&, S, S) { c.options.bind_cores = true; }},
       {{"--bind_core_list"},
        "LIST",
@@ -172,28 +172,28 @@ std::vector<LaunchFlag> make_flags() {
        [](C&, V& v, S n, S s) { v.machines = machines(n, s); }},
       {{"--machine_rank", "--node_rank"},
        "K",
-       "which machine this is, 0 .. M-1 (default, or auto: as Slurm, Kubernetes "
-       "or mpirun tell)",
+       "which machine this is, 0 .. M-1 (default, or auto: from Slurm, Kubernetes "
+       "or mpirun)",
        [](C&, V& v, S n, S s) {
          if (s != "auto") v.machine_rank = number(n, s, 0, 65'535);
        }},
       {{"--main_process_ip", "--master_addr"},
        "A",
-       "address of machine 0, where all meet (default 127.0.0.1)",
+       "address of machine 0, the rendezvous (default 127.0.0.1)",
        [](C&, V& v, S n, S s) { v.address = text(n, s); }},
       {{"--main_process_port", "--master_port"},
        "P",
        "port there; with one machine it becomes MASTER_PORT (default: a "
        "free one; 0 means the same)",
        [](C&, V& v, S n, S s) { v.port = number(n, s, 0, 65'535); }},
-      {{"--rdzv_endpoint"}, "A:P", "the same as the two above", [](C&, V& v, S n, S s) { v.endpoint = text(n, s); }},
+      {{"--rdzv_endpoint"}, "A:P", "both of the above", [](C&, V& v, S n, S s) { v.endpoint = text(n, s); }},
       {{"--secret_file"},
        "FILE",
        "64 hexadecimal digits that only this job's machines know; mode 600",
        [](C& c, V&, S n, S s) { c.secret_file = text(n, s); }},
       {{"--trusted_network"},
        "",
-       "no secret: everybody who reaches the port may join",
+       "no secret: anyone who can reach the port may join",
        [](C& c, V&, S, S) { c.trusted_network = true; }},
       {{"--hostfile", "-H", "--deepspeed_hostfile"},
        "FILE",
@@ -215,11 +215,11 @@ std::vector<LaunchFlag> make_flags() {
        [](C&, V& v, S n, S s) { v.exclude = text(n, s); }},
       {{"--bad_hosts"},
        "FILE",
-       "not the hosts that stand there: tessera doctor --bad_hosts writes it",
+       "skip the hosts in this file, written by tessera doctor --bad_hosts",
        [](C&, V& v, S n, S s) { v.bad_hosts = text(n, s); }},
       {{"--export"},
        "NAME[=VALUE]",
-       "set it for all ranks, also on other hosts (repeat it for more)",
+       "set it for all ranks on all hosts (may be repeated)",
        [](C& c, V&, S n, S s) {
          const std::string name = s.substr(0, s.find('='));
          const bool good =
@@ -236,7 +236,7 @@ std::vector<LaunchFlag> make_flags() {
        [](C& c, V&, S n, S s) { c.options.max_restarts = number(n, s, 0, 1'000'000); }},
       {{"--host_timeout"},
        "S",
-       "another machine that gives no sign for so long is lost (default 30)",
+       "seconds without contact until another machine is considered lost (default 30)",
        [](C& c, V&, S n, S s) { c.options.host_timeout = real(n, s, 0.5, 1e6); }},
       {{"--monitor_interval"},
        "S",
@@ -244,15 +244,15 @@ std::vector<LaunchFlag> make_flags() {
        [](C& c, V&, S n, S s) { c.options.monitor_interval = real(n, s, 0.01, 3600); }},
       {{"--heartbeat_timeout"},
        "S",
-       "a rank that is stopped for so long is frozen (default 2.5; 0: never)",
+       "seconds after which a stopped rank counts as frozen (default 2.5; 0: never)",
        [](C& c, V&, S n, S s) { c.options.heartbeat_timeout = real(n, s, 0, 1e6); }},
       {{"--hang_timeout"},
        "S",
-       "sleep while nothing gets on for so long is a hang (default 0: 300 s; -1: never)",
+       "seconds of sleep without progress that count as a hang (default 0: 300 s; -1: never)",
        [](C& c, V&, S n, S s) { c.options.hang_timeout = real(n, s, -1, 1e6); }},
       {{"--only_report"},
        "",
-       "name frozen and hanging ranks but do not end them",
+       "report frozen and hanging ranks but do not end them",
        [](C& c, V&, S, S) { c.options.only_report = true; }},
       {{"--stop_seconds"},
        "S",
@@ -271,7 +271,7 @@ std::vector<LaunchFlag> make_flags() {
        [](C&, V& v, S n, S s) { v.redirects = streams(n, s); }},
       {{"--tee", "-t"},
        "N",
-       "to the files and here, numbered likewise; wins over --redirects",
+       "to the files and here, same numbers; overrides --redirects",
        [](C&, V& v, S n, S s) { v.tee = streams(n, s); }},
       {{"--local_ranks_filter"},
        "R,R",
@@ -279,10 +279,7 @@ std::vector<LaunchFlag> make_flags() {
        [](C& c, V&, S n, S s) {
          for (const std::string& rank : split(s, ',')) c.options.shown_ranks.push_back(number(n, rank, 0, 4095));
        }},
-      {{"--no_prefix"},
-       "",
-       "do not put [rank R] before each line",
-       [](C& c, V&, S, S) { c.options.prefix_output = false; }},
+      {{"--no_prefix"}, "", "no [rank R] before each line", [](C& c, V&, S, S) { c.options.prefix_output = false; }},
 
       {{}, "", "Job files: printed instead of starting anything", {}},
       {{"--emit"},
@@ -294,7 +291,7 @@ std::vector<LaunchFlag> make_flags() {
        }},
       {{"--job_name"},
        "NAME",
-       "its name (default tessera)",
+       "name of the job (default tessera)",
        [](C& c, V&, S n, S s) { c.emission.job_name = text(n, s); }},
       {{"--time"},
        "T",
@@ -302,12 +299,12 @@ std::vector<LaunchFlag> make_flags() {
        [](C& c, V&, S n, S s) { c.emission.time = text(n, s); }},
       {{"--partition"},
        "NAME",
-       "Slurm: where to run; Volcano: the queue",
+       "Slurm: partition; Volcano: queue",
        [](C& c, V&, S n, S s) { c.emission.partition = text(n, s); }},
-      {{"--account"}, "NAME", "Slurm: who pays", [](C& c, V&, S n, S s) { c.emission.account = text(n, s); }},
+      {{"--account"}, "NAME", "Slurm: account to charge", [](C& c, V&, S n, S s) { c.emission.account = text(n, s); }},
       {{"--image"},
        "IMAGE",
-       "the container image: of Kubernetes' pods, or of a Slurm job in a container",
+       "container image of Kubernetes' pods, or of a containerized Slurm job",
        [](C& c, V&, S n, S s) { c.emission.image = text(n, s); }},
       {{"--container"},
        "KIND",
@@ -315,27 +312,27 @@ std::vector<LaunchFlag> make_flags() {
        [](C& c, V&, S n, S s) { c.emission.container = one_of(n, s, {"pyxis", "apptainer"}); }},
       {{"--mounts"},
        "A:B,C",
-       "Slurm: folders that the container sees besides this one",
+       "Slurm: further folders to mount in the container",
        [](C& c, V&, S n, S s) { c.emission.mounts = text(n, s); }},
       {{"--requeue"},
        "",
-       "Slurm: a job that was asked to stop, and has saved, goes back into the queue",
+       "Slurm: requeue a job that was asked to stop and has saved",
        [](C& c, V&, S, S) { c.emission.requeue = true; }},
       {{"--namespace"},
        "NAME",
-       "Kubernetes: where (default: of kubectl's context)",
+       "Kubernetes namespace (default: that of kubectl's context)",
        [](C& c, V&, S n, S s) { c.emission.name_space = text(n, s); }},
       {{"--gpus_per_machine"},
        "G",
-       "GPUs to ask for",
+       "GPUs to request",
        [](C& c, V&, S n, S s) { c.emission.gpus_per_machine = number(n, s, 0, 4096); }},
       {{"--cpus_per_machine"},
        "C",
-       "cores to ask for",
+       "cores to request",
        [](C& c, V&, S n, S s) { c.emission.cpus_per_machine = number(n, s, 1, 65'536); }},
 
       {{}, "", "", {}},
-      {{"--help", "-h"}, "", "this text", [](C& c, V&, S, S) { c.help = true; }},
+      {{"--help", "-h"}, "", "show this help", [](C& c, V&, S, S) { c.help = true; }},
 
       // Accepted, not shown.
       {{"--enable_each_rank_log"}, "DIR", "", [](C& c, V&, S n, S s) { c.options.log_dir = text(n, s); }},
@@ -344,29 +341,28 @@ std::vector<LaunchFlag> make_flags() {
       {{"--rdzv_backend"}, "NAME", "", [](C&, V&, S n, S s) { rdzv_backend(n, s); }},
       {{"--rdzv_conf"}, "CONF", "", [](C&, V&, S n, S s) { rdzv_conf(n, s); }},
       {{"--module", "-m"}, "", "", [](C&, V& v, S, S) { v.module = true; }},
-      ignored({"--no_python"}, ""),  // torchrun: the program is no script; seen from its name here
+      ignored({"--no_python"}, ""),  // torchrun: the program is not a Python script; here that follows from its name
       ignored({"--same_network"}, ""),
-      ignored({"--use_env"}, ""),                   // torchrun: LOCAL_RANK is in the environment anyway
-      ignored({"--ipex", "--use_xpu"}, ""),         // accelerate: for Intel's accelerators
-      ignored({"--no_ssh", "--no_ssh_check"}, ""),  // DeepSpeed: with --node_rank; seen from that here
+      ignored({"--use_env"}, ""),                   // torchrun: LOCAL_RANK is always in the environment
+      ignored({"--ipex", "--use_xpu"}, ""),         // accelerate: Intel's accelerators
+      ignored({"--no_ssh", "--no_ssh_check"}, ""),  // DeepSpeed: used with --node_rank, which implies it here
       ignored({"--quiet", "-q"}, ""),
-      ignored({"--launcher"}, "NAME"),  // DeepSpeed: how it reaches other hosts; ours is ssh
+      ignored({"--launcher"}, "NAME"),  // DeepSpeed: how it reaches other hosts; we use ssh
       ignored({"--launcher_args"}, "ARGS"),
       ignored({"--force_multi", "--no_local_rank", "--save_pid"}, ""),
       ignored({"--role"}, "NAME"),
       ignored({"--start_method"}, "NAME"),
       ignored({"--local_addr"}, "A"),
-      // Our own ssh start.
+      // Used when our launcher starts agents by ssh.
       {{"--host_label"}, "NAME", "", [](C& c, V&, S, S s) { c.options.host_label = s; }},
       {{"--secret_from_stdin"}, "", "", [](C& c, V&, S, S) { c.secret_from_stdin = true; }},
 
       refused({"--run_path"}, "", "runs a file through Python's runpy; name the program itself"),
-      refused(
-          {"--autotuning"}, "MODE",
-          "looks for a fast configuration by trying many; tessera plan and tessera train --strategy auto choose one"),
+      refused({"--autotuning"}, "MODE",
+              "searches for a fast configuration by trial; tessera plan and tessera train --strategy auto choose one"),
       refused({"--elastic_training"}, "",
-              "lets a job change its size; a checkpoint resumes on any number of processes instead"),
-      refused({"--mps"}, "", "asks for Apple GPUs; Tessera runs on CPUs and NVIDIA GPUs"),
+              "changes the size of a running job; resume a checkpoint on another number of processes instead"),
+      refused({"--mps"}, "", "is for Apple GPUs; Tessera runs on CPUs and NVIDIA GPUs"),
   };
 }
 

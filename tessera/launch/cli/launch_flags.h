@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The table of `tessera launch`'s options: names, help, and what each one sets.
+/// The table of `tessera launch`'s options: names, help, and effect.
 
 #include <tessera/launch/cli/command_line.h>
 #include <tessera/launch/cli/training_flags.h>
@@ -12,14 +12,14 @@
 
 namespace tessera::launch {
 
-/// Streams as torchrun numbers them: 0 none, 1 standard output, 2 standard error, 3 both; for all local ranks, and for
-/// those that differ ("0:3,1:0"; ours also "*:2,0:3").
+/// Streams as torchrun numbers them: 0 none, 1 standard output, 2 standard error, 3 both; one value for all local
+/// ranks, and exceptions ("0:3,1:0"; we also accept "*:2,0:3").
 struct StreamFlags {
   int all = 0;
   std::map<int, int> of_rank;
 };
 
-/// What cannot be decided before all options were read.
+/// Values that can be interpreted only after all options were read.
 struct FlagValues {
   std::optional<int> total;        ///< accelerate's --num_processes: ranks of all machines
   std::optional<int> per_machine;  ///< torchrun's --nproc_per_node
@@ -33,13 +33,13 @@ struct FlagValues {
 };
 
 struct LaunchFlag {
-  std::vector<std::string> names;  ///< with '_' for '-'; the first ones are shown
-  std::string value;               ///< how the help calls the value; empty: a switch
+  std::vector<std::string> names;  ///< with '_' for '-'; the first ones are shown in the help
+  std::string value;               ///< the value's name in the help; empty: a switch
   std::string help;                ///< empty: accepted, not shown
   std::function<void(LaunchCommand&, FlagValues&, const std::string& name, const std::string& value)> apply;
 };
 
-/// In the order of the help. A row without names begins a group: `help` is its title.
+/// In the order of the help. A row without names starts a group: `help` is its title.
 const std::vector<LaunchFlag>& launch_flags();
 
 }  // namespace tessera::launch

@@ -1,4 +1,4 @@
-// The text of `tessera launch --help`, laid out for 80 columns.
+// The text of `tessera launch --help`, formatted for 80 columns.
 #include <tessera/launch/cli/launch_flags.h>
 
 #include <tessera/base/text.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t width = 79, help_column = 30;
 
-/// Words of `text` in lines of at most `width` columns; the first begins at `column`, the others at `indent`.
+/// Wraps `text` into lines of at most `width` columns; the first starts at `column`, the others at `indent`.
 std::string wrap(const std::string& text, std::size_t column, std::size_t indent) {
   std::string out;
   bool first = true;
@@ -29,7 +29,7 @@ std::string wrap(const std::string& text, std::size_t column, std::size_t indent
 }
 
 std::string describe(const LaunchFlag& flag) {
-  const std::size_t shown = std::min<std::size_t>(flag.names.size(), 2);  // further names are aliases for few
+  const std::size_t shown = std::min<std::size_t>(flag.names.size(), 2);  // further names are rarely used aliases
   std::string left = "  " + join(std::span(flag.names).first(shown)) + (flag.value.empty() ? "" : " " + flag.value);
   if (left.size() + 2 > help_column) {
     left += "\n" + std::string(help_column, ' ');
@@ -45,9 +45,10 @@ std::string launch_help() {
   std::string text = "Usage: tessera launch [options] PROGRAM [arguments of the program]\n\n";
   text +=
       wrap(
-          "Starts ranks of a program: one of ours, your own, or a Python script (.py runs with python3). Each finds "
+          "Starts ranks of a program: one of Tessera's, your own, or a Python script (.py runs with python3). Each "
+          "finds "
           "its place in RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. When a rank "
-          "fails or freezes it is named and the others are ended; nothing is left running. Ctrl-C and SIGTERM are "
+          "fails or freezes it is reported and the others are ended; nothing is left running. Ctrl-C and SIGTERM are "
           "passed on.",
           0, 0) +
       "\n";
@@ -62,7 +63,7 @@ std::string launch_help() {
       "\n" +
       wrap(
           "Names may be written with - or _, values after = or as the next word. The other names of accelerate, "
-          "torchrun and DeepSpeed's launcher are known too: they work, or say what to use instead.",
+          "torchrun and DeepSpeed's launcher are accepted too: they work, or an error names the replacement.",
           0, 0) +
       "\n\n" +
       wrap(

@@ -46,13 +46,13 @@ LaunchFlag kind_flag(std::string name, std::string type, std::string help = "") 
           }};
 }
 
-/// Options of accelerate's launcher that stand alone.
+/// Options of accelerate's launcher that take no value.
 bool is_switch(std::string_view key) {
   return key == "dynamo_use_fullgraph" || key == "dynamo_use_dynamic" || key == "dynamo_use_regional_compilation" ||
          key == "fp8_use_autocast_during_eval";
 }
 
-/// The words of --fsdp as Hugging Face's Trainer has them; "full shard" is one.
+/// The words of --fsdp as in Hugging Face's Trainer; "full shard" counts as one.
 void fsdp_words(const std::string& given, const std::string& flag, std::vector<TrainingFlags::Key>& keys) {
   static const std::vector<std::pair<std::string, std::pair<std::string, std::string>>> meanings = {
       {"full_shard", {"fsdp_sharding_strategy", "FULL_SHARD"}},
@@ -95,10 +95,10 @@ void fsdp_words(const std::string& given, const std::string& flag, std::vector<T
                             " are different strategies; keep one of them"));
   if (strategies.empty() && !words.empty())
     throw InputError(concat("tessera launch: ", flag, " ", join(words, " "),
-                            " names no strategy: write --fsdp \"full_shard ", join(words, " "), "\""));
+                            " contains no strategy: use --fsdp \"full_shard ", join(words, " "), "\""));
 }
 
-/// The file of --fsdp_config, or the only one in that folder; a JSON object.
+/// Reads the JSON object in the file of --fsdp_config, or in the only file of that folder.
 Value read_fsdp_file(const std::string& given) {
   if (trim(given).starts_with("{")) return parse_json(given, "--fsdp_config");
   const std::string path = config::fsdp_config_path(given);
@@ -110,7 +110,7 @@ Value read_fsdp_file(const std::string& given) {
   return file;
 }
 
-/// accelerate's file with what was typed in place of what it says.
+/// accelerate's file, with the typed options overriding its values.
 class Merged {
  public:
   Merged(V& given, C& command) : given_(given), typed_(given.training), command_(command) {}
@@ -139,25 +139,25 @@ class Merged {
     export_all();
   }
 
-  /// accelerate's own, when it is used; else empty.
+  /// Path of accelerate's default file, if it is in use; else empty.
   const std::string& default_file() const { return default_file_; }
 
  private:
   void read_file() {
     std::string path = typed_.config_file;
     if (path.empty() && !typed_.cpu &&
-        !command_.secret_from_stdin) {  // an agent that ours has started is told everything
+        !command_.secret_from_stdin) {  // an agent started by another agent gets all settings explicitly
       const auto usual = config::default_accelerate_file();
       if (!usual) return;
       path = default_file_ = *usual;
       command_.notes.push_back(
-          concat("settings are taken from ", path, ", as accelerate launch does (--config_file none leaves it out)"));
+          concat("reading settings from ", path, ", as accelerate launch does (--config_file none ignores it)"));
     }
     if (path.empty() || path == "none") return;
     root_ = config::load_accelerate_file(path, &command_.notes);
   }
 
-  /// Flags beat the file, as in accelerate's launcher: what differs is told.
+  /// Options override the file, as in accelerate's launcher: differing values are reported.
   void tell_replaced(const Value& file, const Value& now, std::string_view prefix) {
     for (const auto& [key, before] : file.members()) {
       const std::string bare = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
@@ -171,12 +171,12 @@ class Merged {
       }
       const auto was = config::as_text(before, true), is = config::as_text(*after, true);
       if (was && is && to_lower(*was) != to_lower(*is))
-        command_.notes.push_back(concat(after->where().str(), " ", *is, " takes the place of ",
+        command_.notes.push_back(concat(after->where().str(), " ", *is, " overrides ",
                                         config::file_and_line(before.where()), ": ", key, " ", *was));
     }
   }
 
-  /// In place of any spelling of the key.
+  /// Replaces the key, however it is spelled.
   void set(const std::string& section, const std::string& key, Value value) {
     if (section.empty()) return root_.set(key, std::move(value));
     const std::string_view prefix = config::accelerate_prefix(section);
@@ -197,10 +197,10 @@ class Merged {
     for (const auto& [type, flag] : typed_.kinds)
       if (type != typed_.kinds[0].first)
         throw InputError(concat("tessera launch: ", typed_.kinds[0].second, " and ", flag,
-                                " are two ways of training: give one of them"));
+                                " select different training modes: remove one of them"));
     if (typed_.cpu && !typed_.kinds.empty() && typed_.kinds[0].first == "MULTI_GPU")
       throw InputError(
-          concat("tessera launch: --cpu and ", typed_.kinds[0].second, " exclude each other: give one of them"));
+          concat("tessera launch: --cpu and ", typed_.kinds[0].second, " exclude each other: remove one of them"));
     if (!typed_.kinds.empty()) set("", "distributed_type", of_flag(typed_.kinds[0].first, typed_.kinds[0].second));
     if (root_.find("distributed_type") == nullptr && (typed_.config_file.empty() || typed_.config_file == "none")) {
       root_.set("distributed_type", of_flag("NO", "(no --use_fsdp or --use_deepspeed)"));
@@ -215,10 +215,10 @@ class Merged {
         if (key.section == section && kind != needed)
           throw InputError(
               concat("tessera launch: ", key.flag, " needs ", how,
-                     " (or a --config_file that says so); as a setting of tessera train it stands after the program"));
+                     " (or a --config_file that sets it); as a setting of tessera train it goes after the program"));
   }
 
-  /// Wrong words end here, not in each rank.
+  /// Reports invalid values here rather than in each rank.
   void check() {
     config::Problems problems;
     Value checked = root_;
@@ -253,11 +253,11 @@ class Merged {
     }
   }
 
-  /// What the file says where no option does.
+  /// Takes values from the file where no option sets them.
   void take_machine() {
     config::Problems said_already;
     const config::AccelerateLaunch file = config::accelerate_launch(root_, said_already);
-    if (config::asks_for_xla(root_) && given_.total) {  // one process drives so many devices
+    if (config::asks_for_xla(root_) && given_.total) {  // one process drives this many devices
       root_.set("num_processes", Value::of(static_cast<std::int64_t>(*given_.total)));
       given_.total = 1;
     }
@@ -287,11 +287,11 @@ class Merged {
       command_.exports.insert(command_.exports.begin(), concat("CUDA_VISIBLE_DEVICES=", file.gpu_ids));
   }
 
-  /// Before what --export names, which wins.
+  /// Inserted before the exports of --export, which take precedence.
   void export_all() {
     const std::string packed = config::packed_accelerate(root_);
     if (packed.size() > 100'000)
-      throw InputError("tessera launch: the settings of training are more than fits into an environment variable");
+      throw InputError("tessera launch: the training settings do not fit into an environment variable");
     std::vector<std::string> words;
     for (const auto& [name, value] : config::accelerate_variables(root_)) words.push_back(concat(name, "=", value));
     words.push_back(concat(config::accelerate_file_variable, "=", packed));
@@ -309,15 +309,15 @@ class Merged {
 
 std::vector<LaunchFlag> training_flags() {
   std::vector<LaunchFlag> rows = {
-      {{}, "", "Training, with accelerate's names: checked here, and told to the ranks", {}},
+      {{}, "", "Training, with accelerate's names: checked here and passed to the ranks", {}},
       {{"--config_file"},
        "FILE",
-       "accelerate's YAML or JSON (default: its own default file, if there is one; none: no file)",
+       "accelerate's YAML or JSON (default: its default file, if it exists; none: no file)",
        [](C&, V& v, S, S s) { v.training.config_file = s.empty() ? "none" : s; }},
       key_flag("mixed_precision", "", "mixed_precision", false, "no, bf16, fp16 or fp8"),
       {{"--cpu", "--use_cpu"}, "", "on the CPU", [](C&, V& v, S, S) { v.training.cpu = true; }},
       kind_flag("multi_gpu", "MULTI_GPU", "data-parallel on GPUs"),
-      kind_flag("tpu", "XLA", "on TPUs, or what else a PJRT plug-in drives: --device xla"),
+      kind_flag("tpu", "XLA", "on TPUs or another device with a PJRT plug-in: --device xla"),
       kind_flag("use_fsdp", "FSDP", "fully sharded; its settings are --fsdp_..., as in fsdp_config"),
       {{"--fsdp"},
        "WORDS",
@@ -325,7 +325,7 @@ std::vector<LaunchFlag> training_flags() {
        [](C&, V& v, S, S s) { v.training.fsdp = s.empty() ? "false" : s; }},
       {{"--fsdp_config"},
        "FILE",
-       "Hugging Face's JSON or YAML of its settings",
+       "its settings as Hugging Face's JSON or YAML",
        [](C&, V& v, S, S s) { v.training.fsdp_config = s; }},
       kind_flag("use_deepspeed", "DEEPSPEED", "ZeRO; its settings are --zero_stage and the others of deepspeed_config"),
       {{"--deepspeed", "--deepspeed_config", "--deepspeed_config_file"},
@@ -337,7 +337,7 @@ std::vector<LaunchFlag> training_flags() {
        }},
       kind_flag("use_megatron_lm", "MEGATRON_LM", "settings are --megatron_lm_..."),
       // Accepted, not shown.
-      {{"--use_parallelism_config"}, "", "", [](C&, V&, S, S) {}},  // said by its sizes
+      {{"--use_parallelism_config"}, "", "", [](C&, V&, S, S) {}},  // implied by its sizes
       key_flag("debug", "", "debug", true),
       key_flag("gpu_ids", "", "gpu_ids", false, "", "LIST"),
       key_flag("main_training_function", "", "main_training_function"),
@@ -368,8 +368,8 @@ void take_training(FlagValues& given, LaunchCommand& command) {
   } catch (const InputError& error) {
     if (merged.default_file().empty()) throw;
     throw InputError(concat(error.what(), "\n  (", merged.default_file(),
-                            " is accelerate's default file, which is read when no --config_file is given; "
-                            "--config_file none leaves it out)"));
+                            " is accelerate's default file, read when --config_file is not given; "
+                            "--config_file none ignores it)"));
   }
 }
 

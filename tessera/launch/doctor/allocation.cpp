@@ -13,17 +13,17 @@
 namespace tessera::launch {
 namespace {
 
-// Requests to object stores are refused beyond a quarter of an hour (S3: RequestTimeTooSkewed) and tickets of Kerberos,
-// which network file systems use, beyond five minutes.
+// Object stores refuse requests beyond a quarter of an hour (S3: RequestTimeTooSkewed), and Kerberos, which network
+// file systems use, refuses tickets beyond five minutes.
 constexpr double clock_fails = 300, clock_warns = 0.5;  // seconds
 constexpr double slow_host = 1.25;                      // times the median of all hosts
 constexpr double slow_link = 0.5;                       // times the median bandwidth
 constexpr double gigabit = 0.9e9 / 8;                   // bytes per second that a gigabit interface carries
-constexpr double late_answer = 5, late_seconds = 1e-3;  // times the median round trip, and at least so long
+constexpr double late_answer = 5, late_seconds = 1e-3;  // times the median round trip, and at least this long
 
 std::size_t index(int host) { return static_cast<std::size_t>(host); }
 
-/// The lower of the two in the middle: of two hosts the slower one is compared with the faster one.
+/// The lower of the two middle values: of two hosts the slower one is compared with the faster one.
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -36,7 +36,7 @@ std::string in_milliseconds(double seconds) {
   return seconds < 1e-5 ? "less than 0.01 ms" : concat(format_real(seconds * 1e3, 3), " ms");
 }
 
-/// The slower direction: what a collective waits for.
+/// The slower direction, which a collective waits for.
 double bandwidth(const Link& link) { return std::min(link.there, link.back); }
 
 class Judge {
@@ -54,15 +54,16 @@ class Judge {
     each_alone();
     same(
         "versions", Health::failure, [](const HostReport& r) { return r.version; },
-        "install one version on all hosts: ranks of different ones refuse to join");
+        "install one version on all hosts: ranks of different versions refuse to join");
     same(
         "kinds of processor", Health::warning, [](const HostReport& r) { return r.processor; },
-        "sums come out in other bits on other processors, and every step waits for the slowest: choose hosts of one "
-        "kind (Slurm: --constraint), or give ranks work by their speed with --balance_batches true");
+        "sums differ in their last bits between kinds of processor, and every step waits for the slowest: choose hosts "
+        "of one "
+        "kind (Slurm: --constraint), or balance the work by speed with --balance_batches true");
     same(
         "processors", Health::warning, [](const HostReport& r) { return concat(r.processors); },
         "every step waits for the host with the fewest: ask for the same number on each (Slurm: --cpus-per-task), or "
-        "give ranks work by their speed with --balance_batches true");
+        "balance the work by speed with --balance_batches true");
     speed();
     clocks();
     if (hosts_.size() > 1) connections();
@@ -91,7 +92,7 @@ class Judge {
   }
 
   void each_alone() {
-    // The same finding of many hosts is one line: a cluster's limits are wrong everywhere or nowhere.
+    // Identical findings of many hosts become one line: a cluster's limits are wrong everywhere or nowhere.
     struct Group {
       Finding finding;
       std::vector<int> hosts;
@@ -117,7 +118,7 @@ class Judge {
     }
   }
 
-  /// What should be alike. Those that differ from most are to blame.
+  /// Checks a property that should be equal on all hosts. Hosts that differ from the majority are at fault.
   void same(const char* check, Health bad, const std::function<std::string(const HostReport&)>& of,
             const std::string& remedy) {
     std::map<std::string, std::vector<int>> kinds;
@@ -154,8 +155,8 @@ class Judge {
     } else {
       add("speed of hosts", Health::warning,
           concat(names(slow), ": up to ", format_real(worst, 3), " x the time of the median host"),
-          "every step waits for them: look for heat, a power cap or another job there, leave them out, or give ranks "
-          "work by their speed with --balance_batches true",
+          "every step waits for them: check for heat, a power cap or another job there, exclude them, or balance the "
+          "work by speed with --balance_batches true",
           slow);
     }
   }
@@ -166,7 +167,7 @@ class Judge {
     for (const auto& clock : ahead)
       if (clock) known.push_back(clock->seconds);
     if (known.size() < 2) return;
-    const double usual = median(known);  // the first host's clock may be the one that is wrong
+    const double usual = median(known);  // host 0's own clock may be the wrong one
     double worst = 0, within = 0;
     std::vector<int> wrong;
     for (std::size_t host = 0; host < ahead.size(); ++host) {
@@ -181,7 +182,7 @@ class Judge {
       add("clocks", Health::good, found);
     } else {
       const std::string who = known.size() == 2 ? "two hosts" : names(wrong);
-      if (known.size() == 2) wrong.clear();  // nobody knows which of them is right
+      if (known.size() == 2) wrong.clear();  // it is unknown which of the two is right
       add("clocks", worst > clock_fails ? Health::failure : Health::warning, concat(who, ": ", found),
           "timedatectl set-ntp true, or chronyc makestep: object stores and network file systems refuse hosts whose "
           "clock is minutes off, and logs do not line up",
@@ -198,7 +199,7 @@ class Judge {
       add("connections", Health::good, concat(measured, " reach each other"));
       return;
     }
-    // A host that most others cannot talk to is named alone; what is left is named pair by pair.
+    // A host that most others cannot reach is reported alone; the remaining failures are reported pair by pair.
     std::vector<int> tried(hosts_.size()), failed(hosts_.size());
     for (const Link& link : all_.links.links)
       for (const int host : {link.from, link.to}) {
@@ -209,8 +210,9 @@ class Judge {
     for (std::size_t host = 0; host < hosts_.size(); ++host)
       if (hosts_.size() > 2 && 2 * failed[host] > tried[host]) cut_off.push_back(static_cast<int>(host));
     const char* remedy =
-        "open the ports between the hosts of a job (firewall, security group, network policy), and meet at an address "
-        "of the network that all share: --main_process_ip";
+        "open the ports between the hosts of a job (firewall, security group, network policy), and use a rendezvous "
+        "address "
+        "in a network that all hosts share: --main_process_ip";
     for (const int host : cut_off) {
       const auto link = std::find_if(broken_.begin(), broken_.end(),
                                      [&](const Link* one) { return one->from == host || one->to == host; });
@@ -240,7 +242,7 @@ class Judge {
                                           [](const Link* a, const Link* b) { return bandwidth(*a) < bandwidth(*b); });
     const std::string found = concat(per_second(usual), " each way (median); least ", per_second(bandwidth(**slowest)),
                                      ", ", name((*slowest)->from), " - ", name((*slowest)->to));
-    std::vector<int> slow;  // hosts whose links are slow whoever is at the other end
+    std::vector<int> slow;  // hosts whose links are slow whatever the other end
     for (std::size_t host = 0; host < hosts_.size(); ++host)
       if (of_host[host].size() > 1 && median(of_host[host]) < slow_link * usual) slow.push_back(static_cast<int>(host));
     bool good = true;
@@ -249,7 +251,7 @@ class Judge {
       add("bandwidth", Health::warning,
           concat(names(slow), ": ", per_second(median(of_host[index(slow.front())])), " to the others, where ",
                  per_second(usual), " is usual"),
-          "look at their cable, switch port and negotiated speed (ethtool), or leave them out", slow);
+          "check their cable, switch port and negotiated speed (ethtool), or exclude them", slow);
     }
     for (const Link* link : good_) {
       const auto is_slow = [&](int host) { return std::find(slow.begin(), slow.end(), host) != slow.end(); };
@@ -258,14 +260,15 @@ class Judge {
       add("bandwidth", Health::warning,
           concat(name(link->from), " - ", name(link->to), ": ", per_second(link->there), " and back ",
                  per_second(link->back), ", where ", per_second(usual), " is usual"),
-          "a path between racks that others use, or a bad port on it: let neighbours in the order of hosts be "
+          "a shared path between racks, or a bad port on it: order the hosts so that consecutive ones are "
           "neighbours "
           "in the network");
     }
     if (usual < gigabit) {
       good = false;
       add("bandwidth", Health::warning, concat(found, ": less than 1 Gbit/s"),
-          "sums of gradients will take most of each step: meet at an address of the fast network (--main_process_ip), "
+          "gradient reduction will take most of each step: use a rendezvous address in the fast network "
+          "(--main_process_ip), "
           "or send less (hybrid_shard, --gradient_accumulation_steps, --gradient_compression)");
     }
     if (good) add("bandwidth", Health::good, found);
@@ -294,7 +297,7 @@ class Judge {
       add("delay", Health::good, found);
     } else {
       add("delay", Health::warning, late.empty() ? found : concat(names(late), ": ", found),
-          "a busy or distant host, or a loaded path: every small message of a step waits for it", late);
+          "a busy or distant host, or a loaded path: it delays every small message of a step", late);
     }
   }
 
@@ -327,7 +330,7 @@ HostReport report_from(const std::string& text) {
     const auto known = {Health::good, Health::warning, Health::failure};
     const auto* const found =
         std::find_if(known.begin(), known.end(), [&](Health one) { return word_of(one) == health; });
-    if (found == known.end()) throw InputError(concat("the report of a host has the health '", health, "'"));
+    if (found == known.end()) throw InputError(concat("a host's report has an unknown health '", health, "'"));
     report.alone.push_back(
         {item.at("check").as_string(), *found, item.at("found").as_string(), item.at("remedy").as_string()});
   }
@@ -382,7 +385,7 @@ Value value_of(const Allocation& allocation, std::span<const SharedFinding> find
 }
 
 std::vector<BadHost> bad_hosts(const Allocation& allocation, std::span<const SharedFinding> findings) {
-  // A warning about one host's own settings costs that host some speed; these hold all the others up.
+  // A warning about a host's own settings costs only that host some speed; these slow all others down.
   constexpr std::array<std::string_view, 4> hold_up = {"speed of hosts", "bandwidth", "delay", "slow cores"};
   std::vector<BadHost> bad;
   for (const SharedFinding& shared : findings) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the machines of a whole allocation mean for one job: whether they are alike, whether their clocks agree, how
-/// fast each pair of them is connected. Plain numbers in, findings out, so that tests can plant faults.
+/// Compares the machines of a whole allocation: whether they are alike, whether their clocks agree, how fast each pair
+/// of them is connected. Maps plain numbers to findings, so that tests can inject faults.
 
 #include <tessera/base/value.h>
 #include <tessera/launch/doctor/diagnosis.h>
@@ -14,27 +14,28 @@
 
 namespace tessera::launch {
 
-/// What one host of an allocation tells the others of itself.
+/// One host's report to the other hosts of the allocation.
 struct HostReport {
   std::string host;            ///< its name
-  std::string version;         ///< tessera's, as it is installed there
+  std::string version;         ///< version of tessera installed there
   std::string processor;       ///< "AMD EPYC 9B14"
-  int processors = 1;          ///< that its ranks may run on
-  double core_seconds = 0;     ///< CPU time of a fixed piece of work, the median of its cores; 0: not measured
-  std::vector<Finding> alone;  ///< what diagnose() says of it
+  int processors = 1;          ///< available to its ranks
+  double core_seconds = 0;     ///< CPU time of a fixed piece of work, median over its cores; 0: not measured
+  std::vector<Finding> alone;  ///< findings of diagnose() for this host
 };
 
-/// The report as a host's text in the job's store, and back. The second throws InputError.
+/// Serializes a report as a host's text in the job's store; report_from() parses it and throws InputError.
 std::string text_of(const HostReport& report);
 HostReport report_from(const std::string& text);  ///< the same report
 
-/// A finding about hosts together.
+/// A finding that concerns several hosts.
 struct SharedFinding {
   Finding finding;
-  std::vector<int> hosts;  ///< those to blame, by their place; none of a pair, of which nobody knows which one it is
+  std::vector<int> hosts;  ///< indices of the hosts at fault; empty for a pair when it is unknown which of the two is
+                           ///< at fault
 };
 
-/// The hosts in the order of their ranks, and what was measured between them.
+/// The hosts in the order of their ranks, and the measurements between them.
 struct Allocation {
   std::vector<HostReport> hosts;
   LinkTable links;
@@ -43,24 +44,24 @@ struct Allocation {
 /// Findings about the hosts together, one or more per check, always in the same order: each host's own, versions,
 /// processors, speed, clocks, connections, bandwidth, delay. Needs at least one host.
 std::vector<SharedFinding> diagnose(const Allocation& allocation);
-/// The worst of them.
+/// The worst health among them.
 Health worst(std::span<const SharedFinding> findings);
 /// Lines for a terminal.
 std::string table_of(const Allocation& allocation, std::span<const SharedFinding> findings);
 /// {"hosts": [...], "health", "findings": [...], "links": [...]}: rates in bytes per second, times in seconds.
 Value value_of(const Allocation& allocation, std::span<const SharedFinding> findings);
 
-/// A host that a job should do without, and why.
+/// A host that a job should avoid, and the reason.
 struct BadHost {
   std::string host;  ///< its name
   std::string why;   ///< one line
 };
 
-/// Those that failed a check, and those that hold the others up (slow cores, slow or slowly answering connections).
+/// Hosts that failed a check, and hosts that slow the others down (slow cores, slow or high-latency connections).
 std::vector<BadHost> bad_hosts(const Allocation& allocation, std::span<const SharedFinding> findings);
 
-/// The text of a file of bad hosts (fleet/hostfile.h: read_bad_hosts) after another check: hosts that are now good
-/// leave it, bad ones come with `when` and why, those that took no part stay as they are.
+/// Updates the text of a file of bad hosts (fleet/hostfile.h: read_bad_hosts) after another check: removes hosts that
+/// are good again, adds bad ones with `when` and the reason, keeps those that took no part.
 std::string updated_bad_hosts(std::string_view text, const Allocation& allocation, std::span<const BadHost> bad,
                               const std::string& when);
 

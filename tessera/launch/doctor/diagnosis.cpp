@@ -21,7 +21,7 @@ class Findings {
   void add(const char* check, Health bad, bool is_bad, std::string found, std::string remedy) {
     list_.push_back({check, is_bad ? bad : Health::good, std::move(found), is_bad ? std::move(remedy) : ""});
   }
-  /// A limit, of which -1 means none.
+  /// Adds the finding for a limit; -1: unlimited.
   void limit(const char* check, Health bad, std::int64_t have, std::int64_t need, const std::string& found,
              const std::string& remedy) {
     add(check, bad, have >= 0 && have < need, found, remedy);
@@ -40,7 +40,7 @@ void judge_processors(const Readings& r, Findings& out) {
   if (r.processor_quota)
     out.add("processor quota", Health::warning, *r.processor_quota < 0.9 * r.processors,
             concat(format_real(*r.processor_quota, 3), " of ", r.processors, " processors"),
-            "the control group stops threads that use more: raise the limit (Kubernetes: resources.limits.cpu) or set "
+            "the cgroup throttles threads beyond it: raise the limit (Kubernetes: resources.limits.cpu) or set "
             "OMP_NUM_THREADS to the quota divided by the ranks");
   if (r.core_seconds.size() > 1) {
     std::vector<double> sorted = r.core_seconds;
@@ -49,31 +49,33 @@ void judge_processors(const Readings& r, Findings& out) {
     const auto slow = std::max_element(r.core_seconds.begin(), r.core_seconds.end()) - r.core_seconds.begin();
     out.add("slow cores", Health::warning, ratio > 2, concat("slowest takes ", format_real(ratio, 3), " x the median"),
             concat("the usable processor number ", slow,
-                   " (from 0) holds all others up: look for heat or throttling, or leave it out with taskset"));
+                   " (from 0) holds all others up: check for heat or throttling, or exclude it with taskset"));
   }
   if (r.frequency_cap)
     out.add("frequency", Health::warning, *r.frequency_cap < 0.7,
             concat(static_cast<int>(*r.frequency_cap * 100), "% of the processor's highest is allowed"),
-            "cpupower frequency-set --max FREQUENCY (root), or end the power-saving profile");
+            "cpupower frequency-set --max FREQUENCY (root), or switch the power-saving profile off");
 }
 
 void judge_memory(const Readings& r, Findings& out) {
   out.add("free memory", Health::failure, r.available_memory < GiB * r.ranks, bytes(r.available_memory),
-          "less than 1 GiB for each rank: end what else runs here (tessera top), or raise the job's memory limit");
+          "less than 1 GiB for each rank: end other programs on this machine (tessera top), or raise the job's memory "
+          "limit");
   out.add("huge pages", Health::warning, r.total_memory > 0 && r.reserved_huge_pages > r.total_memory / 4,
           concat(bytes(r.reserved_huge_pages), " reserved and unused"),
-          "nothing here uses reserved huge pages: sysctl vm.nr_hugepages=0 gives them back");
+          "tessera does not use reserved huge pages: sysctl vm.nr_hugepages=0 releases them");
   if (r.zone_reclaim)
     out.add("NUMA reclaim", Health::warning, *r.zone_reclaim != 0, concat("vm.zone_reclaim_mode = ", *r.zone_reclaim),
-            "sysctl vm.zone_reclaim_mode=0: else a node drops cached data although another has free memory");
+            "sysctl vm.zone_reclaim_mode=0: otherwise a NUMA node drops cached data although another has free memory");
   if (r.overcommit)
     out.add("overcommit", Health::warning, *r.overcommit == 2, concat("vm.overcommit_memory = ", *r.overcommit),
-            "sysctl vm.overcommit_memory=0: address space that is reserved and never used counts as memory");
-  // Processes of one host exchange tensors through shared memory; 64 MiB (Docker's default) is coped with, but slow.
+            "sysctl vm.overcommit_memory=0: otherwise reserved but unused address space counts as memory");
+  // Processes of one host exchange tensors through shared memory; 64 MiB (Docker's default) works, but slowly.
   out.add("shared memory", !r.shared_memory || *r.shared_memory < 8 * MiB ? Health::failure : Health::warning,
           !r.shared_memory || *r.shared_memory < 256 * MiB,
           r.shared_memory ? concat(bytes(*r.shared_memory), " free in /dev/shm") : "/dev/shm cannot be used",
-          "docker run --shm-size=2g, in Kubernetes an emptyDir with medium: Memory at /dev/shm; remove what ended jobs "
+          "docker run --shm-size=2g, in Kubernetes an emptyDir with medium: Memory at /dev/shm; remove files that "
+          "former jobs "
           "left there");
 }
 
@@ -83,7 +85,7 @@ void judge_limits(const Readings& r, Findings& out) {
             "ulimit -u unlimited before the job: every thread counts");
   if (r.group_tasks)
     out.limit("tasks of the group", Health::failure, *r.group_tasks, 64 * r.ranks, number(*r.group_tasks),
-              "raise pids.max of the control group (Docker: --pids-limit, systemd: TasksMax): every thread counts");
+              "raise pids.max of the cgroup (Docker: --pids-limit, systemd: TasksMax): every thread counts");
   out.limit("locked memory", Health::warning, r.locked_memory, MiB, bytes(r.locked_memory),
             "ulimit -l unlimited: InfiniBand and pinned buffers need it");
   out.limit("file size", Health::failure, r.file_bytes, GiB, bytes(r.file_bytes),
@@ -94,7 +96,7 @@ void judge_limits(const Readings& r, Findings& out) {
 
 void judge_folders(const Readings& r, Findings& out) {
   out.add("output folder", Health::failure, !r.folder_writable, r.folder,
-          concat("nothing can be written there: mount it writable, change its owner, or choose another --folder"));
+          concat("it is not writable: mount it writable, change its owner, or choose another --folder"));
   out.add("disk space", r.folder_bytes < GiB ? Health::failure : Health::warning, r.folder_bytes < 10 * GiB,
           concat(bytes(r.folder_bytes), " free"), "remove old checkpoints (--save_total_limit) or use another disk");
   if (r.folder_files)
@@ -103,7 +105,7 @@ void judge_folders(const Readings& r, Findings& out) {
   if (r.write_bytes_per_second)
     out.add("disk speed", Health::warning, *r.write_bytes_per_second < 20e6,
             concat(format_bytes(static_cast<std::uint64_t>(*r.write_bytes_per_second)), "/s"),
-            "checkpoints will hold the run up: write to a local disk, or save less often (--save_steps)");
+            "checkpoints will delay the run: write to a local disk, or save less often (--save_steps)");
   out.add("temporary folder", Health::failure, !r.temporary_writable, r.temporary_writable ? "writable" : "read-only",
           "set TMPDIR to a folder that can be written");
 }
@@ -113,9 +115,9 @@ void judge_clock_and_network(const Readings& r, Findings& out) {
           "the clock was never set: timedatectl set-ntp true, or start chronyd");
   if (r.clock_source)
     out.add("clock source", Health::warning, *r.clock_source == "hpet" || *r.clock_source == "acpi_pm", *r.clock_source,
-            "reading the time takes microseconds: the kernel found the TSC unstable ; see dmesg");
+            "reading the time takes microseconds: the kernel found the TSC unstable; see dmesg");
   out.add("host name", Health::failure, !r.host_resolves, r.host,
-          "its own name has no address: add it to /etc/hosts or repair DNS; other ranks are told this name");
+          "this host's name has no address: add it to /etc/hosts or repair DNS; other ranks use this name");
   out.add("listening", Health::failure, !r.can_listen, r.can_listen ? "127.0.0.1 answers" : "no port of 127.0.0.1",
           "ip link set lo up, or allow local sockets in the container's policy");
   if (r.ports)

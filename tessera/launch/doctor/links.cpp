@@ -32,7 +32,7 @@ constexpr std::uint64_t least_bytes = std::uint64_t{1} << 20, most_bytes = std::
 constexpr int pings = 32;
 constexpr milliseconds hello_patience(3000), connect_patience(10000);
 
-/// Why two hosts cannot talk. Never leaves this file: it becomes Link::failure.
+/// Why two hosts cannot communicate. Caught in this file, where it becomes Link::failure.
 struct LinkFailure {
   std::string why;
 };
@@ -43,13 +43,13 @@ std::int64_t wall_clock() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-/// What the caller asks of the one who is called. Both are 64-bit little-endian machines (other ones are not built).
+/// A request of the caller to the callee. Both are 64-bit little-endian machines (no others are supported).
 struct Request {
   enum Kind : std::uint64_t { clock = 1, take, give, end } kind;
   std::uint64_t bytes;
 };
 
-/// A non-blocking socket whose every transfer ends by a deadline.
+/// A non-blocking socket; every transfer has a deadline.
 class Wire {
  public:
   Wire(UniqueFd fd, milliseconds patience) : fd_(std::move(fd)), patience_(patience) {
@@ -99,7 +99,7 @@ class Wire {
     return value;
   }
 
-  /// The same bytes over and over, from a buffer that stays in the cache: the network is measured, not the memory.
+  /// Sends the same buffer repeatedly; it stays in the cache, so that the network is measured and not the memory.
   void send_many(std::uint64_t count) {
     for (; count > 0; count -= std::min<std::uint64_t>(count, buffer_.size()))
       send(buffer_.data(), std::min<std::uint64_t>(count, buffer_.size()));
@@ -114,8 +114,8 @@ class Wire {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
     pollfd fd{fd_.get(), events, 0};
     if (left <= 0 || poll(&fd, 1, static_cast<int>(std::min<std::int64_t>(left, 1 << 30))) == 0)
-      throw LinkFailure{concat("no byte came through for ",
-                               std::chrono::duration_cast<std::chrono::seconds>(patience_).count(), " s")};
+      throw LinkFailure{
+          concat("no byte arrived for ", std::chrono::duration_cast<std::chrono::seconds>(patience_).count(), " s")};
   }
 
   UniqueFd fd_;
@@ -128,14 +128,13 @@ struct Hello {
   std::int64_t place;
 };
 
-/// What a host serves its callers: the table of its own side of all pairs.
+/// Serves the callers of this host, one per round.
 class Callee {
  public:
   Callee(const LinkOptions& options, UniqueFd listener, const std::array<char, token_bytes>& token)
       : options_(options), listener_(std::move(listener)), token_(token) {}
 
-  /// Waits for the host at `place`, and does what it asks until it has had enough. What goes wrong is the caller's to
-  /// tell.
+  /// Waits for the host at `place` and handles its requests until it is done. The caller reports failures.
   void serve(int place) {
     try {
       Wire wire = await(place);
@@ -155,7 +154,7 @@ class Callee {
   }
 
  private:
-  /// Callers of later rounds may come first: they are kept until their turn.
+  /// Callers of later rounds may arrive first: they are kept until their turn.
   Wire await(int place) {
     const auto deadline = Clock::now() + options_.patience;
     for (;;) {
@@ -174,10 +173,10 @@ class Callee {
         const auto hello = wire.receive<Hello>();
         const bool ours = equal_constant_time(bytes_of(hello.token), bytes_of(token_)) && hello.place > options_.host &&
                           hello.place < options_.hosts;
-        if (!ours) continue;  // a stranger: closed without a word
+        if (!ours) continue;  // a stranger: closed without an answer
         wire.set_patience(options_.patience);
         waiting_.insert_or_assign(static_cast<int>(hello.place), std::move(wire));
-      } catch (const LinkFailure&) {  // said nothing
+      } catch (const LinkFailure&) {  // it sent nothing
       }
     }
   }
@@ -192,7 +191,7 @@ class Callee {
   std::map<int, Wire> waiting_;
 };
 
-/// Seconds that a request takes, from its first byte to the last of the answer.
+/// Duration of a request in seconds, from its first byte to the last of the answer.
 double seconds_of(Wire& wire, Request::Kind kind, std::uint64_t bytes) {
   const std::int64_t begin = monotonic_ns();
   wire.send(Request{kind, bytes});
@@ -205,7 +204,7 @@ double seconds_of(Wire& wire, Request::Kind kind, std::uint64_t bytes) {
   return seconds_since(begin);
 }
 
-/// Bytes per second one way: a first MiB tells how many are worth sending.
+/// Bytes per second in one direction; a first MiB determines how many are worth sending.
 double rate(Wire& wire, Request::Kind kind, double round_trip, double seconds) {
   const double first = std::max(seconds_of(wire, kind, least_bytes) - round_trip, 1e-6);
   const double wanted = seconds / first * static_cast<double>(least_bytes);
@@ -214,7 +213,7 @@ double rate(Wire& wire, Request::Kind kind, double round_trip, double seconds) {
   return static_cast<double>(bytes) / std::max(seconds_of(wire, kind, bytes) - round_trip, 1e-6);
 }
 
-/// What a host writes for the others: "ADDRESS PORT TOKEN".
+/// A host's entry for the others: "ADDRESS PORT TOKEN".
 struct Place {
   std::string address;
   int port = 0;
@@ -232,7 +231,7 @@ Link call(const LinkOptions& options, int to, const Place& place) {
     if (!fd) throw LinkFailure{concat("cannot connect to ", place.address, ":", place.port, ": ", why)};
     Wire wire(std::move(fd), options.patience);
     wire.send(Hello{place.token, options.host});
-    wire.receive<char>();  // it is our turn
+    wire.receive<char>();  // wait for our turn
     link.round_trip = std::numeric_limits<double>::max();
     for (int ping = 0; ping < pings; ++ping) {
       const std::int64_t begin = monotonic_ns(), before = options.now();
@@ -240,7 +239,7 @@ Link call(const LinkOptions& options, int to, const Place& place) {
       const auto theirs = wire.receive<std::int64_t>();
       const double taken = seconds_since(begin);
       if (taken >= link.round_trip) continue;
-      // The answer that took least says most: it was made half a round trip ago, give or take that half (Cristian
+      // The fastest answer is the most precise: it was made half a round trip ago, give or take that half (Cristian
       // 1989, Probabilistic clock synchronization).
       link.round_trip = taken;
       link.clock_within = taken / 2;
@@ -278,7 +277,7 @@ std::vector<Link> links_from(const std::string& text, int from) {
   return links;
 }
 
-/// All hosts' places, in their order: each listens by then.
+/// The entries of all hosts, in their order: each of them listens by then.
 std::vector<Place> exchange_places(StoreClient& store, const LinkOptions& options, const Place& own) {
   const auto key = [&](int host) { return concat(options.key_prefix, "place/", host); };
   store.multi_set({key(options.host)},
@@ -292,7 +291,7 @@ std::vector<Place> exchange_places(StoreClient& store, const LinkOptions& option
                           ? std::nullopt
                           : parse_int(std::string_view(text).substr(first + 1, second - first - 1));
     TESSERA_CHECK(port.has_value() && text.size() == second + 1 + token_bytes,
-                  "a host's place in the store is damaged: ", keys[places.size()]);
+                  "a host's entry in the store is damaged: ", keys[places.size()]);
     Place place{text.substr(0, first), static_cast<int>(*port), {}};
     std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(second) + 1, token_bytes, place.token.begin());
     places.push_back(std::move(place));
@@ -305,13 +304,13 @@ std::vector<Place> exchange_places(StoreClient& store, const LinkOptions& option
 int rounds_of_pairs(int hosts) { return hosts < 2 ? 0 : hosts - 1 + hosts % 2; }
 
 std::optional<int> partner(int round, int host, int hosts) {
-  // Host n-1 stays, the others turn: in round r those meet whose places add up to r, counted around the circle. With an
-  // odd number, who would meet the one that stays rests.
+  // Host n-1 stays and the others rotate: in round r those hosts meet whose indices add up to r, counted around the
+  // circle. With an odd number, the host that would meet the staying one pauses.
   const int circle = rounds_of_pairs(hosts);
   const int staying = circle;
   int other = 0;
   if (host == staying) {
-    // Its partner is the one that would meet itself: 2 x place = round.
+    // Its partner is the host that would meet itself: 2 x place = round.
     other = round % 2 == 0 ? round / 2 : (round + circle) / 2;
   } else {
     other = (round - host % circle + circle) % circle;
@@ -366,7 +365,7 @@ std::string address_towards(const std::string& host) {
   if (failure != 0) throw Error(concat("the name '", host, "' has no address: ", gai_strerror(failure)));
   std::string result;
   for (const addrinfo* address = found; address != nullptr && result.empty(); address = address->ai_next) {
-    // A datagram socket that is connected sends nothing; the kernel only chooses the way.
+    // Connecting a datagram socket sends nothing; the kernel only chooses the route.
     const UniqueFd fd(socket(address->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage own{};
     socklen_t length = sizeof own;
@@ -378,7 +377,7 @@ std::string address_towards(const std::string& host) {
       result = text.data();
   }
   freeaddrinfo(found);
-  if (result.empty()) throw Error(concat("there is no way from this host to '", host, "'"));
+  if (result.empty()) throw Error(concat("no route from this host to '", host, "'"));
   return result;
 }
 
@@ -392,7 +391,7 @@ std::vector<std::optional<ClockAhead>> clocks_ahead(const LinkTable& table, int 
     of_host[static_cast<std::size_t>(link.from)].push_back(&link);
     of_host[static_cast<std::size_t>(link.to)].push_back(&link);
   }
-  for (;;) {  // Dijkstra: along a chain of links what each can be wrong by adds up
+  for (;;) {  // Dijkstra: along a chain of links the maximum errors add up
     std::size_t next = clocks.size();
     for (std::size_t host = 0; host < clocks.size(); ++host)
       if (!settled[host] && clocks[host] && (next == clocks.size() || clocks[host]->within < clocks[next]->within))

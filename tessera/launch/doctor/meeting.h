@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The doctors of an allocation's hosts meet in the store of the job that `tessera launch` started them as.
+/// Exchange between the doctors of an allocation's hosts, through the store of the job that `tessera launch` started.
 
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/doctor/allocation.h>
@@ -12,15 +12,15 @@
 
 namespace tessera::launch {
 
-/// Whether ranks of several hosts, or several ranks, were started by our launcher: then doctors can meet.
+/// Whether several ranks, on one or more hosts, were started by our launcher: only then can doctors meet.
 bool can_meet(const RankEnvironment& environment);
 
-/// What this host tells the others.
+/// This host's report to the others.
 HostReport report_of(const Readings& readings);
 
-/// Collective over all ranks: those that are not the first of their host pass `nullptr`, and get nothing back at once.
-/// The others wait for one another, exchange reports, measure their links, and all get the same. `patience`: with hosts
-/// that do not come. Throws Error naming the store, or who is missing.
+/// Collective over all ranks: ranks that are not the first of their host pass `nullptr` and return nullopt at once. The
+/// others wait for one another, exchange reports, measure their links, and all return the same. `patience`: how long to
+/// wait for absent hosts. Throws Error naming the store or the missing hosts.
 std::optional<Allocation> meet(const RankEnvironment& environment, const HostReport* own,
                                std::chrono::milliseconds patience = std::chrono::seconds(60));
 

@@ -54,7 +54,7 @@ std::int64_t limit_of(int resource) {
   return static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<std::int64_t>::max()));
 }
 
-/// The folder of this process' control group for a controller of version 1, or of version 2 (controller "").
+/// The cgroup folder of this process for a controller of version 1, or of version 2 (controller "").
 std::optional<std::string> group_folder(const std::string& root, const std::string& controller) {
   std::ifstream in(root + "/proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {
@@ -72,7 +72,7 @@ std::optional<double> processor_quota(const std::string& root) {
   if (const auto folder = group_folder(root, "")) {
     std::ifstream in(*folder + "/cpu.max");
     double quota = 0, period = 0;
-    if (in >> quota >> period && period > 0) return quota / period;  // "max" is no number: there is no limit
+    if (in >> quota >> period && period > 0) return quota / period;  // "max" is not a number: unlimited
   }
   const auto folder = group_folder(root, "cpu");
   if (!folder) return std::nullopt;
@@ -91,7 +91,7 @@ std::optional<std::int64_t> group_tasks(const std::string& root) {
   return std::nullopt;
 }
 
-/// CPU seconds of a fixed piece of work on the calling thread, the best of five. CPU time: other jobs do not count.
+/// CPU seconds of a fixed piece of work on the calling thread, the best of five. CPU time excludes other jobs.
 double seconds_of_work() {
   double best = std::numeric_limits<double>::max();
   for (int round = 0; round < 5; ++round) {
@@ -106,7 +106,7 @@ double seconds_of_work() {
   return best;
 }
 
-/// The same work on each processor that this process may use, one after another.
+/// Times the same work on each processor that this process may use, one after another.
 std::vector<double> time_cores() {
   std::vector<double> seconds;
   cpu_set_t allowed;
@@ -127,7 +127,8 @@ void read_disk(Readings& out) {
   struct statvfs disk{};
   if (statvfs(out.folder.c_str(), &disk) == 0) {
     out.folder_bytes = static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize);
-    if (disk.f_files > 0) out.folder_files = static_cast<std::int64_t>(disk.f_favail);  // some have no inodes
+    if (disk.f_files > 0)
+      out.folder_files = static_cast<std::int64_t>(disk.f_favail);  // some file systems have no inodes
   }
   std::string path = path_join(out.folder, ".tessera-doctor-XXXXXX");
   const UniqueFd file(mkstemp(path.data()));
@@ -139,7 +140,7 @@ void read_disk(Readings& out) {
   try {
     for (int part = 0; part < 8; ++part) write_all(file.get(), bytes, path);
   } catch (const Error&) {
-    return;  // a full disk: its free space says so
+    return;  // a full disk is reported by its free space
   }
   if (fsync(file.get()) != 0) return;
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
@@ -167,7 +168,8 @@ void read_names(Readings& out) {
 
 Readings read_machine(const std::string& folder, int ranks, const std::string& root) {
   if (!is_directory(folder))
-    throw InputError(concat(folder, " is no folder: --folder takes one that exists, where the run will write"));
+    throw InputError(
+        concat(folder, " is not a folder: --folder must be the existing folder that the run will write to"));
   Readings out;
   out.folder = folder;
   out.ranks = ranks;

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 namespace wire = fleet_wire;
 
-/// Where the store is gone: it cannot begin anew elsewhere, since only machine 0's agent knows what stood there.
+/// Remedy for a lost store: it cannot be restarted elsewhere, since only machine 0's agent knows its contents.
 constexpr const char* remedy = "start the agents of all machines again, with --resume_from_checkpoint auto";
 
 constexpr std::size_t most_listed = 8;
@@ -49,7 +49,7 @@ std::string list_machines(const std::vector<int>& machines) {
   return join(names);
 }
 
-/// When to say again for what a machine waits, and for how long it does.
+/// Schedules repeated notices while waiting, and measures the wait.
 class Notices {
  public:
   explicit Notices(const FleetOptions& options) : options_(options) {}
@@ -82,7 +82,7 @@ class Fleet::Link {
       }
       tick();
       if (notices.over()) {
-        throw Error(concat("after ", notices.waited(), " s not all machines have come: ", missing()));
+        throw Error(concat("after ", notices.waited(), " s not all machines have joined: ", missing()));
       }
       if (notices.due()) say(concat("waiting for ", notices.waited(), " s: ", missing()));
     }
@@ -109,13 +109,13 @@ class Fleet::Link {
     if (options_.say) options_.say(text);
   }
 
-  /// People hear of one event once.
+  /// Prints an event once.
   void tell(const std::string& event) {
     if (event != told_) say(event);
     told_ = event;
   }
 
-  /// What came when no rank ran here any more, for which this machine ends or begins anew.
+  /// Prints the event that ends or restarts this machine when it came after the last rank here had exited.
   void tell_event() {
     const auto event = link_.event(false);
     if (told_.empty() && event && event->kind != FleetEvent::stop) tell(event->text);
@@ -144,7 +144,7 @@ class Fleet::Link {
     serve();
   }
 
-  /// A short wait in which machine 0 serves its store.
+  /// A short wait during which machine 0 serves its store.
   void serve() {
     const auto until = Clock::now() + std::chrono::milliseconds(20);
     if (options_.server == nullptr) {
@@ -159,7 +159,7 @@ class Fleet::Link {
     }
   }
 
-  /// Machine 0: the machines that have introduced themselves, by rank.
+  /// Machine 0: the machines that have joined, by rank.
   std::vector<Machine> present() {
     std::vector<Machine> machines;
     for (int k = 0; k < options_.num_machines; ++k) {
@@ -167,27 +167,28 @@ class Fleet::Link {
       if (!text) continue;
       const wire::Introduction machine = wire::read_introduction(*text);
       if (machine.num_machines != options_.num_machines) {
-        refuse(concat("machine ", k, " (", machine.hostname, ") was told --num_machines ", machine.num_machines,
-                      ", machine 0 (", options_.hostname, ") ", options_.num_machines, ": give all the same number"));
+        refuse(concat("machine ", k, " (", machine.hostname, ") was started with --num_machines ", machine.num_machines,
+                      ", machine 0 (", options_.hostname, ") ", options_.num_machines,
+                      ": use the same number on all machines"));
       }
       machines.push_back({machine.hostname, machine.local_processes, 0, machine.token});
     }
     return machines;
   }
 
-  /// Machine 0: once all have introduced themselves, the plan of generation 0.
+  /// Machine 0: publishes the plan of generation 0 once all have joined.
   void introduce() {
     if (planned_) return;
     FleetPlan plan;
     plan.generation = 0;
     plan.machines = present();
     if (static_cast<int>(plan.machines.size()) < options_.num_machines) {
-      // Those that count more machines than we know of are not asked above.
+      // Machines with a rank beyond our number are not covered above.
       for (const std::string& key : options_.server->list("fleet/machine/")) {
         const auto number = parse_int(key.substr(std::string("fleet/machine/").size()));
         if (number && *number >= options_.num_machines) {
-          refuse(concat("machine rank ", *number, " came, but machine 0 was told --num_machines ",
-                        options_.num_machines, ": give all the same number"));
+          refuse(concat("machine rank ", *number, " joined, but machine 0 was started with --num_machines ",
+                        options_.num_machines, ": use the same number on all machines"));
         }
       }
       return;
@@ -196,7 +197,7 @@ class Fleet::Link {
     planned_ = true;
   }
 
-  /// The port of the ranks' own store is chosen anew each time: what the last generation left may still hold it.
+  /// The port of the ranks' own store is chosen again each time: the previous generation may still hold it.
   void publish(FleetPlan& plan) {
     plan.master_addr = options_.store_address;
     plan.master_port = choose_port(options_.store_address);
@@ -213,7 +214,7 @@ class Fleet::Link {
 
   std::string missing() {
     if (const std::string store = link_.waiting_for(); !store.empty()) return store + " does not answer";
-    if (options_.machine_rank != 0) return "other machines have not come; machine 0 says which";
+    if (options_.machine_rank != 0) return "other machines have not joined; machine 0 lists them";
     std::vector<int> absent;
     for (int k = 0; k < options_.num_machines; ++k) {
       if (!options_.server->get(wire::machine_key(k))) absent.push_back(k);
@@ -224,7 +225,7 @@ class Fleet::Link {
                   " --main_process_port ", options_.store_port, " ...");
   }
 
-  /// The others: machine 0's word, or the news that it is gone.
+  /// The other machines: wait for machine 0's verdict, or for the news that it is gone.
   FleetVerdict learn(const FleetOutcome& outcome) {
     Notices notices(options_);
     for (;;) {
@@ -236,7 +237,7 @@ class Fleet::Link {
         if (outcome.may_restart && !link_.store_ended()) return come_back(*why);
         tell(*why);
         if (outcome.may_restart)
-          say(concat("the job ends with ", machine_name(0), ", whose agent held its store: ", remedy));
+          say(concat("the job ends with ", machine_name(0), ", whose agent hosted its store: ", remedy));
         return {false, 1, *why};
       }
       if (notices.due())
@@ -245,10 +246,10 @@ class Fleet::Link {
     }
   }
 
-  /// The others hold this machine for lost, or will soon, and wait for it.
+  /// The others consider this machine lost, or soon will, and wait for it.
   FleetVerdict come_back(const std::string& why) {
     tell(why);
-    say(concat("trying for up to ", options_.join_seconds, " s to come back to ", machine_name(0)));
+    say(concat("trying for up to ", options_.join_seconds, " s to rejoin ", machine_name(0)));
     const auto give_up = [&](const std::string& reason) -> FleetVerdict {
       say(concat(reason, ": the job ends here; ", remedy));
       return {false, 1, concat(why, "; ", reason)};
@@ -260,13 +261,13 @@ class Fleet::Link {
       try {
         link_.throw_if_refused();
       } catch (const Error& error) {
-        return give_up(concat("this machine could not come back: ", error.what()));
+        return give_up(concat("this machine could not rejoin: ", error.what()));
       }
       if (const auto plan = link_.joined()) {
         if (plan->generation > former) return {true, 0, why};
-        return give_up(concat(machine_name(0), " has begun another job"));
+        return give_up(concat(machine_name(0), " has started another job"));
       }
-      if (notices.due()) say(concat("waiting for ", notices.waited(), " s to come back to machine 0"));
+      if (notices.due()) say(concat("waiting for ", notices.waited(), " s to rejoin machine 0"));
       tick();
     }
     return give_up(concat(machine_name(0), " was not back within ", options_.join_seconds, " s"));
@@ -277,7 +278,7 @@ class Fleet::Link {
     const int generation = plan_.generation;
     const std::vector<FleetOutcome> outcomes = collect();
     std::optional<FleetEvent> event = link_.event(false);
-    if (!event) {  // reported in the same moment as the last outcome
+    if (!event) {  // reported at the same moment as the last outcome
       if (const auto text = server.get(wire::event_key(generation))) event = wire::read_event(*text);
     }
     tell_event();
@@ -298,15 +299,16 @@ class Fleet::Link {
     return verdict;
   }
 
-  /// How the generation ended on each machine that is not lost; one that does not tell may not restart.
+  /// How the generation ended on each machine that is not lost; the outcome of one that does not report forbids a
+  /// restart.
   std::vector<FleetOutcome> collect() {
     std::set<int> waited;
     for (int k = 0; k < options_.num_machines; ++k) waited.insert(k);
     std::vector<FleetOutcome> outcomes(waited.size());
-    std::optional<Clock::time_point> until;  // for the others, once a machine is lost
+    std::optional<Clock::time_point> until;  // deadline for the others once a machine is lost
     while (!waited.empty()) {
       tick();
-      if (link_.cut()) break;  // nobody can be told
+      if (link_.cut()) break;  // nobody can be informed
       const std::set<int> lost = link_.lost();
       for (int machine : lost) waited.erase(machine);
       if (!lost.empty() && !until) until = Clock::now() + seconds(10);
@@ -320,7 +322,7 @@ class Fleet::Link {
     return outcomes;
   }
 
-  /// Without lost machines it is what is done; with them it still depends on their coming back.
+  /// The verdict: final without lost machines; with them it still depends on their return.
   FleetVerdict judge(const std::optional<FleetEvent>& event, const std::vector<FleetOutcome>& outcomes) {
     const std::set<int> lost = link_.lost();
     const bool cut = link_.cut().has_value();
@@ -335,8 +337,8 @@ class Fleet::Link {
     return {false, event->code == static_cast<int>(ExitCode::interrupted) ? event->code : code, event->text};
   }
 
-  /// Until the same agents, or others in their places, have introduced themselves. Those that are lost meanwhile join
-  /// `lost`. No restart follows when the time is over, or somebody asks to stop.
+  /// Waits until the same agents, or replacements, have joined. Machines that are lost in the meantime are added to
+  /// `lost`. The restart is cancelled on timeout, or when a stop is requested.
   void wait_for_the_lost(FleetVerdict& verdict, std::set<int>& lost) {
     StoreServer& server = *options_.server;
     std::set<int> away;
@@ -358,9 +360,9 @@ class Fleet::Link {
       }
       if (!missed.empty()) {
         const bool all = static_cast<int>(missed.size()) == options_.num_machines - 1 && missed.size() > 1;
-        say(concat("waiting up to ", options_.join_seconds, " s for ", machine_names(missed),
-                   " to come back: ", all ? "it may be this machine that is cut off. An agent comes" : "an agent comes",
-                   " back by itself when only the network was away, else start it again"));
+        say(concat("waiting up to ", options_.join_seconds, " s for ", machine_names(missed), " to return: ",
+                   all ? "this machine may be the one that is cut off. An agent returns" : "an agent returns",
+                   " by itself when only the network was down; otherwise start it again"));
       }
       std::erase_if(away, [&](int machine) { return server.get(wire::machine_key(machine)).has_value(); });
       if (away.empty()) return;
@@ -370,21 +372,20 @@ class Fleet::Link {
         return give_up(concat("stopped on request while waiting for ", machines),
                        static_cast<int>(ExitCode::interrupted));
       }
-      if (notices.over())
-        return give_up(concat(machines, " did not come back within ", options_.join_seconds, " s"), 1);
-      if (notices.due()) say(concat("waiting for ", notices.waited(), " s for ", machines, " to come back"));
+      if (notices.over()) return give_up(concat(machines, " did not return within ", options_.join_seconds, " s"), 1);
+      if (notices.due()) say(concat("waiting for ", notices.waited(), " s for ", machines, " to return"));
       serve();
     }
   }
 
-  /// Whether the agent of a machine has closed its last connection.
+  /// Whether a machine's agent has closed its last connection.
   bool has_left(int machine) const {
     const auto heart = options_.server->get(wire::heart_key(machine));
     const auto ended = options_.server->get(wire::ended_key(machine));
     return heart && ended && wire::read_heart(*heart).connection == *ended;
   }
 
-  /// The store must live until all have read the verdict.
+  /// Keeps the store running until all machines have read the verdict.
   void wait_until_known(int generation, const std::set<int>& lost) {
     for (const auto until = Clock::now() + seconds(options_.lost_seconds); Clock::now() < until;) {
       bool all = true;
@@ -401,7 +402,7 @@ class Fleet::Link {
   FleetLink link_;
   FleetPlan plan_;
   bool planned_ = false;
-  std::string told_;  ///< the event of this generation that people have been told of
+  std::string told_;  ///< the event of this generation that has been printed
 };
 
 Fleet::Fleet(const FleetOptions& options) : link_(std::make_unique<Link>(options)) {}

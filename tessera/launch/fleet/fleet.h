@@ -2,12 +2,12 @@
 /// \file
 /// launch/fleet/: the agents of several hosts act as one.
 ///
-/// The agents of a job's hosts act as one: they meet, agree which ranks run where, hear of each other's failures within
-/// a fraction of a second, and restart or end together. All through the job's authenticated store (store_client.h),
-/// which the agent of machine 0 has started before (store_server.h) at main_process_ip:main_process_port.
+/// They join, agree which ranks run where, learn of each other's failures within a fraction of a second, and restart or
+/// exit together. All communication uses the job's authenticated store (store_client.h), which the agent of machine 0
+/// has started (store_server.h) at main_process_ip:main_process_port.
 ///
 /// An agent's life:
-///   Fleet fleet(options);                       // waits for all machines; says who is missing
+///   Fleet fleet(options);                       // waits for all machines; reports which are missing
 ///   start ranks by fleet.plan();                // generation 0
 ///   loop: watch the local ranks, poll fleet.event_fd();
 ///     a local rank failed       -> fleet.report({Event::failure, code, text}); end the local ranks
@@ -15,14 +15,15 @@
 ///   all local ranks are gone -> fleet.agree(outcome): every machine gets the same answer: restart with plan()
 ///     of the next generation, or the exit code of the job.
 ///
-/// A machine is lost when it gives no sign for lost_seconds; a connection that breaks, or brings no answer, is replaced
-/// until then. An agent that ends, or is killed, is known at once, because its kernel closes the connection: then the
-/// store executes its will (StoreClient::set_will). Where a failure may be followed by a restart, machine 0 waits for
-/// lost machines to come back: for the same agent, which has ended its ranks, too, and tries to reach the store for
-/// join_seconds; or for a new one with the same machine rank. Machine 0 itself cannot be lost: the store is there,
-/// and machine 0's agent reaches it within its process. Where machine 0 is cut off it has lost all others, and waits.
+/// A machine is lost when it has not been heard from for lost_seconds; until then a connection that breaks, or brings
+/// no answer, is replaced. The exit of an agent, even a killed one, is known at once, because its kernel closes the
+/// connection: then the store executes its will (StoreClient::set_will). If a failure may be followed by a restart,
+/// machine 0 waits for lost machines to return: either the same agent, which has also ended its ranks and tries to
+/// reach the store for join_seconds, or a new one with the same machine rank. Machine 0 itself cannot be lost: it hosts
+/// the store, and its agent reaches it within its process. When machine 0 is cut off, it has lost all others, and
+/// waits.
 ///
-/// Machine 0 must not stay away from its loop for longer than a second or so: the others wait for its store.
+/// Machine 0 must not be absent from its loop for longer than about a second: the others wait for its store.
 ///
 /// Only durations are compared, each on one host's monotonic clock: the hosts' clocks need not agree.
 
@@ -39,73 +40,74 @@ namespace tessera::launch {
 
 struct FleetOptions {
   int machine_rank = 0, num_machines = 1;
-  int local_processes = 1;    ///< processes of this machine; they may differ
+  int local_processes = 1;    ///< processes of this machine; the number may differ between machines
   std::string hostname;       ///< for messages; empty: this host's name
   std::string store_address;  ///< the store of machine 0
   int store_port = 0;
   Secret secret{};
   StoreServer* server =
-      nullptr;  ///< the store of machine 0: served (turn()) wherever this waits; else the caller's loop serves it
-  double join_seconds = 600;        ///< then the wait for missing machines ends
-  double first_notice_seconds = 5;  ///< missing machines are listed after this, and every notice_seconds
+      nullptr;  ///< the store of machine 0: turn() is called wherever this waits; else by the caller's loop
+  double join_seconds = 600;        ///< how long to wait for missing machines
+  double first_notice_seconds = 5;  ///< missing machines are listed after this, then every notice_seconds
   double notice_seconds = 10;
-  double lost_seconds = 30;  ///< without a sign of the store (or, for machine 0, of another machine)
-  double ended_seconds = 1;  ///< the same once it is known that the agent there has closed its connection
-  std::function<void(const std::string&)> say;  ///< lines for people; may be empty
-  bool takes_place = false;       ///< from an agent that was started before for the same machine, which then ends
-  std::function<bool()> give_up;  ///< asked ten times a second while waiting; true: Error(interrupted)
+  double lost_seconds = 30;  ///< without contact to the store (or, for machine 0, from another machine)
+  double ended_seconds = 1;  ///< the same once the agent there is known to have closed its connection
+  std::function<void(const std::string&)> say;  ///< prints lines for the user; may be empty
+  bool takes_place = false;       ///< replaces an agent that was started earlier for the same machine, which then exits
+  std::function<bool()> give_up;  ///< polled ten times a second while waiting; true: throws Error(interrupted)
 };
 
 struct Machine {
   std::string hostname;
   int local_processes = 0;
   int first_rank = 0;
-  std::string token = {};  ///< tells its agent from another one in its place
+  std::string token = {};  ///< distinguishes its agent from another one in its place
 };
 
-/// Which ranks run where in one generation. Equal on all machines but for `first_rank` and `local_processes`.
+/// The placement of ranks in one generation. Equal on all machines except for `first_rank` and `local_processes`.
 struct FleetPlan {
   int generation = 0;
   int world_size = 1;
   int first_rank = 0, local_processes = 1;  ///< ranks that this machine starts
-  std::string master_addr;                  ///< for the ranks: MASTER_ADDR (machine 0) and a port
-  int master_port = 0;                      ///< that was free there when the plan was made
-  int job_port = 0;                         ///< master_port of generation 0: tells jobs with the same secret apart
+  std::string master_addr;                  ///< MASTER_ADDR of the ranks (machine 0)
+  int master_port = 0;                      ///< a port that was free there when the plan was made
+  int job_port = 0;                         ///< master_port of generation 0: distinguishes jobs with the same secret
   std::vector<Machine> machines;
 };
 
-/// What happened to the job on some machine.
+/// Something that happened to the job on some machine.
 struct FleetEvent {
   enum Kind {
     failure,  ///< a rank failed: all ranks end, then agree() restarts or ends the job
-    stop,     ///< somebody asked the job to stop (SIGTERM, SIGINT): ranks are asked to save and end
-    lost,     ///< a machine, or the store, gave no sign for lost_seconds: all ranks end, as after a failure
+    stop,     ///< the job was asked to stop (SIGTERM, SIGINT): ranks are asked to save and exit
+    lost,     ///< contact with a machine, or the store, was lost for lost_seconds: all ranks end, as after a failure
   };
   Kind kind = failure;
-  int machine = 0;   ///< where; lost: which one (-1: machine 0 cannot reach its own store any more)
+  int machine = 0;   ///< the machine; for `lost`, the lost one (-1: machine 0 cannot reach its own store any more)
   int code = 1;      ///< exit code of the failed rank; 130 or 143 for stop
   std::string text;  ///< "host7: rank 3 (pid 12) was killed by SIGKILL"
 };
 
 /// How the local ranks of one generation ended.
 struct FleetOutcome {
-  int code = 0;              ///< 0 when all are done; else what this agent would return alone
-  bool may_restart = false;  ///< this agent would restart (restarts are left, nobody asked to stop)
-  std::string told = {};     ///< the event that this agent has told people already; empty: none
+  int code = 0;              ///< 0 when all succeeded; else what this agent would return alone
+  bool may_restart = false;  ///< this agent would restart (restarts are left, no stop was requested)
+  std::string told = {};     ///< the event that this agent has already printed; empty: none
 };
 
 struct FleetVerdict {
-  bool restart = false;  ///< plan() is that of the next generation now
+  bool restart = false;  ///< plan() has become that of the next generation
   int code = 0;          ///< exit code of the job, when it does not restart
-  std::string text;      ///< why: the event that came first; empty when all is well
+  std::string text;      ///< the reason: the event that came first; empty on success
 };
 
-/// Threads: a thread of its own keeps contact; all methods may be called from any one thread. Children may be forked
-/// and exec'd meanwhile. Not copyable.
+/// Threads: an own thread keeps contact; all methods may be called from any single thread. Children may be forked and
+/// exec'd in that time. Not copyable.
 class Fleet {
  public:
-  /// Joins and waits for all machines. Throws InputError: a machine rank twice, another number of machines, the store
-  /// refuses the secret; Error: not all came within join_seconds (lists who is missing), the store cannot be reached.
+  /// Joins and waits for all machines. Throws InputError for a duplicate machine rank, another number of machines, or a
+  /// refused secret; Error when not all came within join_seconds (lists the missing ones) or the store cannot be
+  /// reached.
   explicit Fleet(const FleetOptions& options);
   ~Fleet();
   Fleet(const Fleet&) = delete;
@@ -113,16 +115,16 @@ class Fleet {
 
   const FleetPlan& plan() const;
 
-  /// Tells all machines. The first event of a generation counts; later ones are dropped. Returns at once.
+  /// Reports an event to all machines. The first event of a generation counts; later ones are dropped. Returns at once.
   void report(FleetEvent::Kind kind, int code, const std::string& text);
-  /// The first event of this generation, reported by whichever machine (this one too). Cheap: no traffic.
+  /// The first event of this generation, from any machine (also this one). Cheap: no traffic.
   std::optional<FleetEvent> event() const;
-  /// Readable (poll) while an event is there that event() has not returned yet.
+  /// Readable (poll) while an event is pending that event() has not returned yet.
   int event_fd() const noexcept;
 
-  /// Call when nothing of the local ranks is left. Waits for all machines and returns what all of them return.
-  /// Where all that are left may restart, lost machines are waited for, join_seconds long; this machine tries to come
-  /// back when it is the one that was lost. On machine 0 this also sets the server's generation.
+  /// Call when no process of the local ranks is left. Waits for all machines and returns the same verdict on all of
+  /// them. If all remaining machines may restart, lost ones are awaited for join_seconds; a machine that was lost
+  /// itself tries to rejoin. On machine 0 this also sets the server's generation.
   FleetVerdict agree(const FleetOutcome& outcome);
 
  private:

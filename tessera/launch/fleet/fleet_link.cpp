@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 namespace wire = fleet_wire;
 
 constexpr milliseconds beat{200};
-constexpr double first_try = 1, longer = 1.5;  // seconds for an answer, and by how much more each time there is none
+constexpr double first_try = 1, longer = 1.5;  // seconds to wait for an answer; growth of that time after each failure
 
 milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
 
@@ -40,7 +40,7 @@ FleetLink::FleetLink(const FleetOptions& options)
     : options_(options), event_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), token_(random_token()), origin_(token_) {
   if (!event_fd_) throw InputError(concat("eventfd: ", std::strerror(errno)));
   watched_.resize(static_cast<std::size_t>(options_.num_machines));
-  sigset_t all, before;  // signals are for the agent's own thread
+  sigset_t all, before;  // signals are handled by the agent's own thread
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
@@ -170,7 +170,7 @@ StoreClient& FleetLink::client() {
     options.answer_timeout = to_milliseconds(patient ? options_.lost_seconds : try_seconds_);
     options.interrupted = [this]() -> std::optional<std::string> {
       const std::lock_guard lock(mutex_);
-      return stop_ ? std::optional("the agent ends") : std::nullopt;
+      return stop_ ? std::optional("the agent is exiting") : std::nullopt;
     };
     client_ = std::make_unique<StoreClient>(options);
     connection_ = concat(token_, "/", ++connections_);
@@ -179,8 +179,8 @@ StoreClient& FleetLink::client() {
   return *client_;
 }
 
-/// Not when the time is over, or when for ended_seconds nobody has listened any more. Waits a moment. Machine 0 always
-/// may: its store is in its own process, and answers as soon as that runs again.
+/// Whether to retry; waits a moment. False once the time is over, or when nobody has listened for ended_seconds.
+/// Machine 0 may always retry: its store is in its own process, and answers as soon as that runs again.
 bool FleetLink::may_try_again(const StoreLost& lost, Tries& tries) {
   client_.reset();
   const auto now = Clock::now();
@@ -194,9 +194,9 @@ bool FleetLink::may_try_again(const StoreLost& lost, Tries& tries) {
   return true;
 }
 
-/// A connection on which nothing comes may be one whose packets were lost while the network was away: TCP then waits as
-/// long again as it was away, and a new connection gets through at once. In a slow network answers take their time, so
-/// that each try is longer than the last.
+/// A silent connection may be one whose packets were lost during a network outage: TCP then waits as long again as the
+/// outage lasted, while a new connection gets through at once. In a slow network answers take long, so each attempt
+/// waits longer than the previous one.
 void FleetLink::in_contact(const std::function<void(StoreClient&)>& call) {
   Tries tries{Clock::now() + to_milliseconds(options_.lost_seconds)};
   for (;;) {
@@ -236,18 +236,18 @@ void FleetLink::run() {
   } while (come_back());
 }
 
-/// The beginning of the message that this machine has no contact with the store any more.
+/// The beginning of the message that this machine has lost contact with the store for good.
 std::string FleetLink::loss(bool no_answer) {
   const std::lock_guard lock(mutex_);
   const std::string host = plans_.at(generation_).machines[0].hostname;
   const std::string lost =
       concat("this machine (", options_.hostname, ") lost the job's store on machine 0 (", host, ")");
   if (!no_answer) return concat(lost, ": ");
-  if (store_ended_) return concat(lost, ", whose agent has ended: ");
+  if (store_ended_) return concat(lost, ", whose agent has exited: ");
   return concat(lost, " for ", options_.lost_seconds, " s (--host_timeout): ");
 }
 
-/// Waits for rejoin(), and joins again. False: there is no way.
+/// Waits for rejoin(), and joins again. False: not possible.
 bool FleetLink::come_back() {
   {
     std::unique_lock lock(mutex_);
@@ -255,7 +255,7 @@ bool FleetLink::come_back() {
     if (stop_) return false;
     rejoin_ = false;
   }
-  token_ = random_token();  // machine 0 knows by it that the former agent is no more
+  token_ = random_token();  // shows machine 0 that the previous agent no longer exists
   joined_ = false;
   came_before_ = true;
   Tries tries{Clock::now() + to_milliseconds(options_.join_seconds)};
@@ -277,14 +277,14 @@ bool FleetLink::come_back() {
   }
 }
 
-/// The one of two agents of a machine that was started last goes on.
+/// Of two agents of a machine, only the one started last continues.
 void FleetLink::end_if_replaced(StoreClient& store) {
   if (!options_.takes_place) return;
   const auto newest = store.find(wire::newest_key(options_.machine_rank));
-  if (newest && *newest != origin_) throw Error("another agent was started in the place of this one, which ends");
+  if (newest && *newest != origin_) throw Error("another agent was started to replace this one, which exits");
 }
 
-/// Takes this machine's place.
+/// Claims this machine's rank.
 void FleetLink::introduce(StoreClient& store) {
   const int me = options_.machine_rank;
   const std::string mine =
@@ -295,7 +295,8 @@ void FleetLink::introduce(StoreClient& store) {
     end_if_replaced(store);
     const std::string there = store.compare_set(wire::machine_key(me), "", mine);
     if (there == mine) return;
-    // While the job runs, that may be an agent which has died, as machine 0 is about to notice: its heart stands still.
+    // While the job runs, the holder may be an agent that has died without machine 0 noticing yet: its heartbeat does
+    // not advance.
     const bool runs = store.find(wire::now_key).has_value();
     const std::string now = store.find(wire::heart_key(me)).value_or("");
     const bool beats = heart && !heart->empty() && !now.empty() && *heart != now;
@@ -305,7 +306,7 @@ void FleetLink::introduce(StoreClient& store) {
     }
     heart = now;
     std::unique_lock lock(mutex_);
-    if (wake_.wait_for(lock, 3 * beat, [this] { return stop_; })) throw StoreLost("the agent ends");
+    if (wake_.wait_for(lock, 3 * beat, [this] { return stop_; })) throw StoreLost("the agent is exiting");
   }
 }
 
@@ -326,10 +327,10 @@ void FleetLink::join() {
     const auto generation = now ? parse_int(*now) : std::nullopt;
     if (const auto text = generation ? store.find(wire::plan_key(static_cast<int>(*generation))) : std::nullopt) {
       const FleetPlan plan = wire::read_plan(*text, options_.machine_rank);
-      if (plan.machines[me].token == token_) {                    // else it was made before this agent came
-        store.set_answer_timeout(to_milliseconds(try_seconds_));  // it was patient on this connection
+      if (plan.machines[me].token == token_) {                    // else the plan was made before this agent joined
+        store.set_answer_timeout(to_milliseconds(try_seconds_));  // this connection was opened with a long timeout
         const std::lock_guard lock(mutex_);
-        // What the former generation reported, and how it ended, is none of this one's.
+        // The former generation's events and outcome do not belong to this one.
         event_.reset();
         to_report_.reset();
         outcome_.reset();
@@ -344,13 +345,13 @@ void FleetLink::join() {
     }
     if (const auto why = store.find(wire::refused_key)) throw InputError(*why);
     std::unique_lock lock(mutex_);
-    if (wake_.wait_for(lock, milliseconds(50), [this] { return stop_; })) throw StoreLost("the agent ends");
+    if (wake_.wait_for(lock, milliseconds(50), [this] { return stop_; })) throw StoreLost("the agent is exiting");
   }
 }
 
 void FleetLink::keep_contact() {
   const int me = options_.machine_rank;
-  int watched = -1;  // the generation whose hearts are watched
+  int watched = -1;  // the generation whose heartbeats are watched
   int settled = -1;  // the generation whose verdict was taken
   for (;;) {
     std::optional<FleetEvent> report;
@@ -384,8 +385,8 @@ void FleetLink::keep_contact() {
         watch_hearts();
       }
     }
-    // It was away, and is back too late: the others end their ranks, and wait for an agent that begins anew.
-    if (given_up) throw Error(concat("machine 0 has given it up: ", *given_up));
+    // This machine has returned too late: the others are ending their ranks, and wait for a new agent to join.
+    if (given_up) throw Error(concat("machine 0 considers this machine lost: ", *given_up));
     if (event) take(wire::read_event(*event));
     if (verdict) {
       const std::lock_guard lock(mutex_);
@@ -400,9 +401,9 @@ void FleetLink::keep_contact() {
   }
 }
 
-/// Machine 0: another agent whose heart stands still is lost (its host died, hangs or is cut off, or it has ended).
+/// Machine 0: another agent without heartbeats is lost (its host died, hangs or is cut off, or it has exited).
 void FleetLink::watch_hearts() {
-  // What passes while this agent does not run, or its own store is slow, says nothing of the others.
+  // Time during which this agent does not run, or its own store is slow, reveals nothing about the others.
   const auto now = Clock::now();
   const auto away = std::max(now - looked_ - std::chrono::seconds(1), Clock::duration::zero());
   looked_ = now;
@@ -431,12 +432,12 @@ void FleetLink::watch_heart(int machine, Clock::time_point now) {
   const auto lost_after = to_milliseconds(options_.lost_seconds);
   if (each.ended && now - *each.ended > to_milliseconds(options_.ended_seconds)) {
     const bool deserted = stood_ >= lost_after / 2 && now - stood_until_ < lost_after;
-    declare_lost(machine, deserted ? concat("has given up this machine, whose agent stood still for ",
+    declare_lost(machine, deserted ? concat("has given up on this machine, whose agent was suspended for ",
                                             std::chrono::duration_cast<std::chrono::seconds>(stood_).count(), " s")
-                                   : "has left: its agent was killed, or ended by an error of its own");
+                                   : "has left: its agent was killed, or exited because of an error");
   } else if (now - each.heard > lost_after) {
-    declare_lost(machine, concat("gave no sign for ", options_.lost_seconds,
-                                 " s (--host_timeout): its agent or its host died, hangs, or the network is cut"));
+    declare_lost(machine, concat("gave no sign of life for ", options_.lost_seconds,
+                                 " s (--host_timeout): its agent or its host died or hangs, or the network is down"));
   }
 }
 

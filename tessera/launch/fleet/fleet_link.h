@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The thread by which an agent keeps contact with the job's store (fleet.h): it joins, beats its heart, carries what
-/// this machine reports to the others and brings back what they reported. The agent's own loop never waits for it.
+/// The thread by which an agent keeps contact with the job's store (fleet.h): it joins, sends heartbeats, reports this
+/// machine's events and fetches those of the others. The agent's own loop never waits for it.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/fleet/fleet.h>
@@ -20,15 +20,15 @@
 
 namespace tessera::launch {
 
-/// The keys of the agents in the store, and what stands there: fields in lines, the last one free text.
+/// The agents' keys in the store, and the format of the values: one field per line, the last one free text.
 namespace fleet_wire {
 std::string machine_key(int machine);
 std::string plan_key(int generation);
 std::string event_key(int generation);
 std::string heart_key(int machine);
-std::string lost_key(int generation, int machine);  ///< why machine 0 has given it up
-std::string ended_key(int machine);   ///< the will of its agent: Heart::connection of the connection that was closed
-std::string newest_key(int machine);  ///< the agent that takes the place of all before it: its first token
+std::string lost_key(int generation, int machine);  ///< why machine 0 considers it lost
+std::string ended_key(int machine);           ///< the will of its agent: Heart::connection of the closed connection
+std::string newest_key(int machine);          ///< the agent that replaces all before it: its first token
 constexpr const char* now_key = "fleet/now";  ///< the generation of the newest plan
 std::string outcome_key(int generation, int machine);
 std::string verdict_key(int generation);
@@ -37,13 +37,13 @@ constexpr const char* refused_key = "fleet/refused";  ///< why the job cannot be
 
 struct Introduction {
   int num_machines = 1, local_processes = 1;
-  std::string token;  ///< tells two agents with the same machine rank apart
+  std::string token;  ///< distinguishes two agents with the same machine rank
   std::string hostname;
 };
-/// The sign of life of an agent, renewed with every beat.
+/// Shows that an agent is alive; renewed with every heartbeat.
 struct Heart {
-  std::string connection;  ///< which of its connections brought it: another text for each
-  std::string beats;       ///< counts
+  std::string connection;  ///< identifies the connection that sent it, different for each
+  std::string beats;       ///< counter
 };
 std::string write(const Heart& value);
 std::string write(const Introduction& value);
@@ -51,7 +51,7 @@ std::string write(const FleetPlan& value);
 std::string write(const FleetEvent& value);
 std::string write(const FleetOutcome& value);
 std::string write(const FleetVerdict& value);
-/// These throw Error when the text is not of that form.
+/// The readers throw Error when the text is malformed.
 Heart read_heart(const std::string& text);
 Introduction read_introduction(const std::string& text);
 FleetPlan read_plan(const std::string& text, int machine);
@@ -73,16 +73,17 @@ class FleetLink {
   void report(const FleetEvent& event);
   std::optional<FleetEvent> event(bool drain);
   void give(const FleetOutcome& outcome);
-  std::optional<FleetPlan> joined();              ///< once this machine is in: the plan that it came into
-  std::optional<FleetPlan> plan(int generation);  ///< once it is there
-  std::optional<FleetVerdict> verdict();          ///< the verdict of this generation, once it is there
+  std::optional<FleetPlan> joined();              ///< the plan this machine joined, once it has joined
+  std::optional<FleetPlan> plan(int generation);  ///< nullopt until it is available
+  std::optional<FleetVerdict> verdict();          ///< the verdict of this generation, once it is available
   void begin(int generation);                     ///< forgets the last generation's event and verdict
-  void throw_if_refused();                        ///< what ended the joining, as it was thrown
-  std::string waiting_for();                      ///< for people, while the store cannot be reached; else empty
-  std::set<int> lost();                           ///< machine 0: those that gave no sign, whatever event came first
-  std::optional<std::string> cut();               ///< why this machine has no contact with the store any more
-  bool store_ended();                             ///< it has ended: no contact will come
-  void rejoin();                                  ///< after cut(): tries to come in again, as a new agent would
+  void throw_if_refused();                        ///< rethrows the exception that ended the joining
+  std::string waiting_for();                      ///< shown to users while the store cannot be reached; else empty
+  std::set<int> lost();                           ///< machine 0: machines that have lost contact, whichever event came
+                                                  ///< first
+  std::optional<std::string> cut();               ///< why this machine has lost contact with the store for good
+  bool store_ended();                             ///< the store has ended: contact will not return
+  void rejoin();                                  ///< after cut(): tries to join again, as a new agent would
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -99,21 +100,23 @@ class FleetLink {
   void declare_lost(int machine, const std::string& why);
   void take(const FleetEvent& event);
   StoreClient& client();
-  /// Tries to reach the store again.
+  /// State of the attempts to reach the store again.
   struct Tries {
-    Clock::time_point until;                        ///< when they end
-    Clock::time_point begin = {};                   ///< when the present one began
-    std::optional<Clock::time_point> refused = {};  ///< since when each was refused; empty: the last one was not
+    Clock::time_point until;                        ///< deadline
+    Clock::time_point begin = {};                   ///< begin of the current attempt
+    std::optional<Clock::time_point> refused = {};  ///< since when every attempt was refused; empty: the last one was
+                                                    ///< not
   };
   bool may_try_again(const StoreLost& lost, Tries& tries);
-  /// Runs a call, or several, again on a new connection when the old one broke or brought no answer; throws StoreLost
+  /// Repeats a call, or several, on a new connection when the old one broke or brought no answer; throws StoreLost
   /// after lost_seconds, or ended_seconds of refused connections.
   void in_contact(const std::function<void(StoreClient&)>& call);
 
   const FleetOptions options_;
   UniqueFd event_fd_;
-  std::string token_;         ///< tells this agent from others of the same machine rank; the thread's own
-  const std::string origin_;  ///< its first token, which stays the same when it comes back
+  std::string token_;         ///< distinguishes this agent from others of the same machine rank; used by the thread
+                              ///< only
+  const std::string origin_;  ///< its first token, which it keeps when it rejoins
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -129,22 +132,22 @@ class FleetLink {
   std::optional<std::string> cut_;
   std::string waiting_for_;
 
-  // The thread's own.
+  // Used by the thread only.
   std::unique_ptr<StoreClient> client_;
-  std::string connection_;  ///< tells it from those before it
+  std::string connection_;  ///< distinguishes it from earlier ones
   bool joined_ = false, came_before_ = false;
-  double try_seconds_ = 1;  ///< after which a connection that brings no answer is replaced; grows while none does
+  double try_seconds_ = 1;  ///< time after which a connection without an answer is replaced; grows until one answers
   int connections_ = 0;
   std::int64_t beats_ = 0;
-  /// What machine 0 has heard of another one.
+  /// Machine 0's knowledge of another machine.
   struct Watched {
     std::string heart;
     Clock::time_point heard;
-    std::optional<Clock::time_point> ended;  ///< since when it is known that its last connection was closed
+    std::optional<Clock::time_point> ended;  ///< since when its last connection is known to be closed
   };
   std::vector<Watched> watched_;
   Clock::time_point looked_{}, stood_until_{};
-  Clock::duration stood_{};  ///< how long this agent did not run until stood_until_
+  Clock::duration stood_{};  ///< how long this agent was suspended, up to stood_until_
   std::thread thread_;
 };
 

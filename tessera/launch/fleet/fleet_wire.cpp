@@ -7,7 +7,7 @@ namespace tessera::launch::fleet_wire {
 
 namespace {
 
-/// Takes `count` lines; what follows them is the last field.
+/// Reads fields line by line; the remaining text is the last field.
 class Fields {
  public:
   Fields(const std::string& text, const char* what) : rest_(text), what_(what) {}
@@ -25,7 +25,7 @@ class Fields {
   }
   std::string rest() const { return std::string(rest_); }
   [[noreturn]] void bad() const {
-    throw Error(concat("an agent of another version, or a stranger, wrote to the job's store: bad ", what_));
+    throw Error(concat("an agent of another version, or an unrelated client, wrote to the job's store: bad ", what_));
   }
 
  private:

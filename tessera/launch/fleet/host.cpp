@@ -21,21 +21,21 @@
 namespace tessera::launch {
 namespace {
 
-/// Each rank takes a pidfd, two pipes and a connection to the store. The soft limit is raised only when needed: ranks
-/// inherit it.
+/// Each rank needs a pidfd, two pipes and a connection to the store. The soft limit is raised only when necessary,
+/// because ranks inherit it.
 void reserve_files(int num_processes) {
   const rlim_t needed = static_cast<rlim_t>(num_processes) * 4 + 64;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   if (limit.rlim_max < needed) {
-    throw InputError(concat(num_processes, " processes need about ", needed, " open files here, but the limit is ",
-                            limit.rlim_max, " (ulimit -n)"));
+    throw InputError(concat(num_processes, " processes need about ", needed,
+                            " open files in the agent, but the limit is ", limit.rlim_max, " (ulimit -n)"));
   }
   limit.rlim_cur = needed;
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// The same on every host, and another one for each run: also where the secret is always the same, the port is not.
+/// The same on every host, and different for each run: where the secret is always the same, the port differs.
 std::string job_id(const Secret& secret, int port) {
   const std::string known = concat("job ", port);
   Sha256 hash;
@@ -50,7 +50,7 @@ std::string job_id(const Secret& secret, int port) {
   return id;
 }
 
-/// The news of a launcher that is gone as a whole arrives within this from machine 0.
+/// When the whole launcher is gone, machine 0's notice arrives within this time.
 constexpr std::chrono::seconds leave_after{5};
 
 UniqueFd open_report(const std::string& folder) {
@@ -81,7 +81,7 @@ Host::Host(const std::vector<std::string>& command, const LaunchOptions& options
   if (options.machine_rank == 0) {
     StoreOptions how;
     how.address = options.master_addr;
-    how.port = alone ? 0 : options.master_port;  // alone, the given port is the ranks' own
+    how.port = alone ? 0 : options.master_port;  // alone, the given port is for the ranks
     how.secret = secret;
     store.emplace(how);
   }
@@ -154,7 +154,7 @@ void Host::write_line(const std::string& line) {
 void Host::write_report_line(const std::string& line) {
   if (!report_) return;
   const std::string text = line + "\n";
-  // A full disk must not end the job, and what it says is on standard error too.
+  // A full disk must not end the job, and the line is on standard error too.
   if (::write(report_.get(), text.data(), text.size()) < 0) report_.reset();
 }
 

@@ -61,7 +61,7 @@ bool is_host_name(std::string_view name) {
 
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& where) {
   std::vector<HostSlots> hosts;
-  std::vector<std::size_t> lines;  // where each was named
+  std::vector<std::size_t> lines;  // line number of each host
   std::size_t number = 0;
   while (!text.empty()) {
     const auto end = text.find('\n');
@@ -71,17 +71,18 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
     const auto words = words_of(line.substr(0, line.find('#')));
     if (words.empty()) continue;
     const auto bad = [&](const std::string& what) {
-      throw InputError(concat(where, ":", number, ": ", what, "; a line reads NAME slots=N, as in: worker-0 slots=4"));
+      throw InputError(
+          concat(where, ":", number, ": ", what, "; expected NAME slots=N, for example: worker-0 slots=4"));
     };
     if (words.size() != 2) bad(words.size() == 1 ? "no slots=N after the host's name" : "too many words");
-    if (!is_host_name(words[0])) bad(concat("'", words[0], "' is no host name"));
+    if (!is_host_name(words[0])) bad(concat("'", words[0], "' is not a host name"));
     if (!words[1].starts_with("slots=")) bad(concat("'", words[1], "' is not slots=N"));
     const auto slots = parse_natural(std::string_view(words[1]).substr(6));
     if (!slots || *slots < 1 || *slots > max_slots) {
       bad(concat("'", words[1], "': expected a number from 1 to ", max_slots));
     }
     for (std::size_t i = 0; i < hosts.size(); ++i) {
-      if (hosts[i].name == words[0]) bad(concat("host ", words[0], " was named in line ", lines[i], " already"));
+      if (hosts[i].name == words[0]) bad(concat("host ", words[0], " is already listed in line ", lines[i], ""));
     }
     if (hosts.size() == max_hosts) bad(concat("more than ", max_hosts, " hosts"));
     HostSlots host{words[0], std::vector<int>(static_cast<std::size_t>(*slots)), *slots};
@@ -89,7 +90,8 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
     hosts.push_back(std::move(host));
     lines.push_back(number);
   }
-  if (hosts.empty()) throw InputError(concat(where, ":", std::max<std::size_t>(number, 1), ": the file names no host"));
+  if (hosts.empty())
+    throw InputError(concat(where, ":", std::max<std::size_t>(number, 1), ": the file contains no host"));
   return hosts;
 }
 
@@ -106,8 +108,8 @@ std::vector<std::string> read_bad_hosts(const std::string& path) {
     const std::string host{trim(std::string_view(line).substr(0, line.find('#')))};
     if (host.empty()) continue;
     if (!is_host_name(host))
-      throw InputError(
-          concat(path, ":", number, ": '", host.substr(0, 80), "' is no host name; one stands in each line"));
+      throw InputError(concat(path, ":", number, ": '", host.substr(0, 80),
+                              "' is not a host name; expected one host name per line"));
     hosts.push_back(host);
   }
   return hosts;
@@ -117,7 +119,7 @@ std::vector<HostSlots> filter_hosts(const std::vector<HostSlots>& hosts, const s
                                     const std::string& exclude) {
   if (include.empty() && exclude.empty()) return hosts;
   if (!include.empty() && !exclude.empty()) {
-    throw InputError("--include and --exclude exclude each other: give one of them");
+    throw InputError("--include and --exclude exclude each other: remove one of them");
   }
   const bool keep = !include.empty();
   const std::string& filter = keep ? include : exclude;
@@ -140,7 +142,7 @@ std::vector<HostSlots> filter_hosts(const std::vector<HostSlots>& hosts, const s
       wanted.clear();
       for (const std::string& word : split(spec.substr(colon + 1), ',')) {
         const auto slot = parse_natural(trim(word));
-        if (!slot) throw InputError(concat(name, ": '", word, "' is no slot number; as in: worker-1:0,2"));
+        if (!slot) throw InputError(concat(name, ": '", word, "' is not a slot number; example: worker-1:0,2"));
         if (std::find(found->slots.begin(), found->slots.end(), *slot) == found->slots.end()) {
           throw InputError(
               concat(name, ": host ", host, " has slots 0 to ", found->slots_of_host - 1, ", not ", *slot));
@@ -149,7 +151,8 @@ std::vector<HostSlots> filter_hosts(const std::vector<HostSlots>& hosts, const s
       }
     }
     for (int slot : wanted) {
-      if (!slots.insert(slot).second) throw InputError(concat(name, ": slot ", slot, " of host ", host, " twice"));
+      if (!slots.insert(slot).second)
+        throw InputError(concat(name, ": slot ", slot, " of host ", host, " is listed twice"));
     }
   }
   std::vector<HostSlots> result;
@@ -186,7 +189,7 @@ std::vector<std::string> expand_ranges(const std::string& list, const std::strin
     const std::string low = range.substr(0, dash);
     const std::string high = dash == std::string::npos ? low : range.substr(dash + 1);
     const auto first = parse_natural(low), last = parse_natural(high);
-    if (!first || !last) bad_list(list, concat("'", range, "' is no number and no range of numbers"));
+    if (!first || !last) bad_list(list, concat("'", range, "' is neither a number nor a range of numbers"));
     if (*last < *first) bad_list(list, concat("the range ", range, " runs backwards"));
     if (static_cast<std::size_t>(*last - *first) >= max_hosts)
       bad_list(list, concat("more than ", max_hosts, " hosts"));
@@ -200,7 +203,7 @@ std::vector<std::string> expand_ranges(const std::string& list, const std::strin
   return numbers;
 }
 
-/// One name with any number of brackets, the first one slowest.
+/// Expands one name with any number of brackets; the first bracket varies slowest.
 std::vector<std::string> expand_name(const std::string& list, const std::string& name) {
   std::vector<std::string> result = {""};
   for (std::size_t i = 0; i < name.size();) {
@@ -222,7 +225,7 @@ std::vector<std::string> expand_name(const std::string& list, const std::string&
   }
   for (const std::string& host : result) {
     if (host.find('@') != std::string::npos || !is_host_name(host)) {
-      bad_list(list, concat("'", host.substr(0, 80), "' is no host name"));
+      bad_list(list, concat("'", host.substr(0, 80), "' is not a host name"));
     }
   }
   return result;

@@ -1,16 +1,16 @@
 #pragma once
 /// \file
-/// Lists of ranks as people write them.
+/// Lists of ranks for messages.
 
 #include <string>
 #include <vector>
 
 namespace tessera::launch {
 
-/// "0, 1, 3" or, from three on in a row, "0-3". Ascending ranks.
+/// "0, 1, 3"; three or more consecutive ranks become "0-3". `ranks` must be ascending.
 std::string list_ranks(const std::vector<int>& ranks);
 
-/// With the word before it: "rank 3", "ranks 0-2, 5".
+/// The list with its noun: "rank 3", "ranks 0-2, 5".
 std::string ranks_text(const std::vector<int>& ranks);
 
 }  // namespace tessera::launch

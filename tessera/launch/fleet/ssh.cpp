@@ -37,11 +37,12 @@ Clock::duration to_duration(double seconds) {
 
 std::string without_user(const std::string& host) { return host.substr(host.find('@') + 1); }
 
-constexpr double lived_long = 60;                      // seconds after which an agent starts again without a pause
-constexpr std::chrono::seconds last_agents_after{30};  // for agents that machine 0's verdict does not reach
+constexpr double lived_long = 60;                      // seconds after which an agent is restarted without a growing
+                                                       // pause
+constexpr std::chrono::seconds last_agents_after{30};  // for agents that do not get machine 0's verdict
 constexpr double first_pause = 1, longest_pause = 30;  // seconds before an agent is started again
 
-/// The agent on one host as we see it: an ssh process, or the agent itself.
+/// The agent on one host as seen from here: an ssh process, or the agent itself.
 struct RemoteAgent {
   RemoteAgent(const std::string& host, bool over_ssh, const ProcessOptions& options, UniqueFd in, OutputSink& out,
               OutputSink& err)
@@ -55,11 +56,11 @@ struct RemoteAgent {
   const Clock::time_point began = Clock::now();
 };
 
-/// A host of the job, with its present agent.
+/// A host of the job, with its current agent.
 struct Seat {
   std::unique_ptr<RemoteAgent> agent;
-  bool joined = false;                          ///< it has been in the job
-  std::optional<Clock::time_point> again = {};  ///< when its agent is started again
+  bool joined = false;                          ///< it has joined the job at least once
+  std::optional<Clock::time_point> again = {};  ///< when its agent is to be restarted
   RestartPause pause{first_pause, longest_pause};
 };
 
@@ -67,7 +68,7 @@ std::string how_it_ended(const RemoteAgent& agent) {
   return concat(agent.over_ssh ? "its ssh " : "its agent ", describe_status(*agent.status));
 }
 
-/// Variables that go along to every host: settings of the libraries, and what --export names.
+/// Variables passed to every host: settings of libraries, and those of --export.
 std::vector<std::string> variables_for(const LaunchCommand& command, const HostSlots& host) {
   std::vector<std::string> result;
   for (char** at = environ; *at != nullptr; ++at) {
@@ -82,13 +83,13 @@ std::vector<std::string> variables_for(const LaunchCommand& command, const HostS
   }
   for (const std::string& name : command.exports) {
     const char* value = name.find('=') == std::string::npos ? std::getenv(name.c_str()) : "";
-    if (value == nullptr) throw InputError(concat("--export ", name, ": it is not set here; give NAME=VALUE"));
+    if (value == nullptr) throw InputError(concat("--export ", name, ": it is not set here; use --export NAME=VALUE"));
     result.push_back(name.find('=') == std::string::npos ? concat(name, "=", value) : name);
   }
   return result;
 }
 
-/// Everything that runs until the last agent has ended.
+/// The whole job, until the last agent has exited.
 class Job {
  public:
   Job(const LaunchCommand& command, const std::string& program)
@@ -130,8 +131,9 @@ class Job {
     const bool loopback = is_this_host(options.master_addr);
     for (const HostSlots& host : command_.hosts) {
       if (command_.hosts.size() > 1 && loopback && !is_this_host(without_user(host.name))) {
-        throw InputError(concat("host ", host.name, " cannot reach machine 0 at ", options.master_addr,
-                                ": name the first host as the others know it, or give --main_process_ip"));
+        throw InputError(
+            concat("host ", host.name, " cannot reach machine 0 at ", options.master_addr,
+                   ": list the first host under a name that the others can resolve, or use --main_process_ip"));
       }
     }
     if (command_.hosts.size() == 1) {
@@ -161,7 +163,7 @@ class Job {
     if (over_ssh) {
       char folder[4096];
       if (::getcwd(folder, sizeof folder) == nullptr) throw InputError(concat("getcwd: ", std::strerror(errno)));
-      // The agents know best whether the network is away for too long, and one that was lost may come back by itself.
+      // The agents know best when the network has been down for too long, and a lost one may return by itself.
       const double patience = options.host_timeout + (options.max_restarts > 0 ? FleetOptions().join_seconds : 10);
       process.command =
           ssh_command(host.name, remote_line(folder, variables_for(command_, host), process.command), patience);
@@ -176,7 +178,7 @@ class Job {
     UniqueFd write_end(in[1]);
     process.stdin_fd = read_end.get();
     process.capture_stdout = process.capture_stderr = true;
-    const std::string line = secret_digits(secret_) + "\n";  // fits into the pipe: nobody needs to read yet
+    const std::string line = secret_digits(secret_) + "\n";  // fits into the pipe, so it need not be read yet
     if (::write(write_end.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
       throw InputError(concat("pipe: ", std::strerror(errno)));
     }
@@ -198,7 +200,8 @@ class Job {
     started_again_ = true;
   }
 
-  /// Whether the job goes on when an agent has ended so: not after what ends it, or would only come again.
+  /// Whether the job continues after this exit of an agent: not after a final one, or one that would only repeat
+  /// itself.
   bool may_start_again(int machine, int code) const {
     const Seat& seat = seats_[static_cast<std::size_t>(machine)];
     const bool job_runs = !next_push_ && !seats_[0].agent->status;
@@ -221,7 +224,7 @@ class Job {
         watched.push_back({agent.process.stderr_pipe().get(), POLLIN, 0});
     }
     const bool pending = std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.again; });
-    const bool looks_soon = pending || next_push_ || out_.full() || err_.full();  // a reader may turn out to be away
+    const bool looks_soon = pending || next_push_ || out_.full() || err_.full();  // a reader may turn out to be absent
     ::poll(watched.data(), watched.size(), looks_soon ? 100 : 60'000);
   }
 
@@ -248,7 +251,7 @@ class Job {
 
   void say(const std::string& text) { err_.append(concat("[launch] ", text, "\n")); }
 
-  /// The agents pass it on to their ranks, and take a second one as "at once".
+  /// The agents pass it on to their ranks; a second signal means "at once".
   void on_signal(int signal) {
     say(concat(signal_name(signal), " received; passing it on to ", seats_.size(), " hosts"));
     stopping_ = true;
@@ -259,7 +262,9 @@ class Job {
   void on_end(int machine) {
     Seat& seat = seats_[static_cast<std::size_t>(machine)];
     RemoteAgent& agent = *seat.agent;
-    for (int i = 0; i < 16; ++i) read_output(agent);  // at most what the pipes hold; what it left running may write on
+    for (int i = 0; i < 16; ++i)
+      read_output(agent);  // at most the pipes' contents; processes it left running may
+                           // write on
     agent.out.finish();
     agent.err.finish();
     agent.in.reset();
@@ -273,22 +278,22 @@ class Job {
     const bool gone = (code == 255 || WIFSIGNALED(status)) && agent.over_ssh, lost = gone && !next_push_;
     if (lost && !seat.joined) {
       say(concat("host ", agent.host,
-                 ": ssh failed (its message is above). It must log in there without a question: ssh ", agent.host,
+                 ": ssh failed (its message is above). It must log in there without a prompt: ssh ", agent.host,
                  " true"));
     } else if (lost && machine == 0) {
-      say(concat("host ", agent.host, " is machine 0, whose agent holds the job's store: ", how_it_ended(agent),
-                 ". The job ends with it: start it again, with --resume_from_checkpoint auto"));
+      say(concat("host ", agent.host, " is machine 0, whose agent hosts the job's store: ", how_it_ended(agent),
+                 ". The job ends with it: start the job again, with --resume_from_checkpoint auto"));
     } else if (lost && command_.options.max_restarts == 0) {
       say(concat("host ", agent.host, " (machine ", machine, "): ", how_it_ended(agent),
-                 ", and the job ends. With --max_restarts N its agent would be started again"));
+                 ", and the job ends. Use --max_restarts N to have its agent started again"));
     }
     if (machine == 0) {
       for (Seat& other : seats_) other.again.reset();
       if (started_again_) stop_after(std::chrono::duration<double>(last_agents_after).count());
     }
-    if (code == 0 || code_ != 0 || (gone && stopping_ && machine > 0)) return;  // the others' word counts
+    if (code == 0 || code_ != 0 || (gone && stopping_ && machine > 0)) return;  // the others' exit code counts
     code_ = code == 255 ? static_cast<int>(ExitCode::failed) : code;
-    // The agents agree among themselves; this is for those that never met.
+    // The agents agree among themselves; this covers those that never joined.
     const bool saving = code == static_cast<int>(ExitCode::stopped) || code == 130 || code == 128 + SIGTERM;
     stop_after(saving ? command_.options.stop_seconds + 5 : code == 255 ? 1 : 6);
   }
@@ -299,7 +304,7 @@ class Job {
     next_push_ = next_push_ ? std::min(*next_push_, at) : at;
   }
 
-  /// Firmer each time: SIGTERM twice, the end of standard input, SIGKILL to what runs here.
+  /// Escalates at each call: SIGTERM twice, the end of standard input, SIGKILL to local processes.
   void push() {
     ++pushes_;
     if (pushes_ <= 2) tell_all('t');
@@ -389,7 +394,7 @@ void obey_stdin(double patience, int end_signal) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != agent) ::_exit(0);
   ::setpgid(0, 0);
-  ::close(1);  // whoever reads our output waits for its end
+  ::close(1);  // a reader of our output waits for its end
   ::close(2);
   for (;;) {
     char byte = 0;
@@ -407,7 +412,7 @@ void obey_stdin(double patience, int end_signal) {
 std::string joined_line(int machine) { return concat("[agent] machine ", machine, " is in the job"); }
 
 int run_over_ssh(const LaunchCommand& command, const std::string& program) {
-  ::signal(SIGPIPE, SIG_IGN);  // an agent that ended reads no more signals
+  ::signal(SIGPIPE, SIG_IGN);  // an agent that has exited reads no more signals
   return Job(command, program).run();
 }
 

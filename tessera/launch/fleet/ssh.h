@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// One command for several hosts: an agent on each, started with ssh; the first one directly when it is this host. The
-/// job's secret goes over ssh's standard input, then one byte for each signal; its end makes the remote agent stop, so
-/// nothing is left there when this program dies or the line breaks. With restarts an agent whose ssh has ended is
-/// started again, as long as machine 0's agent runs: that one ends the job when the machine does not come back.
+/// One command for several hosts: an agent on each, started with ssh; the first one directly when it is this host.
+/// ssh's standard input carries the job's secret, then one byte per signal; its end makes the remote agent stop, so
+/// nothing is left there when this program dies or the connection breaks. With restarts, an agent whose ssh has exited
+/// is started again as long as machine 0's agent runs, which ends the job when the machine does not return.
 
 #include <tessera/launch/cli/command_line.h>
 #include <string>
@@ -11,26 +11,26 @@
 
 namespace tessera::launch {
 
-/// Runs the job on command.hosts; the exit code of the first agent that failed. `program` is the path of `tessera`, the
-/// same on all hosts, which also have this folder. TESSERA_SSH names another ssh with its options ("ssh -p 2222 -i
-/// KEY").
+/// Runs the job on command.hosts; returns the exit code of the first agent that failed. `program` is the path of
+/// `tessera`, the same on all hosts, and the working directory must exist there too. TESSERA_SSH replaces ssh and its
+/// options ("ssh -p 2222 -i KEY").
 int run_over_ssh(const LaunchCommand& command, const std::string& program);
 
-/// ssh, or what TESSERA_SSH says in its place, that runs `line` (remote_line()) on `host` without asking anything. It
-/// bears a host that gives no sign for `patience` seconds.
+/// The command, ssh or the one in TESSERA_SSH, that runs `line` (remote_line()) on `host` without prompting. It
+/// tolerates a silent host for `patience` seconds.
 std::vector<std::string> ssh_command(const std::string& host, const std::string& line, double patience = 15);
 
-/// The one word that the remote shell gets: cd to `folder`, then `command` with `variables`, each part quoted.
+/// The single argument for the remote shell: cd to `folder`, then `command` with `variables`, each part quoted.
 std::string remote_line(const std::string& folder, const std::vector<std::string>& variables,
                         const std::vector<std::string>& command);
 
-/// For the agent that run_over_ssh started: reads the secret's line from standard input.
+/// In an agent started by run_over_ssh: reads the secret's line from standard input.
 Secret secret_from_stdin();
-/// From here on a process of its own turns bytes of standard input into signals to this one, and its end into
-/// `end_signal`, then SIGKILL after `patience` seconds. Call it before threads exist.
+/// Forks a process that turns bytes of standard input into signals to this one, and end of file into `end_signal`, then
+/// SIGKILL after `patience` seconds. Call it before threads exist.
 void obey_stdin(double patience, int end_signal);
-/// What such an agent says on standard error once it has met the others. It is for run_over_ssh, which does not show
-/// it: a host that has never been in the job is not tried again.
+/// The line such an agent prints on standard error once it has joined the others. run_over_ssh reads it and does not
+/// show it: a host that never joined the job is not retried.
 std::string joined_line(int machine);
 
 /// Whether the name means this host: its own name, "localhost", or a loopback address.

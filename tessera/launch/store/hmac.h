@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// SHA-256 by libcrypto, HMAC (RFC 2104) on it, and what goes with them: random bytes of the kernel and a comparison
-/// whose duration tells nothing.
+/// SHA-256 by libcrypto, HMAC (RFC 2104) on top of it, random bytes from the kernel, and a constant-time comparison.
 
 #include <openssl/sha.h>
 
@@ -15,7 +14,7 @@ namespace tessera::launch {
 
 using Digest = std::array<std::uint8_t, 32>;
 
-/// SHA-256 of what update() was given so far, in any pieces.
+/// SHA-256 of all bytes passed to update(), in any pieces.
 class Sha256 {
  public:
   Sha256();
@@ -39,10 +38,10 @@ class Hmac {
   Sha256 inner_, outer_;
 };
 
-/// a == b in a time that depends only on the lengths.
+/// a == b, in time that depends only on the lengths.
 bool equal_constant_time(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b);
 
-/// Fills `bytes` from getrandom(2). Throws Error when the kernel has none (it waits for its seeding at boot).
+/// Fills `bytes` from getrandom(2), which blocks until it is seeded at boot. Throws Error when the kernel lacks it.
 void random_bytes(std::span<std::uint8_t> bytes);
 
 }  // namespace tessera::launch

@@ -27,11 +27,11 @@ using wire::Op;
 using wire::Status;
 
 constexpr milliseconds interrupt_period{100};
-constexpr int handshake_attempts = 5;  // a crowd of strangers may push a newcomer out
+constexpr int handshake_attempts = 5;  // many unauthenticated clients may displace a newcomer
 
 std::string seconds(milliseconds time) { return format_real(static_cast<double>(time.count()) / 1000, 4) + " s"; }
 
-/// Why bytes did not move.
+/// Why a transfer failed.
 struct Broken {
   std::string why;
   bool closed_by_peer = false;
@@ -45,7 +45,7 @@ class Connection {
 
   Connection(UniqueFd fd, const Interrupted& interrupted) : fd_(std::move(fd)), interrupted_(interrupted) {}
 
-  /// Proves the secret both ways.
+  /// Authenticates both sides.
   wire::Reply greet(const StoreClientOptions& options, Clock::time_point deadline) {
     wire::Hello hello;
     hello.generation = options.generation;
@@ -54,7 +54,7 @@ class Connection {
     send(bytes, deadline);
     const auto reply = wire::read_reply(options.secret, bytes, receive(wire::reply_bytes, deadline));
     if (!reply)
-      throw Broken{"what listens there does not know this job's secret: it is another program, or another job's store"};
+      throw Broken{"the listener there does not know this job's secret: it is another program, or another job's store"};
     if (reply->status == wire::ReplyStatus::welcome) {
       in_key_ = wire::server_key(options.secret, hello.nonce, reply->nonce);
       out_key_ = wire::client_key(options.secret, hello.nonce, reply->nonce);
@@ -66,17 +66,16 @@ class Connection {
     return *reply;
   }
 
-  /// It is closed without a word that would arrive late: where the network was away, the store would take that for the
-  /// end of this process, which has another connection by then.
+  /// Makes close() reset the connection: after a network outage a late FIN would look to the store like the end of this
+  /// process, which has another connection by then.
   void abandon() {
     const linger at_once{1, 0};
     setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   }
 
-  /// Largest payload of an answer: whoever meddles with a length does not make this process allocate more.
+  /// Sets the largest payload of an answer: a tampered length must not make this process allocate more.
   void set_answer_limit(std::uint64_t bytes) { answer_limit_ = bytes; }
 
-  /// Whether the calls that follow may be interrupted.
   void set_answer_timeout(milliseconds timeout) { answer_timeout_ = timeout; }
   void set_interruptible(bool value) { interruptible_ = value; }
 
@@ -94,7 +93,7 @@ class Connection {
       send(out, deadline);
     } catch (const Broken& broken) {
       if (!broken.closed_by_peer) throw;
-      unsent = broken;  // the store may have said why before it closed
+      unsent = broken;  // the store may have sent the reason before it closed
     }
     try {
       return receive_answer(deadline);
@@ -109,28 +108,28 @@ class Connection {
     std::string bytes = receive(wire::header_bytes, deadline);
     const auto header = wire::read_header(bytes);
     if (!header || header->sequence != in_sequence_++ || header->payload_bytes > answer_limit_)
-      throw Broken{"an answer that is not the store's: somebody meddles with the connection"};
+      throw Broken{"an answer that is not from the store: the connection is being tampered with"};
     bytes += receive(header->payload_bytes + wire::mac_bytes, deadline);
     const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - wire::mac_bytes);
     const Digest mac = Hmac(in_key_).update(body).finish();
     const auto message = wire::read_payload(*header, body.substr(wire::header_bytes));
     if (!equal_constant_time(mac, wire::as_bytes(std::string_view(bytes).substr(body.size()))) || !message) {
-      throw Broken{"an answer with a wrong signature: somebody meddles with the connection"};
+      throw Broken{"an answer with a wrong signature: the connection is being tampered with"};
     }
     return {static_cast<Status>(message->kind), message->number, {message->fields.begin(), message->fields.end()}};
   }
 
-  // Large messages may take their time, as long as they move.
+  // Large messages may take long, as long as bytes move.
   void extend(Clock::time_point& deadline) const {
     if (in_session_) deadline = std::max(deadline, Clock::now() + answer_timeout_);
   }
 
-  // What is ready at once is never interrupted: a last look at the store stays possible after a request to stop.
+  // A ready socket is never interrupted: one last look at the store stays possible after a request to stop.
   void wait_for(short events, Clock::time_point deadline) {
     const bool interruptible = interruptible_ && interrupted_;
     for (;;) {
       const auto now = Clock::now();
-      if (now >= deadline) throw Broken{"it does not answer (its agent is stopped, or the network is cut)"};
+      if (now >= deadline) throw Broken{"it does not answer (its agent is stopped, or the network is down)"};
       auto left = std::chrono::ceil<milliseconds>(deadline - now);
       left = std::min(left, interruptible ? interrupt_period : milliseconds(60000));
       pollfd poll_fd{fd_.get(), events, 0};
@@ -177,15 +176,15 @@ class Connection {
   UniqueFd fd_;
   const Interrupted& interrupted_;
   bool interruptible_ = true, in_session_ = false;
-  milliseconds answer_timeout_{0};  // without a byte moving
+  milliseconds answer_timeout_{0};  // limit for a silence
   std::uint64_t answer_limit_ = 0;
   Digest in_key_{}, out_key_{};
   std::uint64_t in_sequence_ = 0, out_sequence_ = 0;
 };
 
 std::string other_version(const wire::Reply& reply) {
-  return concat("it speaks version ", reply.version, " of the protocol, this process version ", wire::version,
-                ": start the same tessera on every host");
+  return concat("it uses version ", reply.version, " of the protocol, this process version ", wire::version,
+                ": install the same tessera version on every host");
 }
 
 std::string stale(int mine, std::int64_t present) {
@@ -201,8 +200,8 @@ struct StoreClient::Impl {
   std::atomic<std::uint64_t> message_limit = 0;
   std::mutex mutex;
   std::vector<std::unique_ptr<Connection>> idle;  // under mutex
-  std::string lost;                               // why, once it is; under mutex
-  bool nobody_listens = false;                    // that was why; under mutex
+  std::string lost;                               // the reason, once the store is lost; under mutex
+  bool nobody_listens = false;                    // whether that was the reason; under mutex
 
   explicit Impl(StoreClientOptions o) : options(std::move(o)) {}
 
@@ -218,7 +217,7 @@ struct StoreClient::Impl {
     throw StoreLost(lost, nobody_listens);
   }
 
-  // Until connected and greeted, or the time is up. `patient`: the store may not be there yet.
+  // Tries until connected and authenticated, or the time is up. `patient`: the store may not be running yet.
   std::unique_ptr<Connection> connect(bool patient) {
     const auto deadline = Clock::now() + options.connect_timeout;
     milliseconds pause(10);
@@ -239,11 +238,11 @@ struct StoreClient::Impl {
           }
           if (reply.status == wire::ReplyStatus::other_version) lose(other_version(reply));
           if (reply.status == wire::ReplyStatus::stale_generation) lose(stale(options.generation, reply.generation));
-          lose("it has as many connections as it takes (StoreLimits::connections)");
+          lose("it has reached its maximum number of connections (StoreLimits::connections)");
         } catch (const Broken& broken) {
           if (!broken.closed_by_peer) lose(broken.why);
           if (++closed >= handshake_attempts) {
-            lose(concat(broken.why, " at the greeting, ", closed,
+            lose(concat(broken.why, " during the handshake, ", closed,
                         " times: this process does not have that job's secret ",
                         "(TESSERA_SECRET_FD), or another program listens there"));
           }
@@ -264,7 +263,7 @@ struct StoreClient::Impl {
   std::unique_ptr<Connection> take() {
     if (getpid() != owner) {
       throw StoreLost(concat("the rendezvous store at ", where(), ": this connection belongs to process ", owner,
-                             "; a child made by fork() needs a StoreClient of its own"));
+                             "; a child made by fork() needs its own StoreClient"));
     }
     {
       const std::lock_guard lock(mutex);
@@ -292,7 +291,7 @@ struct StoreClient::Impl {
     auto connection = take();
     const bool timed = op == Op::get || op == Op::wait;
     const auto begin = Clock::now();
-    // A wait without end is one as long as the clock can tell.
+    // An endless wait lasts as long as the clock can represent.
     const auto deadline =
         !timed       ? begin + options.answer_timeout
         : number < 0 ? Clock::time_point::max()
@@ -303,7 +302,7 @@ struct StoreClient::Impl {
       answer = connection->call(op, number, fields, deadline);
     } catch (const Broken& broken) {
       if (!broken.closed_by_peer) connection->abandon();
-      if (broken.interrupted) throw StoreLost(broken.why);  // this connection still waits for its answer: it goes
+      if (broken.interrupted) throw StoreLost(broken.why);  // this connection still waits for its answer: drop it
       lose(broken.closed_by_peer ? concat(broken.why, " (its agent has ended, or restarts the ranks)") : broken.why);
     }
     if (answer.status == Status::stale) lose(stale(options.generation, answer.number));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The other end of the rendezvous store (store_server.h): blocking calls with timeouts.
+/// Client of the rendezvous store (store_server.h): blocking calls with timeouts.
 
 #include <tessera/base/error.h>
 #include <tessera/launch/agent/unique_fd.h>
@@ -16,16 +16,16 @@
 
 namespace tessera::launch {
 
-/// The store is not there (any more), or it and we do not trust each other. Names host:port and the reason.
+/// The store is unreachable, or it and the client do not trust each other. The text names host:port and the reason.
 class StoreLost : public Error {
  public:
   /// `why` names host:port and the reason.
   explicit StoreLost(const std::string& why, bool nobody_listens = false)
       : Error(why), nobody_listens(nobody_listens) {}
-  /// Its host is there and refuses connections: the store's agent has ended.
+  /// The host is up and refuses connections: the store's agent has exited.
   const bool nobody_listens;
 };
-/// A wait ran into its timeout; the store is well.
+/// A wait timed out; the store is healthy.
 class StoreTimeout : public Error {
  public:
   using Error::Error;
@@ -38,16 +38,16 @@ struct StoreClientOptions {
   std::function<UniqueFd()> connect;  ///< makes a connection (StoreServer::connect); empty: by TCP to host:port
   int generation = -1;                ///< generation of this rank; -1: an agent, which belongs to all generations
   std::chrono::milliseconds connect_timeout{
-      30000};                                       ///< in which refused connections are retried: the store may be late
-  std::chrono::milliseconds answer_timeout{30000};  ///< beyond a call's own timeout: then the store's agent is lost
-  /// Asked about every 100 ms by calls that wait for a key: a text ends the call with StoreLost(text), the client stays
-  /// usable. For the agent's stop flag. Called by whatever threads call the client.
+      30000};  ///< how long refused connections are retried: the store may start late
+  std::chrono::milliseconds answer_timeout{30000};  ///< added to a call's own timeout; then the store's agent is lost
+  /// Polled about every 100 ms by calls that wait for a key: a returned text ends the call with StoreLost(text); the
+  /// client stays usable. Meant for the agent's stop flag. Called on the threads that call the client.
   std::function<std::optional<std::string>()> interrupted;
 };
 
-/// Thread-safe: each call has a connection of its own while it lasts, kept for later calls; one that waits holds up no
-/// other. A connection that breaks is never replaced silently: from then on every call throws StoreLost with the first
-/// reason. Not for use in a child after fork() (throws).
+/// Thread-safe: each call uses its own connection, which is kept for later calls; a waiting call does not block others.
+/// A broken connection is never replaced silently: every later call throws StoreLost with the first reason. Not usable
+/// in a child after fork() (throws).
 class StoreClient {
  public:
   using milliseconds = std::chrono::milliseconds;
@@ -61,12 +61,13 @@ class StoreClient {
   void set(const std::string& key, const std::string& value);
   /// Waits for the key. StoreTimeout names it.
   std::string get(const std::string& key, milliseconds timeout);
-  /// The value now, or nullopt: one round trip.
+  /// The current value, or nullopt: one round trip.
   std::optional<std::string> find(const std::string& key);
-  /// Waits until all keys are there. StoreTimeout names those missing.
+  /// Waits until all keys exist. StoreTimeout names the missing ones.
   void wait(const std::vector<std::string>& keys, milliseconds timeout);
   bool check(const std::vector<std::string>& keys);
-  /// The sum (an absent key counts as 0), which is stored as decimal text. Error when the present value is no number.
+  /// Returns the sum (an absent key counts as 0), which is stored as decimal text. Error when the current value is not
+  /// a number.
   std::int64_t add(const std::string& key, std::int64_t delta);
   /// Sets `desired` when the value is `expected`, or when the key is absent and `expected` empty. Returns the value
   /// afterwards; `expected` when the key is absent and was not set.
@@ -74,13 +75,13 @@ class StoreClient {
   bool erase(const std::string& key);
   std::int64_t num_keys();
   void append(const std::string& key, const std::string& value);
-  /// Waits for all.
+  /// Waits for all keys.
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, milliseconds timeout);
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values);
-  /// From now on `key` is set to `value` when the connection of this call ends because this process closes it, or dies;
-  /// not when the network fails. An empty key: nothing is. Of a client that makes one call at a time.
+  /// Registers a will: `key` is set to `value` when this process closes the call's connection or dies, but not when the
+  /// network fails. An empty key revokes it. Only for a client that makes one call at a time.
   void set_will(const std::string& key, const std::string& value);
-  /// From now on, of a client that makes one call at a time.
+  /// Applies to later calls. Only for a client that makes one call at a time.
   void set_answer_timeout(milliseconds timeout);
   /// Keys that start with `prefix`, sorted.
   std::vector<std::string> list(const std::string& prefix);

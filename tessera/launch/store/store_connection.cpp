@@ -9,8 +9,8 @@ namespace tessera::launch {
 
 namespace {
 
-constexpr std::size_t piece_bytes = 64 << 10;  // read, hashed or sent at a time
-constexpr std::size_t kept_bytes = 64 << 10;   // capacity that an idle connection may keep
+constexpr std::size_t piece_bytes = 64 << 10;  // read, hashed or sent in one piece
+constexpr std::size_t kept_bytes = 64 << 10;   // capacity that an idle connection may retain
 
 void empty(std::string& buffer) {
   buffer.clear();
@@ -48,7 +48,7 @@ StoreConnection::Progress StoreConnection::read(std::size_t budget, std::size_t 
       continue;
     }
     if (budget == 0) return Progress::more;
-    // The buffer grows with what arrives, never by what a header announces.
+    // The buffer grows with the bytes that arrive, never with the size that a header announces.
     const std::size_t had = in_.size(), piece = std::min({wanted - had, piece_bytes, budget});
     in_.resize(had + piece);
     const ssize_t got = recv(fd_.get(), in_.data() + had, piece, MSG_DONTWAIT);
@@ -67,7 +67,7 @@ StoreConnection::Progress StoreConnection::read(std::size_t budget, std::size_t 
       authenticated_ = std::max(authenticated_, end);
     }
   }
-  // A request without payload has its header only; it was not hashed yet when nothing but the MAC arrived.
+  // A request without payload consists of a header only; it is not hashed yet when nothing but the MAC arrived.
   const std::size_t end = in_.size() - wire::mac_bytes;
   if (end > authenticated_) in_mac_->update(piece_of(in_, authenticated_, end));
   const Digest mac = in_mac_->finish();
@@ -112,7 +112,8 @@ void StoreConnection::answer(std::uint16_t kind, std::int64_t number, const std:
 
 bool StoreConnection::flush(std::size_t budget) {
   while (!out_.empty()) {
-    if (!out_sealed_ && out_hashed_ == out_sent_) {  // hashed piece by piece: no long pause for a large answer
+    if (!out_sealed_ && out_hashed_ == out_sent_) {  // hashed piece by piece, so that a large answer causes no long
+                                                     // pause
       const std::size_t end = std::min(out_hashed_ + piece_bytes, out_.size());
       out_mac_->update(piece_of(out_, out_hashed_, end));
       out_hashed_ = end;

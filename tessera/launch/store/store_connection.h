@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The server's end of one connection of the rendezvous store: bytes in, checked messages out, and back. Knows the
-/// protocol (store_wire.h), not what the requests mean.
+/// The server's end of one connection of the rendezvous store: parses and verifies incoming messages, and sends
+/// answers. Knows the protocol (store_wire.h), not the meaning of requests.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/store/store_wire.h>
@@ -14,44 +14,45 @@
 
 namespace tessera::launch {
 
-/// A non-blocking socket and where its peer is in the protocol.
+/// A non-blocking socket and the protocol stage of its peer.
 class StoreConnection {
  public:
   enum class Stage { hello, proof, session };
   enum class Progress {
-    more,     ///< nothing whole yet
-    whole,    ///< take() what arrived
+    more,     ///< nothing complete yet
+    whole,    ///< a complete message: take() it
     ended,    ///< the peer closed it, or the network did: left_by_peer()
-    invalid,  ///< what came cannot be the next message of a peer who knows the secret
+    invalid,  ///< the bytes cannot be the next message of a peer that knows the secret
   };
 
   explicit StoreConnection(UniqueFd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
-  /// Whether the peer closed a connection that is over, or died (its kernel said so); else the network failed.
+  /// Whether an ended connection was closed by the peer or the peer died (its kernel closed it); false: the network
+  /// failed.
   bool left_by_peer() const;
   Stage stage() const { return stage_; }
 
-  /// Reads until a hello, a proof or a request is whole, at most `budget` bytes. In a session frames are checked
+  /// Reads until a hello, a proof or a request is complete, at most `budget` bytes. Frames of a session are verified
   /// (size, sequence, MAC).
   Progress read(std::size_t budget, std::size_t payload_limit);
-  /// The bytes of the whole hello or proof.
+  /// The bytes of the complete hello or proof.
   const std::string& handshake() const { return in_; }
-  /// The whole request; its fields live until finished().
+  /// The complete request; its fields are valid until finished().
   wire::Message take() const;
-  /// Done with what read() delivered: the next one may come.
+  /// Discards the message that read() delivered, so that the next one can arrive.
   void finished();
 
-  /// After a hello that was answered: what the proof must be, and the keys of the session that follows it.
+  /// After an answered hello: stores the expected proof and the keys of the following session.
   void expect_proof(const Secret& secret, const wire::Nonce& client, const wire::Nonce& server);
   bool proof_is_right() const;
   void begin_session();
 
-  /// Sends handshake bytes at once; false when the socket does not take them whole (a new one always does).
+  /// Sends handshake bytes at once; false when the socket does not accept all of them (a new one always does).
   bool send_reply(const std::string& bytes);
   /// Queues an answer; only one at a time.
   void answer(std::uint16_t kind, std::int64_t number, const std::vector<std::string>& fields);
-  /// Sends what is queued, at most `budget` bytes. False: the connection is gone.
+  /// Sends queued bytes, at most `budget`. False: the connection is gone.
   bool flush(std::size_t budget);
   bool sending() const { return !out_.empty(); }
   /// Bytes of memory in use by messages.
@@ -62,7 +63,7 @@ class StoreConnection {
   Stage stage_ = Stage::hello;
   std::string in_;
   std::optional<wire::Header> header_;  // header of the frame that is arriving
-  std::size_t authenticated_ = 0;       // bytes of in_ that went into in_mac_
+  std::size_t authenticated_ = 0;       // bytes of in_ already fed to in_mac_
   std::optional<Hmac> in_mac_, out_mac_;
   std::uint64_t in_sequence_ = 0, out_sequence_ = 0;
   Digest expected_proof_{}, in_key_{}, out_key_{};

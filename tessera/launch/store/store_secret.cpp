@@ -26,11 +26,12 @@ Secret secret_from_fd(int fd) {
   std::array<std::uint8_t, std::tuple_size_v<Secret> + 1> bytes{};
   const ssize_t got = pread(fd, bytes.data(), bytes.size(), 0);
   if (got != static_cast<ssize_t>(std::tuple_size_v<Secret>)) {
-    const std::string what =
-        got < 0 ? std::strerror(errno) : concat("it holds ", got > 32 ? "more than 32" : std::to_string(got), " bytes");
+    const std::string what = got < 0
+                                 ? std::strerror(errno)
+                                 : concat("it contains ", got > 32 ? "more than 32" : std::to_string(got), " bytes");
     throw InputError(concat("TESSERA_SECRET_FD=", fd, ": expected an inherited descriptor with the job's secret of 32 ",
                             "bytes, but ", what,
-                            ". `tessera launch` sets it up; a program in between must not close descriptors"));
+                            ". `tessera launch` creates it; a wrapper program must not close descriptors"));
   }
   Secret secret;
   std::memcpy(secret.data(), bytes.data(), secret.size());

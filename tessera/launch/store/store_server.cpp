@@ -32,10 +32,11 @@ using Clock = std::chrono::steady_clock;
 using Stage = StoreConnection::Stage;
 using wire::Status;
 
-constexpr std::size_t bytes_per_turn = 256 << 10;  // bytes of one connection, each way
-constexpr int accepts_per_turn = 32;               // fewer than `pending`: who said hello is served before it must go
-constexpr std::size_t remembered_hellos = 16384;   // nonces that cannot be used again
-constexpr std::chrono::milliseconds turn_budget{10};   // then other work of the agent
+constexpr std::size_t bytes_per_turn = 256 << 10;  // bytes per connection, in each direction
+constexpr int accepts_per_turn = 32;               // fewer than `pending`: a peer that sent its hello is served before
+                                                   // it can be displaced
+constexpr std::size_t remembered_hellos = 16384;   // nonces that are refused if repeated
+constexpr std::chrono::milliseconds turn_budget{10};   // then the agent does other work
 constexpr std::chrono::milliseconds accept_pause{50};  // when the process has no descriptors left
 constexpr std::uint64_t listener_id = 0, inside_id = 1;
 
@@ -51,13 +52,13 @@ struct StoreServer::Impl {
     std::uint64_t id;
     std::int32_t generation = -1;
     std::optional<Clock::time_point> deadline;
-    std::string waits_for;  // the key that a parked request needs next; its bytes stay in the connection
+    std::string waits_for;  // the key that a parked request waits for next; the request's bytes stay in the connection
     bool parked = false;
-    bool closing = false;              // once everything is sent
-    std::string will_key, will_value;  // set when the peer leaves; an empty key: nothing is
+    bool closing = false;              // closed once everything is sent
+    std::string will_key, will_value;  // set when the peer leaves; an empty key: no will
     std::uint32_t events = 0;
-    std::size_t counted = 0;                   // bytes of its buffers that are counted in Impl::buffered
-    std::list<std::uint64_t>::iterator place;  // in strangers or greeters, until it is authenticated
+    std::size_t counted = 0;                   // bytes of its buffers that are included in Impl::buffered
+    std::list<std::uint64_t>::iterator place;  // in strangers or greeters, until authentication
   };
 
   StoreOptions options;
@@ -65,8 +66,8 @@ struct StoreServer::Impl {
   int port = 0;
   UniqueFd listener, epoll;
   std::mutex inside_mutex;
-  std::vector<UniqueFd> inside;  // connections of this process that turn() has not taken in; under inside_mutex
-  UniqueFd inside_knock;         // readable while there are some
+  std::vector<UniqueFd> inside;  // local connections that turn() has not accepted yet; under inside_mutex
+  UniqueFd inside_knock;         // readable while `inside` is not empty
   std::uint64_t next_id = inside_id + 1;
   std::unordered_map<std::uint64_t, Peer> peers;
   std::list<std::uint64_t> strangers, greeters;  // unauthenticated, oldest first: without and with a valid hello
@@ -81,7 +82,7 @@ struct StoreServer::Impl {
   explicit Impl(const StoreOptions& o)
       : options(o), table({o.limits.key_bytes, o.limits.value_bytes, o.limits.memory_bytes}) {
     if (std::all_of(options.secret.begin(), options.secret.end(), [](std::uint8_t byte) { return byte == 0; })) {
-      throw InputError("the rendezvous store needs a secret; all its bytes are zero (make_secret makes one)");
+      throw InputError("the rendezvous store needs a secret, but all its bytes are zero (use make_secret)");
     }
     const std::size_t largest = std::numeric_limits<std::uint32_t>::max() / 2;
     if (options.limits.value_bytes > largest || options.limits.pending < 1 || options.limits.connections < 1) {
@@ -117,7 +118,7 @@ struct StoreServer::Impl {
     peer.counted = peer.connection.buffered();
   }
 
-  /// Asks epoll for what the peer's state wants next.
+  /// Registers the epoll events for the peer's state.
   void watch(Peer& peer) {
     count_memory(peer);
     const bool reading = !peer.parked && !peer.closing && !peer.connection.sending();
@@ -169,7 +170,7 @@ struct StoreServer::Impl {
     peers.erase(found);
   }
 
-  /// The connection is over, not by our wish.
+  /// The connection ended, but we did not close it.
   void end(Peer& peer) {
     const bool has_will = !peer.will_key.empty() && peer.connection.left_by_peer();
     const std::string key = peer.will_key, value = peer.will_value;
@@ -187,7 +188,7 @@ struct StoreServer::Impl {
 
   int unauthenticated() const { return static_cast<int>(strangers.size() + greeters.size()); }
 
-  /// Room for one more: the oldest of those who have not even said a valid hello goes first.
+  /// Makes room for one more: displaces the oldest peer without a valid hello, else the oldest with one.
   void make_room() {
     if (unauthenticated() < options.limits.pending) return;
     refuse(strangers.empty() ? greeters.front() : strangers.front());
@@ -198,7 +199,7 @@ struct StoreServer::Impl {
       UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-          // No descriptors: give one back, and do not spin on a listener that stays readable.
+          // No descriptors left: release one, and do not spin on a listener that stays readable.
           if (unauthenticated() > 0) refuse(strangers.empty() ? greeters.front() : strangers.front());
           listen_events(EPOLL_CTL_MOD, 0);
           accept_again = now + accept_pause;
@@ -255,11 +256,11 @@ struct StoreServer::Impl {
     return true;
   }
 
-  /// False: close it.
+  /// Answers a hello. False: close the connection.
   bool greet(Peer& peer) {
     const std::string bytes = peer.connection.handshake();
     const auto hello = wire::read_hello(options.secret, bytes);
-    if (!hello || !remember(hello->nonce)) return false;  // a stranger, or somebody repeating what a rank once said
+    if (!hello || !remember(hello->nonce)) return false;  // a stranger, or a replay of an earlier hello
     wire::Reply reply;
     reply.generation = options.generation;
     reply.message_limit = message_limit();
@@ -284,7 +285,7 @@ struct StoreServer::Impl {
 
   bool admit(Peer& peer) {
     if (!peer.connection.proof_is_right()) return false;
-    if (peer.generation >= 0 && peer.generation != options.generation) return false;  // restarted in between
+    if (peer.generation >= 0 && peer.generation != options.generation) return false;  // the job restarted in between
     forget_place(peer);
     peer.connection.begin_session();
     peer.connection.finished();
@@ -293,7 +294,7 @@ struct StoreServer::Impl {
     return true;
   }
 
-  /// Answers or parks the request that is whole in the connection. False: close it.
+  /// Answers or parks the complete request of the connection. False: close the connection.
   bool serve(Peer& peer, std::vector<std::string>& touched) {
     const wire::Message request = peer.connection.take();
     StoreAnswer answer = table.handle(request, buffered);
@@ -319,7 +320,7 @@ struct StoreServer::Impl {
     return peer.connection.flush(bytes_per_turn);
   }
 
-  /// Whoever waits for these keys is looked at again. Answers to waits touch no keys, so this ends.
+  /// Serves the requests that wait for these keys again. Answers to waits touch no keys, so this terminates.
   void wake(const std::vector<std::string>& touched) {
     for (const std::string& key : touched) {
       const auto found = waiters.find(key);
@@ -380,7 +381,7 @@ struct StoreServer::Impl {
     } else if (reading) {
       read(peer);
     } else if ((events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) {
-      end(peer);  // it left while it was waiting
+      end(peer);  // it left while its request was waiting
     }
   }
 
@@ -416,7 +417,7 @@ struct StoreServer::Impl {
       } else {
         on_event(event.data.u64, event.events);
       }
-      if (Clock::now() - begin > turn_budget) break;  // what is left stays ready, at the front of epoll's queue
+      if (Clock::now() - begin > turn_budget) break;  // the remaining events stay ready, at the front of epoll's queue
     }
     const auto now = Clock::now();
     if (somebody_knocks) accept_some(now);
@@ -448,7 +449,7 @@ struct StoreServer::Impl {
     }
   }
 
-  /// A request of the host itself.
+  /// A request of the hosting process itself.
   StoreAnswer local(wire::Op op, std::int64_t number, std::vector<std::string_view> fields) {
     StoreAnswer answer = table.handle({static_cast<std::uint16_t>(op), number, std::move(fields)}, buffered);
     if (answer.status != Status::ok) throw Error(concat("rendezvous store: ", answer.fields.at(0)));

@@ -1,10 +1,9 @@
 #pragma once
 /// \file
-/// launch/store/: the authenticated store at which ranks and agents of a job meet: its protocol, server and client.
-///
-/// The rendezvous store: a key-value store in the agent's single-threaded poll loop, for those who know the job's
-/// secret. Protocol: store_wire.h. Others get a closed connection, and can hold neither descriptors nor memory for
-/// long.
+/// launch/store/: the authenticated store that ranks and agents of a job use for rendezvous: protocol, server and
+/// client.
+/// This header: the server, a key-value store in the agent's single-threaded poll loop, for peers that know the job's
+/// secret. Protocol: store_wire.h. Other peers are disconnected and cannot tie up descriptors or memory for long.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/store/store_secret.h>
@@ -25,8 +24,8 @@ struct StoreLimits {
   std::size_t value_bytes = 64u << 20;
   std::size_t memory_bytes = 1u << 30;  ///< keys, values and buffers of connections together
   int connections = 4096;               ///< connections of peers that know the secret
-  int pending = 64;  ///< connections of peers that have not proved it yet; the oldest gives way to a new one
-  std::chrono::milliseconds authentication{3000};  ///< time a peer has to prove that it knows the secret
+  int pending = 64;  ///< connections of peers that have not proved it yet; a new one displaces the oldest
+  std::chrono::milliseconds authentication{3000};  ///< time a peer has to prove the secret
 };
 
 struct StoreOptions {
@@ -41,17 +40,16 @@ struct StoreOptions {
 struct StoreCounters {
   std::uint64_t accepted = 0;       ///< TCP connections
   std::uint64_t authenticated = 0;  ///< connections that proved the secret
-  std::uint64_t refused = 0;        ///< wrong secret, garbage, another version, stale generation, too many, too slow
-  std::uint64_t broken = 0;         ///< authenticated, then sent something that is no valid next message
+  std::uint64_t refused = 0;        ///< wrong secret, garbage, other version, stale generation, too many, too slow
+  std::uint64_t broken = 0;         ///< authenticated, then sent an invalid message
   std::uint64_t requests = 0;
 };
 
-/// Use: poll fd() for POLLIN with a timeout that ends at deadline(), then call turn(). One thread only, but for
-/// connect(). SIGPIPE is not raised. After fork() a child that lives on must not touch it (descriptors are
-/// close-on-exec).
+/// Use: poll fd() for POLLIN with a timeout that ends at deadline(), then call turn(). Single-threaded except for
+/// connect(). SIGPIPE is not raised. After fork() a long-lived child must not touch it (descriptors are close-on-exec).
 class StoreServer {
  public:
-  /// Listens at once. Throws InputError when the address or port cannot be had (naming both and the reason).
+  /// Starts listening. Throws InputError when the address or port is not available (naming both and the reason).
   explicit StoreServer(const StoreOptions& options);
   ~StoreServer();
   StoreServer(StoreServer&&) noexcept;
@@ -63,21 +61,21 @@ class StoreServer {
   int port() const;
   /// "address:port" as ranks need it in TESSERA_STORE.
   std::string where() const;
-  /// Does what is ready, at most about 10 ms of it, and never blocks.
+  /// Handles ready events for at most about 10 ms; never blocks.
   void turn();
-  /// The other end of a connection that no network can cut, for StoreClientOptions::connect of a client in this
-  /// process, which proves the secret as any other. The one call that another thread may make.
+  /// Returns the client's end of a connection that no network can cut, for StoreClientOptions::connect of a client in
+  /// this process, which proves the secret like any other. The only method that another thread may call.
   UniqueFd connect();
-  /// When turn() is due even if fd() stays quiet (a waiting peer's timeout, a slow handshake); nullopt: never.
+  /// When turn() is due even if fd() is not readable (a waiting peer's timeout, a slow handshake); nullopt: never.
   std::optional<std::chrono::steady_clock::time_point> deadline() const;
 
-  /// The generation of the running ranks (+1 per restart). Ranks of an older one are refused, those connected get an
-  /// error and are closed, and the keys under their prefix (generation_prefix) are forgotten. It only grows.
+  /// The generation of the running ranks (+1 per restart). Ranks of an older one are refused; connected ones get an
+  /// error and are closed, and the keys under their prefix (generation_prefix) are erased. It only grows.
   void set_generation(int generation);
   int generation() const;
 
-  /// The host's own hand in the store: as a client's, without the network, never waiting. Keys and values obey the
-  /// limits (Error).
+  /// Direct access for the hosting process: like a client's calls, without the network and without waiting. Keys and
+  /// values must respect the limits (Error).
   void set(const std::string& key, std::string value);
   std::optional<std::string> get(const std::string& key) const;
   std::int64_t add(const std::string& key, std::int64_t delta);
@@ -86,7 +84,7 @@ class StoreServer {
   std::vector<std::string> list(std::string_view prefix) const;
 
   StoreCounters counters() const;
-  /// Now: connections that proved the secret, and that did not (yet).
+  /// Current connections that proved the secret; pending(): those that have not yet.
   int connections() const;
   int pending() const;
   std::size_t memory_bytes() const;

@@ -26,7 +26,7 @@ UniqueFd listen_on(const std::string& address, int port, int& actual_port) {
   const int failure = getaddrinfo(bare_host(address).c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failure != 0 || found == nullptr) {
     throw InputError(concat("the rendezvous store cannot listen on ", where, ": ", gai_strerror(failure),
-                            ". Name an address of one of this host's interfaces"));
+                            ". Use an address of one of this host's interfaces"));
   }
   UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
@@ -39,7 +39,7 @@ UniqueFd listen_on(const std::string& address, int port, int& actual_port) {
   socklen_t length = sizeof bound;
   if (!listening || getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
     throw InputError(concat("the rendezvous store cannot listen on ", where, ": ", std::strerror(cause),
-                            cause == EADDRINUSE ? ". Another program has the port; choose another one, or 0 for any"
+                            cause == EADDRINUSE ? ". Another program uses the port; choose another one, or 0 for any"
                                                 : ". The address must be one of this host's"));
   }
   actual_port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
@@ -88,7 +88,8 @@ void set_store_socket_options(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const int low_delay = IPTOS_LOWDELAY, interactive = 6;  // TC_PRIO_INTERACTIVE of linux/pkt_sched.h
   setsockopt(fd, IPPROTO_IP, IP_TOS, &low_delay, sizeof low_delay);
-  setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &low_delay, sizeof low_delay);  // fails on IPv4, as the other on IPv6
+  setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &low_delay, sizeof low_delay);  // fails on IPv4, as the previous call does
+                                                                            // on IPv6
   setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &interactive, sizeof interactive);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);

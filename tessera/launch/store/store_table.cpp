@@ -13,9 +13,9 @@ using wire::Status;
 
 namespace {
 
-constexpr std::size_t entry_overhead = 128;  // bytes of a tree node and two strings, about
+constexpr std::size_t entry_overhead = 128;  // approximate bytes of a tree node and two strings
 
-/// How many fields a request has: exactly `count`, or any multiple of it from one on.
+/// Number of fields of a request: exactly `count`, or any positive multiple of it.
 struct Shape {
   std::size_t count;
   bool any_multiple;
@@ -81,8 +81,9 @@ std::optional<StoreAnswer> StoreTable::check_fields(Op op, const Fields& fields,
     }
   }
   if (writes(op) && bytes_ + others + bytes > limits_.memory_bytes) {
-    return refuse(Status::full, concat("the store holds ", bytes_, " bytes (and ", others, " on the way) of at most ",
-                                       limits_.memory_bytes, "; there is no room for ", bytes, " more"));
+    return refuse(Status::full,
+                  concat("the store contains ", bytes_, " bytes (and ", others, " on the way) of at most ",
+                         limits_.memory_bytes, "; there is no room for ", bytes, " more"));
   }
   return std::nullopt;
 }
@@ -104,7 +105,7 @@ StoreAnswer StoreTable::handle(const wire::Message& request, std::size_t others)
     case Op::wait:
       return get_all(fields, false);
     case Op::will:
-      break;  // kept beside the connection (store_server.cpp)
+      break;  // stored with the connection (store_server.cpp)
     case Op::check:
       answer.number =
           std::all_of(fields.begin(), fields.end(), [&](std::string_view key) { return values_.contains(key); });
@@ -123,7 +124,7 @@ StoreAnswer StoreTable::handle(const wire::Message& request, std::size_t others)
       std::string value = get(fields[0]).value_or("");
       if (value.size() + fields[1].size() > limits_.value_bytes) {
         return refuse(Status::bad_request,
-                      concat("appending to '", fields[0], "' makes a value of ", value.size() + fields[1].size(),
+                      concat("appending to '", fields[0], "' results in a value of ", value.size() + fields[1].size(),
                              " bytes; the store takes at most ", limits_.value_bytes));
       }
       value.append(fields[1]);
@@ -194,7 +195,7 @@ StoreAnswer StoreTable::add(std::string_view key, std::int64_t delta) {
     answer.number = *present;
   }
   if (__builtin_add_overflow(answer.number, delta, &answer.number)) {
-    return refuse(Status::bad_request, concat("add to '", key, "' leaves the range of 64-bit numbers"));
+    return refuse(Status::bad_request, concat("add to '", key, "' exceeds the range of 64-bit integers"));
   }
   put(key, std::to_string(answer.number), answer);
   return answer;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the rendezvous store holds, without network and waiting: a table of keys and values, and the rules of the
-/// requests on them.
+/// The contents of the rendezvous store, without network or waiting: a table of keys and values, and the semantics of
+/// the requests on it.
 
 #include <tessera/launch/store/store_wire.h>
 
@@ -20,10 +20,10 @@ struct StoreAnswer {
   wire::Status status = wire::Status::ok;
   std::int64_t number = 0;
   std::vector<std::string> fields;
-  /// Not empty: the request must wait, and be put again when this key appears. Status and fields then are those of a
-  /// timeout.
+  /// Not empty: the request must wait, and be submitted again when this key appears. Status and fields are then those
+  /// of a timeout.
   std::string blocked_on;
-  /// Keys that the request set: who waits for one of them may go on.
+  /// Keys that the request set: requests blocked on one of them may continue.
   std::vector<std::string> touched;
 };
 
@@ -35,16 +35,16 @@ class StoreTable {
   };
   explicit StoreTable(Limits limits) : limits_(limits) {}
 
-  /// Any message that a peer may send: what is no valid request is answered with Status::bad_request. `others` bytes of
-  /// memory are in use elsewhere and count against the limit.
+  /// Handles any message that a peer may send; an invalid request is answered with Status::bad_request. `others` bytes
+  /// of memory are in use elsewhere and count against the limit.
   StoreAnswer handle(const wire::Message& request, std::size_t others = 0);
 
   std::optional<std::string> get(std::string_view key) const;
   std::vector<std::string> list(std::string_view prefix) const;
   bool erase(std::string_view key);
-  /// Forgets all keys with the prefix.
+  /// Erases all keys with the prefix.
   void erase_prefix(std::string_view prefix);
-  /// Keys, values and what the tables cost besides.
+  /// Keys, values and the overhead of the table.
   std::size_t memory_bytes() const { return bytes_; }
 
  private:

@@ -16,7 +16,7 @@ void put(std::string& out, Integer value) {
   for (std::size_t i = 0; i < sizeof(Integer); ++i) out.push_back(static_cast<char>(bits >> (8 * i)));
 }
 
-// Takes the integer off the front of `bytes`, which are known to be enough.
+// Removes an integer from the front of `bytes`, which must be long enough.
 template <class Integer>
 Integer take(std::string_view& bytes) {
   std::make_unsigned_t<Integer> value = 0;

@@ -1,25 +1,25 @@
 #pragma once
 /// \file
-/// The protocol of the rendezvous store, version 1: fixed layouts, little endian, over TCP.
+/// The protocol of the rendezvous store: fixed layouts, little endian, over TCP.
 ///
-/// K is the job's secret, H HMAC-SHA256. The client speaks first; who does not know K learns nothing, not even the
-/// version:
+/// K is the job's secret, H HMAC-SHA256. The client speaks first; a peer that does not know K learns nothing, not even
+/// the version:
 ///
 ///     hello  (client)  magic[8] version:u32 generation:i32 nonce_c[32]                                    H(K, "hello"
 ///     ..) reply  (server)  magic[8] version:u32 status:u32 generation:i32 0:u32 message_limit:u64 nonce_s[32]
 ///                                                                               H(K, "reply" hello-without-mac ..)
 ///     proof  (client)                                                           H(K, "proof" nonce_c nonce_s)
 ///
-/// Both sides then have proved K over the other's fresh nonce, and each direction gets a key of its own,
-/// H(K, "client"|"server" nonce_c nonce_s). Frames of a session:
+/// Both sides have then proved K over the other's fresh nonce, and each direction gets its own key, H(K,
+/// "client"|"server" nonce_c nonce_s). Frames of a session:
 ///
 ///     payload_bytes:u32 kind:u16 0:u16 sequence:u64 number:i64 fields:u32 0:u32 | fields x (bytes:u32 ...) | H(key,
 ///     all before)
 ///
 /// `kind` is an Op in requests and a Status in answers; `sequence` counts the frames of its direction from 0, so that
-/// nothing can be injected, repeated, dropped or reordered. One request at a time per connection, one answer each. The
-/// store may send one unasked answer before it closes: Status::stale. The contents are not encrypted: addresses of
-/// ranks and the like are no secret; the secret itself is never sent.
+/// nothing can be injected, repeated, dropped or reordered. Each connection has at most one open request, answered
+/// once. The store may send one unrequested answer before it closes: Status::stale. The contents are not encrypted:
+/// addresses of ranks and the like are not secret; the secret itself is never sent.
 
 #include <tessera/launch/store/hmac.h>
 #include <tessera/launch/store/store_secret.h>
@@ -40,42 +40,42 @@ constexpr std::size_t hello_bytes = 80, reply_bytes = 96, proof_bytes = 32;
 
 using Nonce = std::array<std::uint8_t, nonce_bytes>;
 
-/// What `number` and the fields of a request are; in brackets those of the answer.
+/// Meaning of `number` and the fields of a request; in brackets those of the answer.
 enum class Op : std::uint16_t {
   set = 1,      ///< key, value
   get,          ///< number = timeout; keys [their values]
   wait,         ///< number = timeout; keys
-  check,        ///< keys [number: 1 when all are there]
-  add,          ///< number = what to add; key [number: the sum]
+  check,        ///< keys [number: 1 when all exist]
+  add,          ///< number = the summand; key [number: the sum]
   compare_set,  ///< key, expected, desired [value]
-  erase,        ///< key [number: 1 when it was there]
+  erase,        ///< key [number: 1 when it existed]
   num_keys,     ///< [number]
   append,       ///< key, value
   multi_set,    ///< key, value, key, value...
   list,         ///< prefix [keys]
-  will,         ///< key, value: what is set when the peer closes this connection, or dies
+  will,         ///< key, value: set when the peer closes this connection or dies
 };
 constexpr std::uint16_t last_op = static_cast<std::uint16_t>(Op::will);
 
 enum class Status : std::uint16_t {
   ok,
-  timeout,      ///< fields: the keys that were missing
-  bad_request,  ///< fields: why. Also for a value that is not a number in Op::add
-  full,         ///< fields: why. The store's memory is used up, or the answer would be too large
-  stale,        ///< number = the present generation: the peer belongs to an older one
+  timeout,      ///< fields: the missing keys
+  bad_request,  ///< fields: the reason. Also for a value that is not a number in Op::add
+  full,         ///< fields: the reason. The store's memory is used up, or the answer would be too large
+  stale,        ///< number = the current generation: the peer belongs to an older one
 };
 
 /// Milliseconds; a negative timeout never ends.
 constexpr std::int64_t no_timeout = -1;
 
-/// One message, either way. The fields point into the bytes it was read from.
+/// One message in either direction. The fields point into the bytes it was read from.
 struct Message {
   std::uint16_t kind = 0;
   std::int64_t number = 0;
   std::vector<std::string_view> fields;
 };
 
-/// Header and payload; the MAC goes behind it.
+/// Header and payload; the MAC is appended to it.
 std::string encode(std::uint16_t kind, std::uint64_t sequence, std::int64_t number,
                    std::span<const std::string_view> fields);
 
@@ -86,10 +86,10 @@ struct Header {
   std::int64_t number = 0;
   std::uint32_t fields = 0;
 };
-/// Reads a header from `header_bytes` bytes; nullopt when it is not possible (reserved bytes in use, more fields than
-/// bytes for them).
+/// Reads a header from `header_bytes` bytes; nullopt when it is invalid (reserved bytes in use, more fields than the
+/// payload can contain).
 std::optional<Header> read_header(std::string_view bytes);
-/// nullopt unless the payload is exactly the fields that the header announces.
+/// nullopt unless the payload consists of exactly the fields that the header announces.
 std::optional<Message> read_payload(const Header& header, std::string_view payload);
 
 struct Hello {
@@ -102,12 +102,12 @@ struct Reply {
   std::uint32_t version = wire::version;
   ReplyStatus status = ReplyStatus::welcome;
   std::int32_t generation = 0;
-  std::uint64_t message_limit = 0;  ///< largest payload that the store takes, bytes
+  std::uint64_t message_limit = 0;  ///< largest payload that the store accepts, bytes
   Nonce nonce{};
 };
 
 std::string encode_hello(const Secret& secret, const Hello& hello);
-/// nullopt: not from somebody who knows the secret. The version may be another.
+/// nullopt: the sender does not know the secret. Their version may differ from this one.
 std::optional<Hello> read_hello(const Secret& secret, std::string_view bytes);
 std::string encode_reply(const Secret& secret, std::string_view hello, const Reply& reply);
 std::optional<Reply> read_reply(const Secret& secret, std::string_view hello, std::string_view bytes);

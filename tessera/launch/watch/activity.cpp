@@ -50,7 +50,7 @@ std::string describe_activity(Activity activity, const RankSlot& slot, RankState
       text = "waits in a collective";
       break;
     case Activity::computes:
-      text = meter.starves() ? concat("wants to compute and gets ", format_real(meter.share(), 2), " of a processor")
+      text = meter.starves() ? concat("is runnable and gets ", format_real(meter.share(), 2), " of a processor")
                              : concat("computes (", format_real(meter.share(), 3), " of a processor)");
       break;
     case Activity::at_disk:

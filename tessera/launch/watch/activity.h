@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What a rank does that gives no sign of progress: by the processor time of all of its threads and the state of its
-/// process (/proc), by its phase and its collective (the board).
+/// Classifies the activity of a rank that shows no progress: by the processor time of all of its threads and the state
+/// of its process (/proc), and by its phase and collective (the board).
 
 #include <tessera/launch/watch/finding.h>
 
@@ -11,28 +11,28 @@
 namespace tessera::launch {
 
 enum class Activity {
-  ended,          ///< there is no such process any more
+  ended,          ///< the process no longer exists
   traced,         ///< a debugger is attached
   in_collective,  ///< all of its threads that start collectives are blocked in one
-  computes,       ///< it burns processor time, or would if it got a processor
+  computes,       ///< it uses processor time, or would if it got a processor
   at_disk,        ///< it waits for a disk or a network file system (state D)
   long_phase,     ///< none of these, in a phase that it declares long
-  sleeps,         ///< none of these: it waits for something that nobody knows
+  sleeps,         ///< none of these: it waits for something unknown
 };
 
-/// The use of processors by one process, second by second.
+/// Processor use of one process, in windows of a second.
 class CpuMeter {
  public:
-  /// Counts what was used since the last look that counted, which is at least a second ago.
+  /// Measures the use since the last counted look; looks less than a second after it are ignored.
   void look(const ProcStatus& status, std::int64_t now_ns);
-  /// Processors used during the last second; negative before there was one.
+  /// Processors used during the last window; negative before the first one.
   double share() const { return share_; }
   /// At least 5 % of a processor.
   bool burns() const;
-  /// It wants to run and gets less than a quarter of a processor.
+  /// It is runnable but gets less than a quarter of a processor.
   bool starves() const { return starves_; }
   bool knows() const { return share_ >= 0; }
-  std::int64_t window_begin_ns() const { return begin_ns_; }  ///< begin of the second that share() is about
+  std::int64_t window_begin_ns() const { return begin_ns_; }  ///< begin of the window of share()
 
  private:
   std::int64_t ticks_ = 0, since_ns_ = 0, begin_ns_ = 0;
@@ -43,7 +43,7 @@ class CpuMeter {
 Activity activity_of(const RankSlot& slot, RankState state, const std::optional<ProcStatus>& status,
                      const CpuMeter& meter);
 
-/// "computes (0.98 of a processor), evaluating, step 40, evaluate": for people.
+/// "computes (0.98 of a processor), evaluating, step 40, evaluate", for messages.
 std::string describe_activity(Activity activity, const RankSlot& slot, RankState state, const CpuMeter& meter);
 
 }  // namespace tessera::launch

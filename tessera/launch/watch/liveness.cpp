@@ -8,8 +8,9 @@
 namespace tessera::launch {
 namespace {
 
-constexpr std::int64_t process_look_ns = second_ns * 2 / 5;  ///< how often a process without a heart is looked at
-constexpr double waiting_share = 0.5;  ///< how much of a pause waiting for a processor must explain
+constexpr std::int64_t process_look_ns = second_ns * 2 / 5;  ///< interval between looks at a process without a
+                                                             ///< heartbeat
+constexpr double waiting_share = 0.5;  ///< share of a pause that waiting for a processor must explain
 
 bool has_a_heart(RankState state) {
   return state == RankState::joining || state == RankState::running || state == RankState::leaving ||
@@ -20,7 +21,7 @@ std::string name(const WatchedRank& rank, const RankSlot& slot) {
   return rank_name(rank.rank, rank.pid, read_text(slot.place));
 }
 
-/// How much longer than heartbeat_timeout a process in this state may be silent before it is told.
+/// Multiple of heartbeat_timeout that a process in this state may be silent before it is reported.
 double patience(char state) { return state == 'R' ? 4 : state == 'D' ? 2 : 1; }
 
 }  // namespace
@@ -57,19 +58,19 @@ std::vector<LivenessFinding> LivenessWatch::look(const Board& board, std::uint32
 void LivenessWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
                                   std::vector<LivenessFinding>& findings) {
   const std::int64_t heartbeat = slot.heartbeat_ns.load();
-  if (heartbeat > now_ns) return;  // after `now` was taken
+  if (heartbeat > now_ns) return;  // written after `now_ns` was taken
   if (heartbeat != memory.heartbeat_ns) {
     const double pause = in_seconds(heartbeat - std::max(memory.heartbeat_ns, excused_ns_));
     const auto status = pause >= limits_.told_pause ? read_status_(rank.pid) : std::nullopt;
     const bool waited = status && merely_waits_for_cpu(memory, *status, now_ns);
     if (memory.heartbeat_ns != 0 && pause >= limits_.told_pause && !waited) {
-      // One that was stopped and just continued may run by now, and have given no heartbeat yet.
+      // A rank that was stopped and has just continued may already run, without a heartbeat yet.
       const char seen = memory.told_stopped ? 'T' : memory.status_in_pause;
       const std::string state = seen == 0 ? "" : concat(" (process state ", state_text(seen), ")");
       findings.push_back(
           {LivenessFinding::paused,
            {rank.rank},
-           concat(name(rank, slot), " gave no heartbeat for ", format_real(pause, 3), " s", state, " and goes on"),
+           concat(name(rank, slot), " gave no heartbeat for ", format_real(pause, 3), " s", state, " and continues"),
            pause});
     }
     memory.heartbeat_ns = heartbeat;
@@ -81,7 +82,7 @@ void LivenessWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank,
   const double age = in_seconds(now_ns - std::max(heartbeat, excused_ns_));
   if (age < std::min(limits_.told_pause, 0.5)) return;
   const auto status = read_status_(rank.pid);
-  if (!status) return;  // it has ended, which is seen elsewhere
+  if (!status) return;  // it has exited, which is detected elsewhere
   if (status->traced) {
     excused_ns_ = now_ns;
     return;
@@ -96,7 +97,7 @@ void LivenessWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank,
                 memory, findings);
 }
 
-/// A process that has no heart: it has not come to tessera::init(), or has left.
+/// A process without a heartbeat: it has not reached tessera::init(), or has left.
 void LivenessWatch::look_at_process(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
                                     std::vector<LivenessFinding>& findings) {
   if (limits_.heartbeat_timeout <= 0 || now_ns - memory.looked_ns < process_look_ns) return;
@@ -112,11 +113,11 @@ void LivenessWatch::look_at_process(const RankSlot& slot, const WatchedRank& ran
   const bool left = memory.state == RankState::left;
   judge_silence(left ? name(rank, slot) : rank_name(rank.rank, rank.pid, ""), 'T', age,
                 concat("stopped for ", format_real(age, 3), " s ",
-                       left ? "after it has left the job" : "before it has come to tessera::init()"),
+                       left ? "after it left the job" : "before it reached tessera::init()"),
                 rank, memory, findings);
 }
 
-/// A process that gives no sign. Only one that is stopped is ended within seconds.
+/// Judges a silent process. Only a stopped one is ended within seconds.
 void LivenessWatch::judge_silence(const std::string& name, char state, double age, const std::string& how_long,
                                   const WatchedRank& rank, Memory& memory,
                                   std::vector<LivenessFinding>& findings) const {
@@ -128,13 +129,13 @@ void LivenessWatch::judge_silence(const std::string& name, char state, double ag
   const bool stopped = state == 'T';
   if (stopped && age >= limits_.told_pause && !memory.told_stopped) {
     memory.told_stopped = true;
-    add(LivenessFinding::stopped, concat(name, " stands still: ", what, "; the job ends after ",
+    add(LivenessFinding::stopped, concat(name, " is stopped: ", what, "; the job ends after ",
                                          format_real(limits_.heartbeat_timeout, 3), " s (--heartbeat_timeout)"));
   }
   if (!stopped && age >= limits_.heartbeat_timeout * patience(state) && !memory.told_silent) {
     memory.told_silent = true;
     add(LivenessFinding::report,
-        concat(name, " gives no sign of life: ", what, "; it is not ended while it is not stopped",
+        concat(name, " gives no sign of life: ", what, "; it is not ended unless it is stopped",
                state == 'S' && limits_.hang_timeout >= 0
                    ? concat(", or silent for ", format_real(limits_.sleep_limit(), 3), " s (--hang_timeout)")
                    : ""));
@@ -150,7 +151,9 @@ void LivenessWatch::judge_silence(const std::string& name, char state, double ag
 bool LivenessWatch::merely_waits_for_cpu(const Memory& memory, const ProcStatus& status, std::int64_t now_ns) const {
   if (memory.pause_seen_ns == 0 || now_ns <= memory.pause_seen_ns) return false;
   const char state = memory.status_in_pause;
-  if (state != 'R' && state != 'S') return false;  // stopped, or at a disk: that is why, however busy the machine is
+  if (state != 'R' && state != 'S')
+    return false;  // stopped, or waiting for a disk: that explains the pause, however
+                   // busy the machine is
   const double share = in_seconds(status.cpu_wait_ns - memory.cpu_wait_ns) / in_seconds(now_ns - memory.pause_seen_ns);
   return share >= waiting_share;
 }

@@ -1,22 +1,23 @@
 #pragma once
 /// \file
-/// launch/watch/: is every rank alive, and does the job get on? Judged from the board (board.h) and /proc on the
-/// monotonic clock, ten times a second. Judgement only: what happens then is the agent's business (generation.h).
+/// launch/watch/: is every rank alive, and does the job make progress? Judged from the board (board.h) and /proc on the
+/// monotonic clock, ten times a second. It only judges; the agent acts on the findings (generation.h).
 ///
-/// One rule, whose table is in docs/launching.md and is tested as that table (tests/launch/liveness_table_test.cpp):
-/// a rank that is stopped by a signal, and one that can never leave a collective, is ended within seconds; a rank that
-/// computes, waits for a disk, or is in a phase that it declares long is reported; a rank that merely sleeps outside of
-/// collectives while nothing gets on is reported, and ended after hang_timeout.
+/// There is one rule, given as a table in docs/launching.md and tested as that table
+/// (tests/launch/liveness_table_test.cpp): a rank that is stopped by a signal, and one that can never leave a
+/// collective, is ended within seconds; a rank that computes, waits for a disk, or is in a declared long phase is
+/// reported; a rank that merely sleeps outside of collectives while nothing progresses is reported, and ended after
+/// hang_timeout.
 ///
-/// This file has the ranks and their hearts: stopped, paused, without a heartbeat. progress.h has the rest.
+/// This file covers the ranks' heartbeats: stopped, paused, missing. progress.h covers the rest.
 ///
-/// A process that a signal has stopped is named after told_pause and ended after heartbeat_timeout, whatever it was
-/// doing: also before it has come to tessera::init(), and after it has left. Other pauses are told when they are over.
-/// A busy machine is no fault of the rank: while its threads wait for a processor for at least half of the time,
-/// neither its pause nor its missing heartbeat is told.
+/// A process that a signal has stopped is reported after told_pause and ended after heartbeat_timeout, whatever it was
+/// doing: also before it has reached tessera::init(), and after it has left. Other pauses are reported when they are
+/// over. A busy machine is not the rank's fault: while its threads wait for a processor for at least half of the time,
+/// neither its pause nor its missing heartbeat is reported.
 ///
-/// Never judged: a rank under a debugger. When the agent itself did not run for a second (the machine was suspended),
-/// all clocks begin anew.
+/// A rank under a debugger is never judged. When the agent itself did not run for a second (the machine was suspended),
+/// all clocks restart.
 
 #include <tessera/launch/watch/progress.h>
 
@@ -29,9 +30,9 @@ class LivenessWatch {
   explicit LivenessWatch(const LivenessLimits& limits, ReadStatus read_status = read_proc_status,
                          WhatItWaitsFor what_it_waits_for = launch::what_it_waits_for);
 
-  /// `ranks`: all of this host, also those whose processes have ended. `now_ns`: monotonic_ns(). What slots of another
-  /// generation say is not looked at. A frozen rank and a hang are found once, until the heartbeat or the progress is
-  /// seen again.
+  /// `ranks`: all ranks of this host, including those whose processes have exited. `now_ns`: monotonic_ns(). Slots of
+  /// another generation are ignored. A frozen rank or a hang is reported once, until a heartbeat or progress is seen
+  /// again.
   std::vector<LivenessFinding> look(const Board& board, std::uint32_t generation, const std::vector<WatchedRank>& ranks,
                                     std::int64_t now_ns);
 
@@ -40,11 +41,12 @@ class LivenessWatch {
     std::int64_t heartbeat_ns = 0;
     RankState state = RankState::none;
     std::int64_t state_ns = 0;                        ///< when `state` was first seen
-    char status_in_pause = 0;                         ///< state of the process, while a pause lasted
-    std::int64_t pause_seen_ns = 0, cpu_wait_ns = 0;  ///< when the pause was first looked at, ProcStatus of then
+    char status_in_pause = 0;                         ///< process state during the current pause
+    std::int64_t pause_seen_ns = 0, cpu_wait_ns = 0;  ///< when the pause was first noticed, and ProcStatus::cpu_wait_ns
+                                                      ///< at that time
     bool told_stopped = false, told_silent = false, told_frozen = false;
     std::int64_t looked_ns = 0,
-                 stopped_ns = 0;  ///< without a heart: last look at the process; since when it is stopped
+                 stopped_ns = 0;  ///< without a heartbeat: last look at the process; since when it is stopped
   };
 
   void look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
@@ -60,7 +62,7 @@ class LivenessWatch {
   ProgressWatch progress_;
   std::vector<Memory> memory_;  ///< by slot
   std::int64_t last_look_ns_ = 0;
-  std::int64_t excused_ns_ = 0;  ///< nothing before this counts: the agent slept, or a debugger was attached
+  std::int64_t excused_ns_ = 0;  ///< nothing before this counts: the agent was suspended, or a debugger was attached
 };
 
 }  // namespace tessera::launch

@@ -20,7 +20,7 @@ std::string read_all(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// What follows the name in a stat file ("pid (name) S ppid ..."): a name may hold blanks and parentheses.
+/// The part of a stat file after the name ("pid (name) S ppid ..."): a name may contain blanks and parentheses.
 std::string after_name(const std::string& stat) {
   const auto end = stat.rfind(')');
   return end == std::string::npos ? "" : stat.substr(end + 1);
@@ -41,7 +41,7 @@ char thread_state(pid_t pid, const std::string& thread) {
   return state;
 }
 
-/// The second number of schedstat: "ran waited slices", nanoseconds.
+/// The second number of schedstat ("ran waited slices"), nanoseconds.
 std::int64_t thread_cpu_wait_ns(pid_t pid, const std::string& thread) {
   long long waited = 0;
   std::sscanf(read_all(concat("/proc/", pid, "/task/", thread, "/schedstat")).c_str(), "%*d %lld", &waited);
@@ -64,7 +64,7 @@ std::optional<ProcStatus> read_proc_status(pid_t pid) {
   if (const auto at = text.find("TracerPid:"); at != std::string::npos)
     status.traced = std::strtol(text.c_str() + at + 10, nullptr, 10) != 0;
   const bool runs = !is_stop(status.state) && status.state != 'Z' && status.state != 'X';
-  // The first thread may sleep while another one waits for a disk, or runs.
+  // The first thread may sleep while another one runs or waits for a disk.
   for (const std::string& thread : threads_of(pid)) {
     const char state = thread_state(pid, thread);
     if (runs && (state == 'D' || (state == 'R' && status.state != 'D'))) status.state = state;
@@ -104,7 +104,7 @@ std::string thread_overview(pid_t pid) {
     if (!call.empty()) result += concat(", system call ", split(call, ' ').front());
     result += "\n";
     if (state != 'D') continue;
-    for (const std::string& line : split(read_all(folder + "stack"), '\n')) {  // for root only
+    for (const std::string& line : split(read_all(folder + "stack"), '\n')) {  // readable by root only
       if (!trim(line).empty()) result += concat("    ", trim(line), "\n");
     }
   }

@@ -58,7 +58,7 @@ bool ProgressWatch::look(const std::vector<Rank>& ranks, std::int64_t excused_ns
   }
   if (!judged || stall.newest_ns > now_ns) return true;
   stall.seconds = in_seconds(now_ns - stall.newest_ns);
-  // Reading /proc of every rank is not for free: once a second, and only while nothing gets on.
+  // Reading /proc of every rank is not free: it is done once a second, and only while nothing progresses.
   const double begin = std::min(1.0, soon(stall) / 2);
   if (stall.seconds < begin) {
     told_hang_ = false;
@@ -80,8 +80,8 @@ bool ProgressWatch::look(const std::vector<Rank>& ranks, std::int64_t excused_ns
     if (memory.activity == Activity::traced) return false;
     stall.starves |= memory.meter.starves();
     all_known &= !status || memory.meter.knows();
-    // In a collective processor time may be spent on looking whether the others have come. A stopped one does not
-    // sleep: that is told by its heart.
+    // In a collective, processor time may be spent polling for the others. A stopped rank does not count as asleep: its
+    // missing heartbeat is judged elsewhere (liveness.h).
     const bool asleep =
         memory.meter.knows() && memory.process_state != 'T' &&
         (memory.activity == Activity::sleeps || (memory.activity == Activity::in_collective && !memory.meter.burns()));
@@ -94,7 +94,7 @@ bool ProgressWatch::look(const std::vector<Rank>& ranks, std::int64_t excused_ns
     told_hang_ = true;
     findings.push_back(
         {LivenessFinding::hang, std::move(who),
-         concat("no progress for ", format_real(stall.seconds, 3), " s (", limit, ") although all hearts beat"),
+         concat("no progress for ", format_real(stall.seconds, 3), " s (", limit, ") although all heartbeats continue"),
          stall.seconds});
   };
   if (stall.seconds >= soon(stall)) {
@@ -166,7 +166,7 @@ std::string ProgressWatch::report(const std::vector<Rank>& ranks, const Stall& s
     if (const std::string whom = waits ? what_it_waits_for_(rank.who.pid, own) : ""; !whom.empty())
       text += concat(" (", whom, ")");
   }
-  if (told.size() > told_ranks) text += concat("; and ", told.size() - told_ranks, " ranks more");
+  if (told.size() > told_ranks) text += concat("; and ", told.size() - told_ranks, " more ranks");
   if (told.empty())
     text += find_culprit(views(ranks), now_ns).text;
   else if (!waiting.empty())
@@ -174,8 +174,8 @@ std::string ProgressWatch::report(const std::vector<Rank>& ranks, const Stall& s
   const std::string limit = concat(format_real(limits_.sleep_limit(), 3), " s of sleep (--hang_timeout)");
   text += may_end        ? concat("; the job ends after ", limit)
           : told.empty() ? concat("; the job ends after ", limit, " of all of them")
-                         : "; nothing is ended for that";
-  return concat(text, "; told again after ", format_real(report_at_, 3), " s");
+                         : "; no rank is ended for that";
+  return concat(text, "; reported again after ", format_real(report_at_, 3), " s");
 }
 
 }  // namespace tessera::launch

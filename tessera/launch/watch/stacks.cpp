@@ -37,7 +37,7 @@ void read_into(UniqueFd& pipe, std::string& text) {
   }
 }
 
-/// gdb's own talk left out: the lines "Thread 1 (...)" and "#0 ...".
+/// Keeps gdb's lines "Thread 1 (...)" and "#0 ...", and drops its other output.
 std::string frames_of(const std::string& output) {
   const auto whole = output.find(whole_mark), end = output.find(end_mark);
   const std::string part = end == std::string::npos ? output.substr(0, whole) : output.substr(whole);
@@ -67,8 +67,8 @@ StackDump::~StackDump() {
 void StackDump::start(One& one) {
   one.started = true;
   ProcessOptions options;
-  // The symbols of LibTorch alone take 5 s and half a gigabyte: the stacks of all without them, then, if there is time,
-  // once more with them that of the first target.
+  // LibTorch's symbols alone take 5 s and half a gigabyte: first the stacks of all targets without them, then, if time
+  // remains, the first target's again with them.
   const std::string stacks = concat("thread apply all backtrace ", frames_per_thread);
   options.command = {debugger_, "-nx", "-batch", "-p", std::to_string(one.target.pid)};
   for (const char* setting : {"set auto-load no", "set debuginfod enabled off", "set auto-solib-add off"})
@@ -151,7 +151,7 @@ std::vector<StackDump::Stacks> StackDump::take() {
       frames = debugger_.empty()
                    ? "no native stacks: gdb is not installed here\n"
                    : concat("no native stacks: gdb ",
-                            one.late || lines.back().empty() ? "was too slow" : "says: " + lines.back(), "\n");
+                            one.late || lines.back().empty() ? "was too slow" : "reported: " + lines.back(), "\n");
     }
     result.push_back({one.target.rank, one.overview + frames});
   }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Where the threads of some processes are: native stacks by gdb (if it is here and allowed to attach), besides what
-/// /proc says of each thread. Collected in a poll loop, never waiting for a debugger.
+/// Stacks of the threads of some processes: native ones by gdb (if it is installed and may attach), and the threads'
+/// state from /proc. Collected in a poll loop, never blocking on a debugger.
 
 #include <tessera/launch/agent/process.h>
 #include <tessera/launch/agent/watchdog.h>
@@ -23,17 +23,17 @@ class StackDump {
   };
   struct Stacks {
     int rank = 0;
-    std::string text;  ///< lines: each thread as /proc has it, then gdb's frames or why there are none
+    std::string text;  ///< lines: each thread from /proc, then gdb's frames or why there are none
   };
 
-  /// Reads /proc at once and starts the first debuggers, as many as there are cores; the others follow. The first
-  /// targets come first, and the very first one is told once more with the symbols of all libraries. What is not there
-  /// after `seconds` is left out. The watchdog outlives this.
+  /// Reads /proc at once and starts the first debuggers, as many as there are cores; the others follow in the order of
+  /// the targets. The very first target is dumped a second time, with the symbols of all libraries. Results that are
+  /// missing after `seconds` are omitted. The watchdog must outlive this.
   StackDump(const std::vector<Target>& targets, double seconds, const Watchdog& watchdog);
   ~StackDump();
 
   void watch(std::vector<pollfd>& descriptors);
-  /// Reads what is there, starts the next ones. True once all are done.
+  /// Reads available output and starts further debuggers. True once all are done.
   bool turn();
   std::chrono::steady_clock::time_point deadline() const { return deadline_; }
   /// In the order of the targets. After turn() has returned true.
@@ -44,7 +44,7 @@ class StackDump {
     Target target;
     std::string overview, frames, complaint;
     std::list<Process> debugger;                       ///< none or one
-    bool started = false, done = false, late = false;  ///< late: its debugger had no time to end
+    bool started = false, done = false, late = false;  ///< late: its debugger did not finish in time
   };
   void start(One& one);
   void finish(One& one);
@@ -52,7 +52,7 @@ class StackDump {
   std::list<One> all_;
   std::chrono::steady_clock::time_point deadline_;
   std::size_t at_once_;
-  std::string debugger_;  ///< path of gdb; empty: there is none
+  std::string debugger_;  ///< path of gdb; empty: not installed
   const Watchdog* watchdog_;
 };
 

@@ -42,7 +42,7 @@ Guilt guilt(const Candidate& candidate) {
   if (candidate.status && WIFSIGNALED(*candidate.status)) {
     const int signal = WTERMSIG(*candidate.status);
     if (signal == SIGPIPE) return Guilt::victim;
-    if (signal != SIGABRT) return Guilt::killed;  // abort() ends an uncaught exception, perhaps about a lost peer
+    if (signal != SIGABRT) return Guilt::killed;  // abort() also ends uncaught exceptions, perhaps about a lost peer
   }
   if (candidate.words == failed_elsewhere) return Guilt::follower;
   if (speaks_of_a_lost_peer(candidate.words)) return Guilt::victim;

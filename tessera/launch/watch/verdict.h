@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Which of several failed ranks failed first. When one dies, the others' collectives fail within milliseconds: they
-/// end too, perhaps sooner than the first one, and must not be blamed.
+/// Determines which of several failed ranks failed first. When one dies, the others' collectives fail within
+/// milliseconds: they exit too, perhaps sooner than the first one, and must not be blamed.
 
 #include <sys/types.h>
 
@@ -12,34 +12,35 @@
 
 namespace tessera::launch {
 
-/// A rank that has ended with a failure, or has written on the board that it fails.
+/// A rank that has exited with a failure, or has reported its failure on the board.
 struct Candidate {
   int rank = 0;
-  std::optional<int> status;    ///< wait status; none: it still runs
-  std::int64_t noticed_ns = 0;  ///< when the agent saw its end
+  std::optional<int> status;    ///< wait status; nullopt: it still runs
+  std::int64_t noticed_ns = 0;  ///< when the agent noticed its exit
   std::int64_t verdict_ns = 0;  ///< when it wrote `words` on the board; 0: it did not
   std::string words;            ///< its error text, else its last line of output; may be empty
-  int exit_code = 0;            ///< with which it says that it is going to end; 0: it does not
+  int exit_code = 0;            ///< exit code it announced; 0: none
 };
 
-/// What a rank writes on the board that ends because another one fails, which says why.
+/// Written on the board by a rank that exits because another one fails, which reports the cause.
 inline constexpr const char* failed_elsewhere = "another rank fails, and says why";
 
-/// Whether a text only reports that another rank is gone, as Gloo, NCCL, LibTorch's store and our own backends put it.
+/// Whether a text only reports that another rank is gone, in the words of Gloo, NCCL, LibTorch's store or our own
+/// backends.
 bool speaks_of_a_lost_peer(const std::string& text);
 
-/// How sure it is that a candidate is no victim of another. Lower is surer.
+/// How likely a candidate is the cause and not a victim. Lower is more likely.
 enum class Guilt {
-  killed,    ///< by a signal from outside or a fault of its own (SIGKILL, SIGSEGV): nobody's victim
-  failed,    ///< for a reason of its own, as it says on the board
-  silent,    ///< ended by itself without a word there: perhaps because another rank told it to
-  victim,    ///< says that a peer is gone, or died of a broken connection
-  follower,  ///< says that another rank fails: that one is about to tell
+  killed,    ///< by a signal from outside or a fault of its own (SIGKILL, SIGSEGV): never a victim
+  failed,    ///< for a reason of its own, given on the board
+  silent,    ///< exited by itself without a reason on the board: perhaps because another rank asked it to
+  victim,    ///< reports that a peer is gone, or died of a broken connection
+  follower,  ///< reports that another rank fails, which is about to give the reason
 };
 Guilt guilt(const Candidate& candidate);
 
-/// The index of the first failure: the surest; among equals the first to write its verdict, or to be seen to end.
-/// `candidates` must not be empty.
+/// The index of the first failure: the lowest guilt value; among equals the first to write its verdict, or whose exit
+/// was noticed first. `candidates` must not be empty.
 std::size_t first_failure(const std::vector<Candidate>& candidates);
 
 }  // namespace tessera::launch

@@ -14,11 +14,11 @@ namespace {
 
 bool is_pair(Op op) { return op == Op::send || op == Op::recv; }
 
-/// What the ranks have begun in one group.
+/// Collectives that the ranks have begun in one group.
 struct GroupView {
   int size = 0;
   std::map<int, std::uint64_t> begun;      ///< rank -> sequence of its newest collective
-  std::map<int, const Entry*> unfinished;  ///< rank -> its oldest collective that is not known to be finished
+  std::map<int, const Entry*> unfinished;  ///< rank -> its oldest collective not known to be finished
   std::set<int> members;                   ///< ranks seen in the group; others may belong to it
 };
 
@@ -32,7 +32,7 @@ std::map<std::string, GroupView> groups_of(const std::vector<RankView>& ranks) {
       if (is_pair(entry.op)) continue;
       auto& newest = group.begun[rank.rank];
       newest = std::max(newest, entry.sequence);
-      // A collective that nobody waited for stays "started"; a later one that is done shows that it is over.
+      // A collective that nobody waited for stays "started"; a finished later one shows that it is over.
       if (entry.status == Status::started) {
         group.unfinished.try_emplace(rank.rank, &entry);
       } else {
@@ -44,17 +44,17 @@ std::map<std::string, GroupView> groups_of(const std::vector<RankView>& ranks) {
 }
 
 struct Wait {
-  const Entry* entry = nullptr;  ///< in which it waits
+  const Entry* entry = nullptr;  ///< the entry in which it waits
   std::set<int> whom;
 };
 
-/// The global rank of a group's member `place`, if all members are known.
+/// The global rank of the member of a group with index `place`, if all members are known.
 std::optional<int> member(const GroupView& group, int place) {
   if (place < 0 || static_cast<int>(group.members.size()) != group.size || place >= group.size) return std::nullopt;
   return *std::next(group.members.begin(), place);
 }
 
-/// The collective of this group in which a rank waits; nullptr when there is none.
+/// The collective of this group in which a rank waits; nullptr: none.
 const Entry* waits_in(const RankView& rank, const std::string& name, const GroupView& group) {
   if (!rank.knows_blocked) {
     const auto pending = group.unfinished.find(rank.rank);
@@ -67,7 +67,7 @@ const Entry* waits_in(const RankView& rank, const std::string& name, const Group
   return nullptr;
 }
 
-/// The unfinished send or receive in which it waits.
+/// The unfinished send or receive in which a rank waits; nullptr: none.
 const Entry* waits_in_pair(const RankView& rank) {
   for (auto entry = rank.entries.rbegin(); entry != rank.entries.rend(); ++entry) {
     if (rank.knows_blocked ? rank.blocked_in != entry->id : entry != rank.entries.rbegin()) continue;
@@ -106,7 +106,7 @@ std::map<int, Wait> waits_of(const std::vector<RankView>& ranks, const std::map<
   return waits;
 }
 
-/// Whether all other members are known and through with the collective in which this rank waits.
+/// Whether all other members are known and have finished the collective in which this rank waits.
 bool all_have_passed(const std::map<std::string, GroupView>& groups, int rank, const Wait& wait) {
   if (is_pair(wait.entry->op) || !wait.whom.empty()) return false;
   const GroupView& group = groups.at(wait.entry->group);
@@ -132,7 +132,7 @@ std::string plural(const std::vector<int>& ranks, const char* one, const char* s
 
 std::vector<int> numbers(const std::set<int>& ranks) { return {ranks.begin(), ranks.end()}; }
 
-/// Two ranks that began different collectives under the same number: neither can end.
+/// Detects ranks that began different collectives under the same number: neither can finish.
 std::optional<WaitVerdict> find_mismatch(const std::map<std::string, GroupView>& groups) {
   for (const auto& [group_name, group] : groups) {
     std::map<std::uint64_t, std::map<std::uint64_t, std::pair<std::vector<int>, const Entry*>>>
@@ -161,7 +161,7 @@ std::optional<WaitVerdict> find_mismatch(const std::map<std::string, GroupView>&
   return std::nullopt;
 }
 
-/// The ranks of a circle of waits, beginning somewhere on it. Every rank in `waits` that waits for somebody leads to
+/// Returns the ranks of a wait cycle, starting with any of them. Every rank in `waits` that waits for another leads to
 /// one.
 std::vector<int> find_circle(const std::map<int, Wait>& waits, int from) {
   std::vector<int> path;
@@ -189,10 +189,10 @@ WaitVerdict describe_blockers(const std::vector<RankView>& ranks, const std::map
       waiting.push_back(other);
       if (in == nullptr) in = wait.entry;
     }
-    text += concat(text.empty() ? "" : "; ", name(rank), " has not come to ", describe(*in), ", where ",
+    text += concat(text.empty() ? "" : "; ", name(rank), " has not reached ", describe(*in), ", where ",
                    plural(waiting, "waits", "wait"), " for it; it is ",
                    rank.gone                          ? "gone"
-                   : waits.contains(culprit)          ? "inside of another one"
+                   : waits.contains(culprit)          ? "inside another one"
                    : rank.state == RankState::running ? "outside of any collective"
                                                       : state_name(rank.state),
                    ", ", describe_place(rank, now_ns),
@@ -201,7 +201,7 @@ WaitVerdict describe_blockers(const std::vector<RankView>& ranks, const std::map
   return {blockers, text, certain};
 }
 
-/// Ranks that do not get out of a collective which all of their peers have passed.
+/// Finds ranks that do not leave a collective that all of their peers have passed.
 std::optional<WaitVerdict> find_stuck(const std::vector<RankView>& ranks,
                                       const std::map<std::string, GroupView>& groups, const std::map<int, Wait>& waits,
                                       std::int64_t now_ns) {
@@ -210,7 +210,7 @@ std::optional<WaitVerdict> find_stuck(const std::vector<RankView>& ranks,
     if (!all_have_passed(groups, rank, wait)) continue;
     verdict.culprits.push_back(rank);
     const RankView& its = view(ranks, rank);
-    verdict.text += concat(verdict.text.empty() ? "" : "; ", name(its), " does not get out of ", describe(*wait.entry),
+    verdict.text += concat(verdict.text.empty() ? "" : "; ", name(its), " does not leave ", describe(*wait.entry),
                            ", which all of its peers have passed; ", describe_place(its, now_ns), ", process state ",
                            state_text(its.process_state));
   }
@@ -277,7 +277,7 @@ WaitVerdict find_culprit(const std::vector<RankView>& ranks, std::int64_t now_ns
     for (std::size_t i = 0; i < circle.size(); ++i) {
       const int next = circle[(i + 1) % circle.size()];
       text += concat(i == 0 ? " " : "; ", name(view(ranks, circle[i])), " is in ", describe(*waits.at(circle[i]).entry),
-                     ", to which rank ", next, " has not come");
+                     ", which rank ", next, " has not reached");
     }
     std::vector<int> sorted = circle;
     std::sort(sorted.begin(), sorted.end());
@@ -291,8 +291,8 @@ WaitVerdict find_culprit(const std::vector<RankView>& ranks, std::int64_t now_ns
   }
   if (inside.size() == all.size() && !all.empty()) {
     return {all,
-            concat("all ranks have come to ", describe(*waits.begin()->second.entry),
-                   ", and none gets out of it: look at their stacks, and at the network between them"),
+            concat("all ranks have reached ", describe(*waits.begin()->second.entry),
+                   ", and none leaves it: check their stacks, and the network between them"),
             false};
   }
   std::set<int> outside(all.begin(), all.end());

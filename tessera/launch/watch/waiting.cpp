@@ -28,7 +28,7 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// The entries of a folder whose names are numbers.
+/// The entries of a folder that have numbers as names.
 std::vector<std::string> numbered(const std::string& folder) {
   std::vector<std::string> result;
   const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(folder.c_str()), ::closedir);
@@ -44,8 +44,8 @@ std::string link_of(const std::string& path) {
   return length > 0 ? std::string(text.data(), static_cast<std::size_t>(length)) : std::string();
 }
 
-/// The inode of an exclusive lock in a line of /proc/locks or of a fdinfo file, "1: OFDLCK ADVISORY  WRITE 12
-/// 08:01:345 0 EOF"; none for a shared lock, and for a wait for one ("1: -> ...").
+/// The inode of an exclusive lock in a line of /proc/locks or of a fdinfo file, "1: OFDLCK ADVISORY  WRITE 12 08:01:345
+/// 0 EOF"; nullopt for a shared lock, and for a request that waits ("1: -> ...").
 std::optional<Inode> locked_inode(const std::string& line) {
   std::istringstream words(line);
   std::string number, kind, advisory, access, pid, place;
@@ -55,7 +55,7 @@ std::optional<Inode> locked_inode(const std::string& line) {
   return std::strtoull(place.c_str() + colon + 1, nullptr, 10);
 }
 
-/// The files that a process has open and somebody has locked for himself alone: inode -> path.
+/// The files that a process has open and on which an exclusive lock exists: inode -> path.
 std::map<Inode, std::string> locked_files(const std::string& process) {
   std::map<Inode, std::string> locked, result;
   for (const std::string& line : split(bytes_of("/proc/locks"), '\n')) {
@@ -71,7 +71,7 @@ std::map<Inode, std::string> locked_files(const std::string& process) {
   return result;
 }
 
-/// The first of these files that this process holds an exclusive lock on.
+/// The first of these files on which this process holds an exclusive lock.
 std::optional<Inode> held_by(const std::string& process, const std::map<Inode, std::string>& files) {
   for (const std::string& fd : numbered(process + "/fdinfo")) {
     for (const std::string& line : split(bytes_of(concat(process, "/fdinfo/", fd)), '\n')) {
@@ -113,7 +113,7 @@ std::string foreign_lock(pid_t pid, const std::vector<pid_t>& own) {
   return "";
 }
 
-/// What a system call in which one of its threads sleeps says.
+/// Derives the reason from a system call in which one of its threads sleeps; "" if unknown.
 std::string waiting_call(pid_t pid) {
   const std::string tasks = concat("/proc/", pid, "/task/");
   for (const std::string& thread : numbered(tasks)) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Whom outside of the job a process waits for, as far as the kernel tells: a lock that another program holds, a reader
-/// of its output, a program that it has started.
+/// Finds what a process waits for outside of the job, as far as the kernel reveals it: a lock that another program
+/// holds, a reader of its output, a program that it has started.
 
 #include <sys/types.h>
 
@@ -11,7 +11,7 @@
 
 namespace tessera::launch {
 
-/// `own`: the processes of the job's ranks on this host. "" when nothing is known.
+/// `own`: the processes of the job's ranks on this host. "" when unknown.
 using WhatItWaitsFor = std::function<std::string(pid_t pid, const std::vector<pid_t>& own)>;
 
 /// "/data/cache/lock, which it has open, is locked by another program: pid 9 (tessera train ...)"; "nobody reads its

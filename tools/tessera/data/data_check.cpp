@@ -1,4 +1,4 @@
-// tessera data check: every record is read; each that is no good is listed with its place.
+// tessera data check: reads every record and lists the invalid ones with their location.
 
 #include <tessera/base/error.h>
 #include <tessera/corpus/left_out.h>
@@ -13,10 +13,10 @@ namespace tessera::tool {
 namespace {
 
 constexpr const char* check_help =
-    "tessera data check: reads every record and lists the place of each that is no good\n\n"
+    "tessera data check: reads every record and lists the location of each invalid one\n\n"
     "usage: tessera data check PATH... [arguments]\n\n"
-    "A record is good when it can be read and has what training takes of the first one. The list goes to\n"
-    "standard output, a line each (a.jsonl:13094:7: ...). Exit code 2 when there is one.\n\n";
+    "A record is valid when it can be read and has the fields that training uses. The list goes to\n"
+    "standard output, one per line (a.jsonl:13094:7: ...). Exit code 2 if any is invalid.\n\n";
 
 }  // namespace
 

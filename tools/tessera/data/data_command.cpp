@@ -1,4 +1,4 @@
-// tessera data: looks at data sets, checks, shuffles, splits and merges them (docs/data.md).
+// tessera data: inspects, checks, shuffles, splits and merges data sets (docs/data.md).
 
 #include <tessera/base/error.h>
 #include <tessera/corpus/sources.h>
@@ -14,15 +14,15 @@ namespace tessera::tool {
 namespace {
 
 constexpr const char* data_help =
-    "tessera data: looks at data sets, checks and rearranges them\n\n"
+    "tessera data: inspects, checks and rearranges data sets\n\n"
     "usage: tessera data COMMAND PATH... [arguments]\n\n"
-    "  stats    files, records, columns, lengths of the texts; with --tokenizer_name their tokens\n"
-    "  check    reads everything and lists the place of each record that is no good\n"
+    "  stats    files, records, columns, lengths of the texts; with --tokenizer_name also tokens\n"
+    "  check    reads everything and lists the location of each invalid record\n"
     "  shuffle  the records in a random order, in bounded memory\n"
     "  split    two or three files: train, validation, test\n"
-    "  merge    several files, also of different kinds, as one\n\n"
+    "  merge    several files, possibly of different kinds, into one\n\n"
     "PATH: a file (.txt .jsonl .json .csv .tsv, also .gz .zst .xz; .parquet .arrow), a glob in quotes, or a folder.\n"
-    "tessera data COMMAND --help explains a command.\n";
+    "See tessera data COMMAND --help.\n";
 
 constexpr std::array<std::pair<const char*, int (*)(const Arguments&)>, 5> data_commands = {{
     {"stats", data_stats},
@@ -60,7 +60,7 @@ DataJob data_job(const std::string& command, const Arguments& arguments, std::ve
   }
   for (const corpus::SourceFile& file : job.files)
     if (file.kind == corpus::FileKind::tokens)
-      throw InputError(concat(file.path, ": holds tokens, which have no records"));
+      throw InputError(concat(file.path, ": contains tokens, which have no records"));
   job.columns.text_field = job.flags.text("dataset_text_field").value_or("");
   if (const auto map = job.flags.text("column_map")) job.columns.map = corpus::parse_column_map(*map);
   return job;
@@ -89,7 +89,7 @@ int data_command(const Arguments& arguments) {
   }
   const auto near = nearest(arguments[0], names);
   throw InputError(concat("tessera data has no command '", arguments[0], "'; ",
-                          near ? concat("did you mean '", *near, "'?") : concat("there are ", join(names))));
+                          near ? concat("did you mean '", *near, "'?") : concat("the commands are ", join(names))));
 }
 
 }  // namespace tessera::tool

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The parts of `tessera data` (data_command.cpp).
+/// The subcommands of `tessera data` (data_command.cpp).
 
 #include <tessera/base/error.h>
 #include <tessera/config/resolve/command_flags.h>
@@ -21,36 +21,36 @@ int data_shuffle(const Arguments& arguments);
 int data_split(const Arguments& arguments);
 int data_merge(const Arguments& arguments);
 
-/// What a command is about: its files, in order, and its flags.
+/// Input of a command: its files, in order, and its flags.
 struct DataJob {
   std::vector<corpus::SourceFile> files;
   corpus::ColumnOptions columns;
   config::Flags flags;
-  std::uint64_t bytes() const;  ///< that all files have
+  std::uint64_t bytes() const;  ///< total size of the files
 };
 
-/// Paths, and --split, --dataset_text_field, --column_map beside the command's own flags. Throws InputError when no
-/// path is given, for tokens (which have no records), and what find_sources throws.
+/// Parses paths, and --split, --dataset_text_field, --column_map in addition to the command's own flags. Throws
+/// InputError when no path is given, for tokens (which have no records), and as find_sources does.
 DataJob data_job(const std::string& command, const Arguments& arguments, std::vector<std::string> with_value,
                  const std::vector<std::string>& switches = {});
 
-/// What the columns mean; nothing, and `why`, when that is not known. Throws InputError when the options say it
-/// wrongly.
+/// Determines the meaning of the columns; nullopt, with the reason in `why`, when it is unknown. Throws InputError when
+/// the options are wrong.
 std::optional<corpus::Columns> means_of(const Value& first_record, const corpus::ColumnOptions& options,
                                         std::string& why);
 
 inline constexpr const char* data_flags_help =
-    "  --split NAME               the files of a folder: train, validation or test [train]\n"
-    "  --dataset_text_field NAME  the column that is the text\n"
-    "  --column_map MAP           what columns mean: prompt=question,completion=answer\n";
+    "  --split NAME               which files of a folder: train, validation or test [train]\n"
+    "  --dataset_text_field NAME  the column with the text\n"
+    "  --column_map MAP           meaning of columns: prompt=question,completion=answer\n";
 
-/// Calls visit(record) for all records of a file, and complain(text) for what cannot be read; goes on behind it where
-/// that is possible. done(bytes of the file so far) is called now and then.
+/// Calls visit(record) for all records of a file, and complain(text) for unreadable ones, continuing after them where
+/// possible. done(bytes of the file so far) is called periodically.
 template <class Visit, class Complain, class Done>
 void for_each_record(const corpus::SourceFile& file, Visit visit, Complain complain, Done done) {
   constexpr std::uint64_t piece_bytes = std::uint64_t{64} << 20;
   std::uint64_t before = 0;
-  std::string last;  // the same complaint again: the reader cannot go on
+  std::string last;  // the same complaint again means that the reader cannot continue
   const auto attempt = [&](auto act) {
     try {
       return act();

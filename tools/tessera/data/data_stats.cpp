@@ -1,4 +1,4 @@
-// tessera data stats: what a data set holds.
+// tessera data stats: summarizes the contents of a data set.
 
 #include <tessera/base/error.h>
 #include <tessera/corpus/left_out.h>
@@ -20,9 +20,9 @@ namespace tessera::tool {
 namespace {
 
 constexpr const char* stats_help =
-    "tessera data stats: what a data set holds: files, records, columns, lengths of the texts\n\n"
+    "tessera data stats: contents of a data set: files, records, columns, lengths of the texts\n\n"
     "usage: tessera data stats PATH... [arguments]\n\n"
-    "  --tokenizer_name NAME      a folder with tokenizer.json, such a file, or byte: counts tokens, too\n";
+    "  --tokenizer_name NAME      a folder with tokenizer.json, such a file, or byte: also counts tokens\n";
 
 const char* kind_of(const Value& value) {
   switch (value.kind()) {
@@ -44,7 +44,7 @@ const char* kind_of(const Value& value) {
   return "?";
 }
 
-/// The texts of a record in its normal form: text, prompt and completion, or what each message says.
+/// The texts of a record in its normal form: text, prompt and completion, or the content of each message.
 std::vector<const std::string*> texts_of(const Value& normal) {
   std::vector<const std::string*> texts;
   for (const auto& [name, value] : normal.members()) {
@@ -101,7 +101,7 @@ class Stats {
     for (std::size_t i = 0; i < order_.size(); ++i)
       out += concat(i == 0 ? "columns    " : "           ", order_[i], ": ", kinds_of(order_[i]), "\n");
     out += concat("training   ", means_ ? means_->note() : unknown_,
-                  left_out_ > 0 ? concat("; leaves out ", left_out_, ", which are empty") : "", "\n");
+                  left_out_ > 0 ? concat("; skips ", left_out_, " because empty") : "", "\n");
     if (means_) {
       out += shown(bytes_, "bytes", "of text in a record");
       if (bytes_.count() > 0) out += concat("           the longest: ", longest_.str(), "\n");

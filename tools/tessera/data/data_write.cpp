@@ -1,4 +1,4 @@
-// tessera data shuffle, split and merge: records as new files.
+// tessera data shuffle, split and merge: write records to new files.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -20,28 +20,28 @@ constexpr const char* shuffle_help =
     "tessera data shuffle: the records in a random order, in bounded memory\n\n"
     "usage: tessera data shuffle PATH... --output FILE [arguments]\n\n"
     "  --output FILE              .jsonl or .txt, each also .gz .zst .xz\n"
-    "  --seed N                   the order is a function of it and of the records [0]\n"
-    "  --memory_mb N              more than that goes through files beside the output, as large as the data [256]\n"
-    "  --overwrite                FILE may exist\n";
+    "  --seed N                   determines the order, together with the records [0]\n"
+    "  --memory_mb N              larger data uses temporary files next to the output, as large as the data [256]\n"
+    "  --overwrite                replaces an existing FILE\n";
 
 constexpr const char* split_help =
     "tessera data split: two or three files out of one data set\n\n"
     "usage: tessera data split PATH... --validation N|P% --output FOLDER [arguments]\n\n"
     "  --validation N|P%          records drawn at random for FOLDER/validation.jsonl: a number, or a percentage\n"
-    "  --test N|P%                the same for FOLDER/test.jsonl\n"
+    "  --test N|P%                likewise for FOLDER/test.jsonl\n"
     "  --output FOLDER            train.jsonl gets the rest; --train_file FOLDER and --validation_file FOLDER find "
     "them\n"
-    "  --format EXTENSION         jsonl or txt, also jsonl.gz, ... [jsonl]\n"
-    "  --seed N                   which records are drawn [0]\n"
-    "  --overwrite                the files may exist\n\n"
+    "  --format EXTENSION         jsonl or txt, or jsonl.gz, ... [jsonl]\n"
+    "  --seed N                   determines which records are drawn [0]\n"
+    "  --overwrite                replaces existing files\n\n"
     "Records stay in their order; the files are read twice.\n";
 
 constexpr const char* merge_help =
-    "tessera data merge: several files, also of different kinds, as one\n\n"
+    "tessera data merge: several files, possibly of different kinds, into one\n\n"
     "usage: tessera data merge PATH... --output FILE [arguments]\n\n"
     "  --output FILE              .jsonl or .txt, each also .gz .zst .xz\n"
-    "  --overwrite                FILE may exist\n\n"
-    "Records follow one another in the order of the paths; those of Parquet become JSON as docs/data.md says.\n";
+    "  --overwrite                replaces an existing FILE\n\n"
+    "Records follow in the order of the paths; Parquet records become JSON (docs/data.md).\n";
 
 bool wants_help(const Arguments& arguments, const char* help) {
   if (std::find(arguments.begin(), arguments.end(), "--help") == arguments.end()) return false;
@@ -51,17 +51,17 @@ bool wants_help(const Arguments& arguments, const char* help) {
 
 void make_folder_of(const std::string& path) { make_folders(std::filesystem::absolute(path).parent_path().string()); }
 
-/// An output that is one of the inputs would be replaced while it is read.
+/// Rejects outputs that are also inputs, which would be replaced while they are read.
 void require_new(const DataJob& job, const std::vector<std::string>& outputs) {
   std::error_code error;
   for (const std::string& output : outputs)
     for (const corpus::SourceFile& file : job.files)
       if (std::filesystem::equivalent(file.path, output, error))
-        throw InputError(concat("--output ", output, ": is one of the files that are read; choose another name"));
+        throw InputError(concat("--output ", output, ": is one of the input files; choose another name"));
   job.flags.require_new(outputs);
 }
 
-/// Lines of the job's records, with progress.
+/// Lines of the job's records, with a progress display.
 class ShownLines {
  public:
   ShownLines(const DataJob& job, corpus::FileKind kind, const char* what)
@@ -84,7 +84,7 @@ void report(const char* command, std::uint64_t records, const std::string& path)
                       format_bytes(std::filesystem::file_size(path)), ")\n");
 }
 
-/// "500" or "2.5%" of `count` records.
+/// Resolves "500" or "2.5%" of `count` records.
 std::uint64_t share_of(const config::Flags& flags, const char* name, std::uint64_t count) {
   const auto text = flags.text(name);
   if (!text) return 0;
@@ -94,16 +94,16 @@ std::uint64_t share_of(const config::Flags& flags, const char* name, std::uint64
     throw InputError(concat("--", name, " ", *text, ": expected a number of records, or a percentage such as 5%"));
   const double share = percent ? std::floor(*number / 100 * static_cast<double>(count)) : *number;
   if (share > static_cast<double>(count))
-    throw InputError(concat("--", name, " ", *text, ": there are ", count, " records only"));
+    throw InputError(concat("--", name, " ", *text, ": there are only ", count, " records"));
   return static_cast<std::uint64_t>(share);
 }
 
-/// Draws exactly `wanted` of the items that are left, each set of them as likely as any other, without an index (Knuth,
-/// The Art of Computer Programming, volume 2, 3.4.2, algorithm S).
+/// Draws exactly `wanted` of the remaining items, each subset equally likely, without an index (Knuth, The Art of
+/// Computer Programming, volume 2, 3.4.2, algorithm S).
 class Drawer {
  public:
   Drawer(std::uint64_t seed, std::uint64_t wanted) : seed_(seed), wanted_(wanted) {}
-  /// Whether the item is drawn; `left` items, this one included, can still be.
+  /// Whether the item is drawn; `left`: number of items that can still be drawn, this one included.
   bool draws(std::uint64_t number, std::uint64_t left) {
     if (corpus::shuffle_key(seed_, number) % left >= wanted_) return false;
     --wanted_;
@@ -181,7 +181,7 @@ int data_split(const Arguments& arguments) {
   Part tested{"test", job.flags.has("test") ? corpus::create_file(path_of("test"), format.compression) : nullptr};
   {
     ShownLines lines(job, format.kind, "splitting");
-    std::uint64_t left_for_test = count - validation.wanted();  // those that validation does not take
+    std::uint64_t left_for_test = count - validation.wanted();  // records not taken by validation
     for (std::uint64_t number = 0; number < count; ++number) {
       const auto line = lines.next();
       if (!line) throw InputError("the files changed while they were read: run it again");

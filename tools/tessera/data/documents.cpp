@@ -14,14 +14,14 @@ constexpr std::uint64_t any_size = std::uint64_t{1} << 62;
 
 bool is_solid(char c) { return c > ' ' && c < 0x7F; }
 
-/// The first place at or behind `at` where a document may be cut.
+/// The first position at or after `at` where a document may be cut.
 std::size_t cut_after(std::string_view document, std::size_t at) {
   for (std::size_t i = std::max<std::size_t>(at, 2); i < document.size(); ++i)
     if (document[i - 1] == '\n' && is_solid(document[i]) && is_solid(document[i - 2])) return i;
   return document.size();
 }
 
-/// Goes through the files one by one.
+/// Reads the files one by one.
 class Documents {
  public:
   Documents(const corpus::ColumnOptions& options, std::size_t part_bytes, const DocumentVisitor& visitor)
@@ -30,7 +30,7 @@ class Documents {
   void read(const corpus::SourceFile& file) {
     warned_ = false;
     const auto reader = corpus::read_records(file, corpus::pieces_of(file, any_size).at(0));
-    std::string waiting;  // lines of a .txt
+    std::string waiting;  // pending lines of a .txt file
     while (const auto record = reader->next()) {
       if (file.kind == corpus::FileKind::text) {
         add_line(waiting, record->at("text"));
@@ -38,14 +38,15 @@ class Documents {
         try {
           add_document(text_of(*record));
         } catch (const corpus::LeftOut& why) {
-          if (left_out_++ == 0) log::warning(record->where().str(), ": is left out, as others like it: ", why.what());
+          if (left_out_++ == 0)
+            log::warning(record->where().str(), ": skipped, like later records of this kind: ", why.what());
         }
       }
       if (visitor_.progress) visitor_.progress(before_ + reader->bytes_read());
     }
     if (file.kind == corpus::FileKind::text) visitor_.take(waiting, true);
     before_ += file.bytes;
-    if (left_out_ > 1) log::warning(file.path, ": ", left_out_, " records were left out");
+    if (left_out_ > 1) log::warning(file.path, ": ", left_out_, " records were skipped");
     left_out_ = 0;
   }
 
@@ -77,11 +78,11 @@ class Documents {
     if (!columns_) {
       corpus::ColumnOptions options = options_;
       const bool said = !options.text_field.empty() || !options.map.empty();
-      if (!said && record.find("text") != nullptr) options.text_field = "text";  // whatever else there is
+      if (!said && record.find("text") != nullptr) options.text_field = "text";  // whatever other columns exist
       columns_.emplace(record, options);
       if (columns_->form() != corpus::RecordForm::text)
-        throw InputError(concat(record.where().str(), ": ", columns_->note(), ", but plain text is wanted here; name ",
-                                "its column with --dataset_text_field"));
+        throw InputError(concat(record.where().str(), ": ", columns_->note(),
+                                ", but plain text is expected here; specify ", "its column with --dataset_text_field"));
     }
     return columns_->normal(record).at("text");
   }
@@ -89,7 +90,7 @@ class Documents {
   void warn_of_ill_formed(const Value& text) {
     if (warned_ || is_utf8(text.as_string())) return;
     warned_ = true;
-    log::warning(text.where().str(), ": not valid UTF-8; ill-formed bytes count as U+FFFD, here and further on");
+    log::warning(text.where().str(), ": not valid UTF-8; ill-formed bytes here and below are read as U+FFFD");
   }
 
   const corpus::ColumnOptions& options_;
@@ -107,7 +108,7 @@ corpus::ColumnOptions column_options(const config::Flags& flags) {
   corpus::ColumnOptions options;
   const auto field = flags.text("dataset_text_field"), column = flags.text("text_column_name");
   if (field && column && *field != *column)
-    throw InputError("--dataset_text_field and --text_column_name are two names of one flag: keep one of them");
+    throw InputError("--dataset_text_field and --text_column_name are two names of one flag: remove one of them");
   options.text_field = field ? *field : column.value_or("");
   if (const auto map = flags.text("column_map")) options.map = corpus::parse_column_map(*map);
   return options;
@@ -120,7 +121,7 @@ std::vector<corpus::SourceFile> text_sources(const std::vector<std::string>& pat
     files.insert(files.end(), found.begin(), found.end());
   }
   for (const corpus::SourceFile& file : files)
-    if (file.kind == corpus::FileKind::tokens) throw InputError(concat(file.path, ": holds tokens, no text"));
+    if (file.kind == corpus::FileKind::tokens) throw InputError(concat(file.path, ": contains tokens, not text"));
   return files;
 }
 

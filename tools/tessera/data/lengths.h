@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How long texts are: a histogram of fixed size with 16 classes for each power of two, so that a quantile is known to
+/// Lengths of texts: a histogram of fixed size with 16 classes for each power of two, so that a quantile is accurate to
 /// within 5 %.
 
 #include <array>
@@ -23,7 +23,7 @@ class Lengths {
   std::uint64_t most() const { return most_; }
   double mean() const { return count_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(count_); }
 
-  /// About: the largest length of the class in which the share of all texts ends. 0 when there are none.
+  /// Approximate quantile: the largest length of the class in which the given share of texts ends. 0 without texts.
   std::uint64_t quantile(double share) const {
     const double wanted = share * static_cast<double>(count_);
     std::uint64_t seen = 0;
@@ -34,7 +34,7 @@ class Lengths {
     }
     return most_;
   }
-  /// Texts of lengths [2^power, 2^(power + 1)); power -1: of length 0.
+  /// Number of texts with lengths in [2^power, 2^(power + 1)); power -1: of length 0.
   std::uint64_t of_power(int power) const {
     if (power < 0) return classes_[0];
     std::uint64_t sum = 0;
@@ -48,7 +48,7 @@ class Lengths {
   static constexpr std::size_t per_power = std::size_t{1} << fraction_bits;
 
   static std::uint64_t least(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
-  /// Lengths below 16 have a class each.
+  /// Lengths below 16 have one class each.
   static std::size_t class_of(std::uint64_t length) {
     if (length < per_power) return static_cast<std::size_t>(length);
     const int power = std::bit_width(length) - 1;
@@ -65,7 +65,7 @@ class Lengths {
   std::uint64_t count_ = 0, sum_ = 0, most_ = 0;
 };
 
-/// A block of text: what the lengths are, and a bar for each power of two.
+/// A text block: the statistics, and a bar for each power of two.
 std::string shown(const Lengths& lengths, const std::string& what, const std::string& unit);
 
 }  // namespace tessera::tool

@@ -17,32 +17,32 @@ namespace tessera::tool {
 namespace {
 
 constexpr const char* store_help =
-    "The store is Amazon S3 or one that speaks its language (MinIO, Ceph, ...): AWS_ENDPOINT_URL,\n"
-    "AWS_REGION; who we are: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN), or\n"
+    "The store is Amazon S3 or one with its API (MinIO, Ceph, ...): AWS_ENDPOINT_URL,\n"
+    "AWS_REGION; credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN), or\n"
     "AWS_PROFILE of ~/.aws/credentials.\n";
 
 constexpr const char* push_help =
-    "tessera checkpoint push: copies a checkpoint into an object store\n\n"
+    "tessera checkpoint push: copies a checkpoint to an object store\n\n"
     "usage: tessera checkpoint push DIR s3://BUCKET/PREFIX [--connections N]\n\n"
-    "DIR becomes PREFIX. What is there with the right size and checksum is not sent again, so that\n"
-    "the same command goes on with a push that was interrupted. manifest.json goes last: until then\n"
+    "DIR becomes PREFIX. Objects with the right size and checksum are not sent again, so that\n"
+    "the same command continues an interrupted push. manifest.json is sent last: until then\n"
     "there is no checkpoint. Every byte is compared with the manifest before it is sent, and the\n"
     "store's checksum after.\n\n"
-    "  --connections N   transfers at once; default 4\n\n";
+    "  --connections N   parallel transfers; default 4\n\n";
 
 constexpr const char* fetch_help =
-    "tessera checkpoint fetch: copies a checkpoint out of an object store\n\n"
+    "tessera checkpoint fetch: copies a checkpoint from an object store\n\n"
     "usage: tessera checkpoint fetch s3://BUCKET/PREFIX DIR [--connections N]\n\n"
-    "PREFIX: a checkpoint, or what stands before several checkpoint-N: the newest whole one. It\n"
-    "becomes DIR, which is whole or not there: it grows as DIR.fetching, and the same command goes on\n"
-    "with that. Every byte is compared with the manifest.\n\n"
-    "  --connections N   transfers at once; default 4\n\n";
+    "PREFIX: a checkpoint, or the parent of several checkpoint-N: the newest complete one. It\n"
+    "becomes DIR, complete or not at all: it grows as DIR.fetching, and the same command continues\n"
+    "from there. Every byte is compared with the manifest.\n\n"
+    "  --connections N   parallel transfers; default 4\n\n";
 
 constexpr const char* ls_help =
     "tessera checkpoint ls: checkpoints in an object store\n\n"
     "usage: tessera checkpoint ls s3://BUCKET/PREFIX [--json]\n\n"
-    "A line for each checkpoint-N below PREFIX: whole, or the upload has not ended.\n\n"
-    "  --json   one JSON object for each on a line: url, step, whole, objects, bytes\n\n";
+    "One line per checkpoint-N below PREFIX: whole or unfinished (still uploading).\n\n"
+    "  --json   one JSON object per line: url, step, whole, objects, bytes\n\n";
 
 bool wants_help(const Arguments& arguments, const char* help) {
   if (std::find(arguments.begin(), arguments.end(), "--help") == arguments.end()) return false;
@@ -54,7 +54,7 @@ storage::TransferOptions transfer_options(const config::Flags& flags, TextProgre
   storage::TransferOptions options;
   const std::int64_t connections = flags.integer("connections", 4);
   if (connections < 1 || connections > 64)
-    throw InputError(concat("--connections is ", connections, "; it takes 1 to 64"));
+    throw InputError(concat("--connections is ", connections, "; expected 1 to 64"));
   options.connections = static_cast<int>(connections);
   options.progress = [&progress, what](std::uint64_t done, std::uint64_t all) {
     progress.show(what, static_cast<std::int64_t>(done), static_cast<std::int64_t>(all), true);
@@ -65,8 +65,8 @@ storage::TransferOptions transfer_options(const config::Flags& flags, TextProgre
 Value number(std::uint64_t value) { return Value::of(static_cast<std::int64_t>(value)); }
 
 std::string described(std::uint64_t bytes, std::uint64_t there, std::int64_t begin_ns) {
-  return concat(format_bytes(bytes), there > 0 ? concat(", of which ", format_bytes(there), " were there") : "", ", ",
-                format_real(seconds_since(begin_ns), 3), " s");
+  return concat(format_bytes(bytes), there > 0 ? concat(", of which ", format_bytes(there), " existed already") : "",
+                ", ", format_real(seconds_since(begin_ns), 3), " s");
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ int checkpoint_ls(const Arguments& arguments) {
       std::cout << concat(checkpoint.whole ? "whole      " : "unfinished ", checkpoint.url.text(), "  ",
                           checkpoint.objects, " objects, ", format_bytes(checkpoint.bytes), "\n");
   }
-  if (list.empty()) throw InputError(words[0] + ": there is no checkpoint");
+  if (list.empty()) throw InputError(words[0] + ": no checkpoint found");
   return 0;
 }
 
@@ -135,10 +135,10 @@ bool verify_objects(const std::string& url, bool json) {
   bool whole = true;
   const auto list = storage::checkpoints_at(store, parse_object_url(url));
   if (std::none_of(list.begin(), list.end(), [](const storage::StoredCheckpoint& c) { return c.whole; }))
-    throw InputError(concat(url, ": there is no whole checkpoint",
-                            list.empty() ? "" : concat(" (", list.size(), " whose upload has not ended)")));
+    throw InputError(concat(url, ": no complete checkpoint found",
+                            list.empty() ? "" : concat(" (", list.size(), "with an unfinished upload)")));
   for (const storage::StoredCheckpoint& checkpoint : list) {
-    if (!checkpoint.whole) continue;  // an upload that has not ended is no checkpoint
+    if (!checkpoint.whole) continue;  // an unfinished upload is not a checkpoint
     storage::TransferOptions options;
     options.progress = [&](std::uint64_t done, std::uint64_t all) {
       progress.show("verifying " + checkpoint.url.text(), static_cast<std::int64_t>(done),

@@ -31,7 +31,7 @@ storage::TransferOptions with_progress(TextProgress& progress, const std::string
   return options;
 }
 
-/// A wrong name or wrong credentials are the user's mistake, found before anything is written.
+/// A wrong name or wrong credentials are the user's mistake, detected before anything is written.
 void as_input(const std::function<void()>& act) {
   try {
     act();
@@ -42,7 +42,7 @@ void as_input(const std::function<void()>& act) {
   }
 }
 
-/// The name of the folder that a checkpoint becomes: that at the end of its URL.
+/// The folder name of a fetched checkpoint: the last component of its URL.
 std::string folder_name(const ObjectUrl& url) {
   return url.key.empty() ? "checkpoint" : url.key.substr(url.key.rfind('/') + 1);
 }
@@ -71,7 +71,7 @@ void fetch_objects(config::Resolved& resolved, const launch::RankEnvironment& en
     const auto report = storage::fetch_checkpoint(store, from, folder, with_progress(progress, from.text()));
     if (environment.rank == 0)
       log::info("fetched ", from.text(), " into ", folder, " (", format_bytes(report.bytes), ", of which ",
-                format_bytes(report.bytes - report.fetched), " were there)");
+                format_bytes(report.bytes - report.fetched), " existed already)");
     output.resume_from_checkpoint = folder;
   });
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What `tessera train` does about s3:// before anything else.
+/// Handles s3:// paths of `tessera train` before anything else.
 
 #include <tessera/launch/cli/environment.h>
 
@@ -10,9 +10,9 @@ struct Resolved;
 
 namespace tessera::tool {
 
-/// Fetches what --train_file, --validation_file and --resume_from_checkpoint name in object stores, and puts the local
-/// places there; several processes of one host fetch it once. Throws InputError for wrong
-/// credentials and names, StorageError when a store is not there.
+/// Fetches the objects that --train_file, --validation_file and --resume_from_checkpoint refer to, and replaces them by
+/// local paths; several processes of one host fetch them once. Throws InputError for wrong credentials and names,
+/// StorageError when a store is unreachable.
 void fetch_objects(config::Resolved& resolved, const launch::RankEnvironment& environment);
 
 }  // namespace tessera::tool

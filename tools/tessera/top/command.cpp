@@ -1,5 +1,5 @@
 /// \file
-/// tessera top: watches the running jobs of this user on this host, or looks at those of several. Torch-free.
+/// tessera top: watches this user's running jobs on this host, or shows those of several hosts once. Torch-free.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
@@ -30,14 +30,14 @@ constexpr const char* help =
     "speed, loss, memory, processor time, the share of time blocked in collectives,\n"
     "the seconds since its last heartbeat, what it is doing and its last collective.\n"
     "Ranks that are stopped, silent for 3 s, dead or failed are marked. q or Ctrl-C\n"
-    "leaves.\n\n"
-    "  --once        print once as plain text and end (so it does when standard\n"
-    "                output is no terminal); cpu% and comm% are since the start\n"
-    "  --json        print once as JSON and end\n"
+    "quits.\n\n"
+    "  --once        print once as plain text and exit (the default when standard\n"
+    "                output is not a terminal); cpu% and comm% count from the start\n"
+    "  --json        print once as JSON and exit\n"
     "  --pid PID     only the job of this agent, or of this rank\n"
-    "  --interval S  seconds between two looks [1]\n"
-    "  --hostfile FILE  once, on each host of this file (NAME slots=N), asked\n"
-    "                over ssh as tessera launch --hostfile does; with --json one\n"
+    "  --interval S  seconds between updates [1]\n"
+    "  --hostfile FILE  once, on each host of this file (NAME slots=N), run\n"
+    "                over ssh like tessera launch --hostfile; with --json one\n"
     "                object; exit code 1 when a host did not answer\n";
 
 constexpr const char* no_jobs = "No job of tessera that you own is running on this host.";
@@ -47,13 +47,14 @@ void write_out(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// The terminal while we draw on it: another screen, no cursor, keys at once and unseen. Restored by the destructor.
+/// Terminal mode for drawing: alternate screen, no cursor, keys read unbuffered without echo. The destructor restores
+/// it.
 class FullScreen {
  public:
   FullScreen() {
     if (::isatty(STDIN_FILENO) != 0 && ::tcgetattr(STDIN_FILENO, &before_) == 0) {
       termios raw = before_;
-      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);  // Ctrl-C comes as a byte, Ctrl-Z not at all
+      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);  // Ctrl-C arrives as a byte, Ctrl-Z is ignored
       raw.c_cc[VMIN] = 0;
       raw.c_cc[VTIME] = 0;
       keys_ = ::tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
@@ -73,7 +74,7 @@ class FullScreen {
     if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0 || window.ws_row == 0) return {80, 24};
     return {window.ws_col, window.ws_row};
   }
-  /// Lines beyond the last are cleared. One write, so that it does not flicker.
+  /// Clears lines beyond the last. Uses a single write, so that it does not flicker.
   static void show(const std::vector<std::string>& lines) {
     std::string text = "\x1b[H";
     for (std::size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : "\r\n") + lines[i] + "\x1b[K";
@@ -85,7 +86,7 @@ class FullScreen {
   termios before_{};
 };
 
-/// True when `q`, Ctrl-C or Ctrl-D was typed, or nobody is there any more.
+/// True when `q`, Ctrl-C or Ctrl-D was typed, or the terminal is gone.
 bool leave_typed() {
   char typed[64];
   const ssize_t got = ::read(STDIN_FILENO, typed, sizeof typed);
@@ -107,7 +108,7 @@ std::vector<std::string> frame(const Snapshot& snapshot, ScreenSize size, bool c
   for (const JobView& job : snapshot.jobs) ranks += job.ranks.size();
   std::string left = concat("tessera top: ", snapshot.jobs.size(), snapshot.jobs.size() == 1 ? " job, " : " jobs, ",
                             ranks, ranks == 1 ? " rank" : " ranks");
-  const std::string end = "q leaves  " + clock_text();
+  const std::string end = "q quits  " + clock_text();
   const auto columns = static_cast<std::size_t>(size.columns);
   if (left.size() + end.size() < columns) left += std::string(columns - left.size() - end.size(), ' ') + end;
   std::vector<std::string> lines = {left.substr(0, columns), ""};
@@ -128,7 +129,7 @@ int watch(BoardWatcher& watcher, pid_t pid, double interval) {
     for (std::int64_t left = until - monotonic_ns(); left > 0; left = until - monotonic_ns()) {
       pollfd watched[] = {{signals.fd(), POLLIN, 0}, {screen.keys() ? STDIN_FILENO : -1, POLLIN, 0}};
       const int ready = ::poll(watched, 2, static_cast<int>(left / 1'000'000) + 1);
-      if (ready < 0) break;  // the window's size has changed, or we were stopped and continued: draw anew
+      if (ready < 0) break;  // the window size has changed, or we were stopped and continued: redraw
       if (signals.next() != 0) return 0;
       if (watched[1].revents != 0 && leave_typed()) return 0;
     }
@@ -147,7 +148,7 @@ int top_command(const Arguments& arguments) {
   }
   if (flags.has("hostfile")) {
     if (flags.has("pid") || flags.has("interval"))
-      throw InputError("--hostfile looks once, at all jobs: --pid and --interval do not go with it");
+      throw InputError("--hostfile shows all jobs once: remove --pid and --interval");
     return top_of_hosts(*flags.text("hostfile"), flags.has("json"));
   }
   const std::int64_t pid = flags.integer("pid", 0);

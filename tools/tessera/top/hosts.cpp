@@ -17,13 +17,13 @@
 namespace tessera::tool {
 namespace {
 
-constexpr double patience = 20;  // seconds; ssh itself gives up connecting after 10
+constexpr double patience = 20;  // seconds; ssh's own connection timeout is 10
 
 struct Answer {
   std::string host;
   bool over_ssh = true;
   std::string text;
-  std::string failure;  ///< why there is no text
+  std::string failure;  ///< reason for a missing text
 };
 
 void ask(Answer& answer, bool as_json) {
@@ -56,7 +56,7 @@ int top_of_hosts(const std::string& hostfile, bool as_json) {
     const bool here = answers.empty() && launch::is_this_host(host.name.substr(host.name.find('@') + 1));
     answers.push_back({.host = host.name, .over_ssh = !here, .text = "", .failure = ""});
   }
-  // Each thread takes the next host: more than some dozens of ssh at once help nobody.
+  // Each thread takes every 32nd host: more ssh processes at once do not help.
   {
     constexpr std::size_t at_once = 32;
     std::vector<std::jthread> askers;

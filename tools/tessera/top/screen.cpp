@@ -22,7 +22,7 @@ std::string print(const char* format, Numbers... numbers) {
   return buffer;
 }
 
-/// Cut to `columns` code points (the text is valid UTF-8 or ASCII).
+/// Truncates to `columns` code points (the text is valid UTF-8 or ASCII).
 std::string cut(const std::string& text, int columns) {
   int seen = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -32,7 +32,7 @@ std::string cut(const std::string& text, int columns) {
   return text;
 }
 
-/// Right-aligned in a column; what does not fit is absurd, and says so.
+/// Right-aligned in a column; a text that does not fit is shown as '#'.
 std::string right(const std::string& text, std::size_t width) {
   return text.size() <= width ? std::string(width - text.size(), ' ') + text : std::string(width, '#');
 }
@@ -88,7 +88,7 @@ std::string main_line(const RankView& rank) {
          right(percent(rank.cpu_share), 5) + right(percent(rank.comm_share), 6) + right(beat(rank), 5);
 }
 
-/// What the rank does besides: "" when it says nothing.
+/// Further details of the rank: "" if it reports none.
 std::string detail_text(const RankView& rank) {
   std::vector<std::string> parts;
   if (rank.pulse == Pulse::frozen)
@@ -102,7 +102,7 @@ std::string detail_text(const RankView& rank) {
   return join(parts, "; ");
 }
 
-/// "comm%: tp 12, dp_shard 3, world 0": which axis the rank waits for; "" where that is the only one.
+/// "comm%: tp 12, dp_shard 3, world 0": the axes for which the rank waits; "" if there is only one.
 std::string axes_text(const RankView& rank) {
   std::vector<std::string> parts;
   for (const AxisView& axis : rank.axes)
@@ -110,7 +110,7 @@ std::string axes_text(const RankView& rank) {
   return parts.size() < 2 ? "" : "comm%: " + join(parts);
 }
 
-/// The text on lines of its own under a rank's; what is wrong is worth several.
+/// The details on separate lines below the rank's; a rank in trouble gets several.
 std::vector<std::string> detail_lines(const RankView& rank, int columns) {
   const std::size_t most = in_trouble(rank) ? 4 : 1;
   const int width = std::max(10, columns - static_cast<int>(detail_indent));
@@ -127,11 +127,11 @@ std::vector<std::string> detail_lines(const RankView& rank, int columns) {
   return lines;
 }
 
-/// The name gives way to the rest.
+/// The name is shortened to make room for the rest.
 std::string title(const JobView& job, int columns) {
   std::string text;
   const std::size_t here = job.ranks.size();
-  text += job.agent_pid > 0 ? concat(": agent ", job.agent_pid) : ": no agent of ours";
+  text += job.agent_pid > 0 ? concat(": agent ", job.agent_pid) : ": no tessera agent";
   if (job.generation > 0) text += concat(", restart ", job.generation);
   text += job.world_size > static_cast<int>(here) ? concat(", ", here, " of ", job.world_size, " ranks here")
                                                   : concat(", ", here, here == 1 ? " rank" : " ranks");
@@ -208,7 +208,7 @@ std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen
     const std::string fits = cut(text, screen.columns);
     return colours ? colour + fits + plain : fits;
   };
-  // Each job: title, heading, an empty line between. Each rank: a line, and those of details when there is room.
+  // Each job: title, heading, and an empty line between jobs. Each rank: one line, plus details if there is room.
   std::size_t needed = snapshot.jobs.size() * 3;
   for (const JobView& job : snapshot.jobs) needed += job.agent_stopped ? 1 : 0;
   for (const JobView& job : snapshot.jobs)
@@ -220,7 +220,7 @@ std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen
     lines.push_back(painted(bold, title(job, screen.columns)));
     if (job.agent_stopped)
       lines.push_back(
-          painted(red, concat("  the agent is stopped, and nobody watches its ranks: kill -CONT ", job.agent_pid)));
+          painted(red, concat("  the agent is stopped, and its ranks are not watched: kill -CONT ", job.agent_pid)));
     if (!job.stop_reason.empty()) lines.push_back(painted(red, "  ending: " + job.stop_reason));
     lines.push_back(cut(heading(), screen.columns));
     for (const RankView& rank : job.ranks) {

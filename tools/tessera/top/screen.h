@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How `tessera top` shows a snapshot: lines for a terminal or a file, or JSON. Pure functions.
+/// Renders a snapshot for `tessera top`: lines for a terminal or a file, or JSON. Pure functions.
 
 #include <tools/tessera/top/snapshot.h>
 
@@ -13,15 +13,14 @@ namespace tessera::tool {
 
 struct ScreenSize {
   int columns = 80;
-  int rows = 0;  ///< 0: no limit; else lines of detail are left out to fit
+  int rows = 0;  ///< 0: no limit; else detail lines are omitted to fit
 };
 
-/// One line each, no longer than the screen is wide. With `colours`, a rank in trouble is red (ANSI sequences, not
-/// counted).
+/// Lines no wider than the screen. With `colours`, a rank in trouble is red (ANSI sequences, not counted).
 std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen, bool colours);
 
-/// {"jobs": [{"job", "agent_pid", "agent_stopped", "generation", "world_size", "seconds", "ranks": [...]}]}; what is
-/// unknown is null.
+/// {"jobs": [{"job", "agent_pid", "agent_stopped", "generation", "world_size", "seconds", "ranks": [...]}]}; unknown
+/// values are null.
 Value to_json(const Snapshot& snapshot);
 
 /// "running", "FROZEN", "dead", ...: at most 10 letters.

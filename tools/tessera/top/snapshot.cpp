@@ -30,7 +30,7 @@ constexpr const char* board_link = "/memfd:tessera-board";
 std::vector<std::string> numbered_entries(const std::string& folder) {
   std::vector<std::string> names;
   DIR* dir = ::opendir(folder.c_str());
-  if (dir == nullptr) return names;  // another user's, or just gone
+  if (dir == nullptr) return names;  // another user's process, or it has just exited
   while (const dirent* entry = ::readdir(dir))
     if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9') names.emplace_back(entry->d_name);
   ::closedir(dir);
@@ -39,17 +39,17 @@ std::vector<std::string> numbered_entries(const std::string& folder) {
 
 struct ProcessState {
   char state = '?';
-  double seconds = 0;  ///< since it began
+  double seconds = 0;  ///< since its start
 };
 
-/// By a signal, or by a debugger.
+/// Whether it is stopped by a signal or a debugger.
 bool is_stopped(const ProcessState& process) { return process.state == 'T' || process.state == 't'; }
 
-/// nullopt: there is no such process.
+/// nullopt: the process does not exist.
 std::optional<ProcessState> process_state(pid_t pid) {
   std::ifstream file(concat("/proc/", pid, "/stat"));
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  const std::size_t name_end = text.rfind(')');  // the name may contain anything
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
   ProcessState result;
@@ -96,7 +96,7 @@ void read_last_collective(const RankSlot& slot, std::int64_t now_ns, RankView& r
   rank.collective_age = seconds_since(rank.collective_runs ? entry.start_ns : entry.end_ns, now_ns);
 }
 
-/// Groups of one axis count together (those of a pipeline's two ends).
+/// Sums the groups of one axis (such as those of a pipeline's two ends).
 void read_axes(const RankSlot& slot, RankView& rank) {
   for (const launch::GroupTotals& group : slot.totals) {
     if (read(group.state) != launch::GroupTotals::named) break;
@@ -117,7 +117,7 @@ void read_axes(const RankSlot& slot, RankView& rank) {
   }
 }
 
-/// Everything but the shares, which need a former snapshot or the age of the process.
+/// Reads everything but the shares, which need a previous snapshot or the age of the process.
 RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::optional<ProcessState>& process) {
   RankView rank;
   rank.rank = number;
@@ -145,7 +145,7 @@ RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::o
   return rank;
 }
 
-/// The program of a process, as the kernel calls it.
+/// The kernel's name for a process's program.
 std::string program_name(pid_t pid) {
   std::ifstream file(concat("/proc/", pid, "/comm"));
   std::string name;
@@ -164,7 +164,7 @@ std::string harmless(std::string text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const bool c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    if (c1) text[i] = text[i + 1] = '?';  // U+0080..U+009F: terminals may obey these, too
+    if (c1) text[i] = text[i + 1] = '?';  // U+0080..U+009F: terminals may interpret these too
     if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !valid)) text[i] = '?';
   }
   return text;
@@ -191,10 +191,10 @@ void BoardWatcher::find() {
         if (!fd) continue;
         try {
           launch::Board board = launch::Board::open(fd.get());
-          const int slots = board.slots();  // checked by open(); the memory may say something else later
+          const int slots = board.slots();  // checked by open(); the memory may change later
           place = boards_.emplace(inode, Held{std::move(board), slots, {}}).first;
         } catch (const InputError&) {
-          continue;  // a board of another version, or somebody else's memory with that name
+          continue;  // a board of another version, or unrelated memory with that name
         }
       }
       place->second.holders.push_back(static_cast<pid_t>(parse_int(pid).value_or(0)));
@@ -246,7 +246,7 @@ Snapshot BoardWatcher::take(pid_t pid, bool look) {
     const bool asked = pid == 0 || pid == job.agent_pid ||
                        std::any_of(job.ranks.begin(), job.ranks.end(), [&](const RankView& r) { return r.pid == pid; });
     if (!asked) continue;
-    // Ranks of another launcher have a board each: they are one job.
+    // Ranks of another launcher have one board each: they form one job.
     const auto same = std::find_if(snapshot.jobs.begin(), snapshot.jobs.end(), [&](const JobView& other) {
       return job.agent_pid == 0 && other.agent_pid == 0 && job.world_size > 1 && other.world_size == job.world_size &&
              other.name == job.name;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What `tessera top` knows of the running jobs at one moment: plain values, read from the boards
-/// (launch/agent/board.h) and from /proc, texts made harmless.
+/// A snapshot of the running jobs for `tessera top`: plain values, read from the boards (launch/agent/board.h) and from
+/// /proc, with sanitized texts.
 
 #include <tessera/launch/agent/board.h>
 
@@ -15,16 +15,16 @@
 
 namespace tessera::tool {
 
-/// How a rank's process lives, as far as the kernel and its heartbeat tell.
+/// State of a rank's process, according to the kernel and its heartbeat.
 enum class Pulse {
   starting,  ///< no process id on the board yet
   beating,
   frozen,  ///< stopped by a signal, or no heartbeat for 3 s although it lives
-  dead,    ///< gone without saying goodbye
-  gone,    ///< gone after RankState::left
+  dead,    ///< exited without reporting it
+  gone,    ///< exited after RankState::left
 };
 
-/// What a rank has spent on the collectives of one axis of the mesh, or of one group that is none.
+/// A rank's time and traffic in the collectives of one mesh axis, or of one group that belongs to no axis.
 struct AxisView {
   std::string axis;  ///< "tp"
   std::int64_t waited_ns = 0, moved_bytes = 0;
@@ -45,22 +45,22 @@ struct RankView {
   std::int64_t memory_bytes = 0;
   double heartbeat_age = -1;  ///< seconds; -1: never
   double cpu_share = -1,
-         comm_share = -1;  ///< share of the time since the former snapshot, else since the process began; -1: unknown
+         comm_share = -1;  ///< share of the time since the previous snapshot, or since the process started; -1: unknown
   std::int64_t cpu_ns = 0, comm_ns = 0;
   std::vector<AxisView> axes;   ///< in the order of their first use
   std::string last_collective;  ///< empty: none
   bool collective_runs = false;
-  double collective_age = 0;  ///< seconds since it ended, or, when it runs, began
+  double collective_age = 0;  ///< seconds since it ended, or since it began if it is running
 };
 
 struct JobView {
-  std::string name;            ///< for people: program and output folder
+  std::string name;            ///< for users: program and output folder
   pid_t agent_pid = 0;         ///< 0: ranks of another launcher
-  bool agent_stopped = false;  ///< by a signal, or traced: nobody watches the ranks
+  bool agent_stopped = false;  ///< by a signal, or traced: the ranks are not watched
   unsigned generation = 0;
   int world_size = 0;
-  double seconds = -1;          ///< since its agent (or oldest rank) began; -1: unknown
-  std::string stop_reason;      ///< why the agent ends it; empty: it does not
+  double seconds = -1;          ///< since its agent (or oldest rank) started; -1: unknown
+  std::string stop_reason;      ///< why the agent ends the job; empty: it does not
   std::vector<RankView> ranks;  ///< ranks of this host, ascending
 };
 
@@ -72,8 +72,8 @@ struct Snapshot {
 /// Boards stay mapped between snapshots, so that a refresh costs little.
 class BoardWatcher {
  public:
-  /// Boards that processes of this user hold, found in /proc; `pid`: only the job of that agent or rank (0: all).
-  /// `look`: false reads only the boards that are known already, which is much cheaper than searching /proc.
+  /// Reads the boards held by processes of this user, found in /proc; `pid`: only the job of that agent or rank (0:
+  /// all). `look`: false reads only the known boards, which is much cheaper than searching /proc.
   Snapshot take(pid_t pid = 0, bool look = true);
 
  private:
@@ -93,7 +93,7 @@ class BoardWatcher {
   std::map<std::pair<std::uint64_t, int>, Former> former_;  // by inode and slot
 };
 
-/// Text of a stranger for a terminal: control characters and ill-formed UTF-8 become '?'.
+/// Sanitizes foreign text for a terminal: control characters and ill-formed UTF-8 become '?'.
 std::string harmless(std::string text);
 
 }  // namespace tessera::tool

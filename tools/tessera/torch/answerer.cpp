@@ -15,7 +15,7 @@
 namespace tessera::tool {
 namespace {
 
-/// What ends a text, by config.json and by generation_config.json if there is one.
+/// The tokens that end a text, from config.json and, if present, generation_config.json.
 std::vector<std::int32_t> stops(const models::CausalLm& model, const std::string& folder,
                                 const text::Tokenizer& tokenizer) {
   std::vector<std::int32_t> ids = train::stop_ids(model.hf_config(), tokenizer);
@@ -41,13 +41,13 @@ std::vector<std::string> answer_switches(std::vector<std::string> own) {
 }
 
 const char* const answer_help =
-    "  --greedy                  always the likeliest token (else: --do_sample)\n"
-    "  --temperature T           below 1 sharpens, above 1 flattens the choice [1]\n"
-    "  --top_k K                 sample among the K likeliest; 0: all [0]\n"
-    "  --top_p P                 sample among the likeliest that reach probability P [1]\n"
-    "  --seed S                  of the random choice [42]\n"
+    "  --greedy                  always the most likely token (default: --do_sample)\n"
+    "  --temperature T           below 1 sharpens, above 1 flattens the distribution [1]\n"
+    "  --top_k K                 sample among the K most likely; 0: all [0]\n"
+    "  --top_p P                 sample among the most likely that reach probability P [1]\n"
+    "  --seed S                  random seed [42]\n"
     "  --bf16                    matrix products in bfloat16\n"
-    "  --device cpu|cuda|auto    auto: a GPU if the CUDA plug-in is there and sees one [auto]\n"
+    "  --device cpu|cuda|auto    auto: a GPU if the CUDA plug-in finds one [auto]\n"
     "  --threads_per_process N   [all cores]\n";
 
 c10::Device device_of(const Flags& flags) {
@@ -55,7 +55,7 @@ c10::Device device_of(const Flags& flags) {
   std::string why;
   if (word == "auto") {
     const c10::Device found = comm::open_device(comm::found_device(why), 0);
-    if (found.is_cuda()) log::info("on ", found.str(), " (--device cpu stays on the processor)");
+    if (found.is_cuda()) log::info("on ", found.str(), " (--device cpu uses the processor)");
     return found;
   }
   if (word != "cpu" && word != "cuda") throw InputError(concat("--device is ", word, "; it must be cpu, cuda or auto"));

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// What `tessera generate` and `tessera chat` share: a model folder opened for generation, and the flags that say how
-/// tokens are chosen.
+/// Shared by `tessera generate` and `tessera chat`: a model folder opened for generation, and the sampling flags.
 
 #include <memory>
 #include <string>
@@ -17,20 +16,20 @@
 
 namespace tessera::tool {
 
-/// The flags of open_answerer() that take a value, and those that do not; a subcommand adds its own.
+/// The flags of open_answerer() with a value, and its switches, each added to a subcommand's own.
 std::vector<std::string> answer_flags(std::vector<std::string> own);
 std::vector<std::string> answer_switches(std::vector<std::string> own);
 
-/// Their help, from "--max_new_tokens" on.
+/// Their help text, from "--greedy" on.
 extern const char* const answer_help;
 
 struct Answerer {
   std::shared_ptr<models::CausalLm> model;
   std::shared_ptr<const text::Tokenizer> tokenizer;
-  std::string tokenizer_place;  ///< what the tokenizer was loaded from
+  std::string tokenizer_place;  ///< path from which the tokenizer was loaded
   train::GenerateOptions options;
 
-  /// The chat template: --chat_template's, else the tokenizer's own. Throws InputError where there is none.
+  /// The chat template: --chat_template's, else the tokenizer's own. Throws InputError if neither exists.
   text::ChatTemplate chat_template(const Flags& flags) const;
 };
 
@@ -41,17 +40,17 @@ Answerer open_answerer(const Flags& flags, std::int64_t max_new_tokens);
 /// {"role": role, "content": content}
 Value chat_message(const std::string& role, const std::string& content);
 
-/// The tokens of a conversation that ends with what the assistant's answer begins with; `options`: its tools, documents
-/// and variables. ChatML has the tokenizer's prefix before it, as in training; a template writes it itself.
+/// Returns the tokens of a conversation, ending with the beginning of the assistant's answer; `options`: its tools,
+/// documents and variables. With ChatML the tokenizer's prefix is added, as in training; a template writes it itself.
 std::vector<std::int32_t> chat_prompt(const Answerer& answerer, const text::ChatTemplate& chat, const Value& messages,
                                       text::ChatOptions options = {});
 
-/// Control characters but line feed and tab as ^X.
+/// Replaces control characters, except line feed and tab, by ^X.
 std::string without_controls(const std::string& text);
-/// What a model said, to standard output, at once. On a terminal control characters are shown as ^X: a model must not
-/// move the cursor or rename the window.
+/// Writes a model's output to standard output at once. On a terminal control characters are shown as ^X: a model must
+/// not move the cursor or rename the window.
 void print_said(const std::string& text);
-/// To standard output, at once.
+/// Writes to standard output at once.
 void print(const std::string& text);
 
 }  // namespace tessera::tool

@@ -1,5 +1,5 @@
 /// \file
-/// tessera bench comm, inside a rank: measures collectives, several backends in turns; rank 0 prints.
+/// tessera bench comm, inside a rank: measures collectives, several backends alternately; rank 0 prints.
 
 #include <ATen/ATen.h>
 
@@ -35,7 +35,7 @@ at::ScalarType scalar_type(const std::string& name) {
   throw InputError("--dtype " + name + " is unknown");
 }
 
-/// The value below which `share` of the sorted values lie.
+/// The quantile of `values` at `share`.
 double quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
   const double place = share * static_cast<double>(values.size() - 1);
@@ -45,7 +45,7 @@ double quantile(std::vector<double> values, double share) {
 }
 double median(const std::vector<double>& values) { return quantile(values, 0.5); }
 
-/// Element by element, over the ranks.
+/// Elementwise maximum over the ranks.
 std::vector<double> maximum(const comm::Group& group, const std::vector<double>& values) {
   at::Tensor all = at::tensor(values, at::kDouble).to(group.device());
   group.all_reduce(all, comm::Reduction::max).wait();
@@ -53,7 +53,8 @@ std::vector<double> maximum(const comm::Group& group, const std::vector<double>&
   return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
 }
 
-/// Long measurements show on stderr that they live: on a terminal a line that rewrites itself, else one now and then.
+/// Shows on stderr that a long measurement is alive: a self-overwriting line on a terminal, else a line every ten
+/// seconds.
 class Ticker {
  public:
   Ticker(bool speaks, std::size_t total) : speaks_(speaks), terminal_(on_terminal(STDERR_FILENO)), total_(total) {}
@@ -92,7 +93,7 @@ double timed(BenchOperation& operation, const comm::Group& group, int times) {
   return seconds_since(begin) / times;
 }
 
-/// Seconds of one operation by backend and round: those of the slowest rank. The backends take turns.
+/// Seconds of one operation by backend and round, of the slowest rank. The backends alternate.
 template <class Tick>
 std::vector<std::vector<double>> measure(BenchOperation& operation, const std::vector<comm::Group>& groups,
                                          const BenchCommOptions& options, const Tick& tick) {
@@ -118,11 +119,11 @@ std::vector<std::vector<double>> measure(BenchOperation& operation, const std::v
   return seconds;
 }
 
-/// One backend's figures of one operation and size.
+/// Figures of one backend for one operation and size.
 struct Row {
   std::string backend;
   double latency_us, p95_us, algbw, busbw;
-  // How many times faster the first backend is, pair by pair; no figures in the first row.
+  // Time ratio to the first backend, pair by pair; not set in the first row.
   bool compared = false;
   double ratio = 0, ratio_p10 = 0, ratio_p90 = 0;
 };
@@ -209,7 +210,7 @@ int bench_comm(const Arguments& given) {
   for (std::size_t i = 1; i < options.backends.size(); ++i)
     groups.push_back(world.new_group(everyone, concat("bench ", i), options.backends[i]));
 
-  // Whose memory the tensors are: with --shared, that of a backend which can read them in place.
+  // The owner of the tensors' memory: with --shared, a backend that can read peers' tensors in place.
   const auto reads_in_place = [](const comm::Group& g) { return g.capabilities().reads_peers_in_place; };
   const auto reader = std::find_if(groups.begin(), groups.end(), reads_in_place);
   const comm::Group home = reader == groups.end() ? groups.front() : *reader;
@@ -231,7 +232,7 @@ int bench_comm(const Arguments& given) {
         options.json ? print_json(operation, rows, world.size(), options) : print_rows(operation, rows);
         std::fflush(stdout);
       }
-      if (op == "barrier") break;  // it has no size
+      if (op == "barrier") break;  // it has only one size
     }
   }
   if (speaks && !options.json) std::printf("\nalgbw, busbw in GB/s (10^9 bytes); latency: median of the rounds\n");

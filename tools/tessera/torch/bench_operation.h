@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One collective as `tessera bench comm` runs it: its tensors, a check of its result, and running it again and again.
+/// One collective of `tessera bench comm`: its tensors, a check of its result, and repeated runs.
 
 #include <ATen/core/Tensor.h>
 
@@ -14,20 +14,20 @@ namespace tessera::tool {
 /// The tensors of one operation at one size; any group of the same ranks may run it.
 class BenchOperation {
  public:
-  /// `bytes` of the larger tensor, rounded up to whole elements on every rank. `shared`: tensors of the
-  /// shared arena (comm/shared_memory.h), which a `group` over shm or hier reads in place.
+  /// `bytes`: size of the larger tensor, rounded up to whole elements on every rank. `shared`: allocates in the shared
+  /// arena (comm/shared_memory.h), which a `group` over shm or hier reads in place.
   BenchOperation(std::string op, const comm::Group& group, std::int64_t bytes, at::ScalarType dtype, bool shared);
 
   const std::string& op() const { return op_; }
   std::int64_t bytes() const { return bytes_; }  ///< bytes of the larger tensor
   std::int64_t wire_bytes() const {
     return wire_;
-  }  ///< that the busiest rank must at least send (launch/watch/record.h)
+  }  ///< bytes that the busiest rank must at least send (launch/watch/record.h)
 
-  /// Runs it once on numbers that differ by rank and place; throws Error when an element of the result is wrong.
-  /// The tensors hold zeros afterwards, so that sums stay small however often it runs.
+  /// Runs the operation once on values that differ by rank and index; throws Error when an element of the result is
+  /// wrong. The tensors are zero afterwards, so that sums stay small over any number of runs.
   void check(const comm::Group& group);
-  /// Starts and waits for one. Blocking, also on a GPU.
+  /// Starts the operation and waits for it. Blocking, even on a GPU.
   void run(const comm::Group& group);
 
  private:

@@ -1,7 +1,7 @@
 /// \file
-/// tessera plan calibrate, inside a rank: times the operations of training while all ranks do the same, turn by turn
-/// until the time is over, so that what else happens on the machine meets every figure alike. Rank 0 writes the lower
-/// quartile of every figure's turns, which bursts of others' work leave alone, and their spread.
+/// tessera plan calibrate, inside a rank: times the operations of training on all ranks at once, in turns until the
+/// time is over, so that other activity on the machine affects every figure alike. Rank 0 writes the lower quartile of
+/// every figure's turns, which is robust to bursts of other work, and their spread.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -38,13 +38,13 @@ namespace tessera::tool {
 namespace {
 
 struct Turn {
-  double forward = 0, backward = 0;  ///< seconds; backward 0: there is none
+  double forward = 0, backward = 0;  ///< seconds; backward 0: no backward
 };
 
-/// One figure, or two, of one size.
+/// One or two figures for one size.
 struct Probe {
-  std::string forward, backward;  ///< members of the hardware file; exchanges: the collective's name
-  int ranks = 0;                  ///< in each group of an exchange; 0: no exchange
+  std::string forward, backward;  ///< names in the hardware file; for exchanges the collective's name
+  int ranks = 0;                  ///< ranks in each group of an exchange; 0: not an exchange
   double size = 0;
   std::function<Turn()> turn;
   std::vector<double> forwards{}, backwards{};
@@ -54,20 +54,20 @@ at::Tensor numbers(at::IntArrayRef shape) { return at::randn(shape) * 0.1; }
 using Shapes = std::vector<std::vector<std::int64_t>>;
 at::Tensor trained(at::IntArrayRef shape) { return numbers(shape).requires_grad_(true); }
 
-/// Numbers on which operations of one turn after another work. In a step nothing meets the weights of the step before
-/// in a cache, and no backward what its forward left there: by then other layers have passed. So an operation is timed
-/// as a chain of layers has it, forwards and then backwards in reverse, each with operands of its own, which together
-/// are more than caches hold. What a forward reads of the layer before it was written a moment ago.
+/// Operands for timing one operation. In a training step no operation finds the previous step's weights in a cache, and
+/// no backward finds its forward's operands there, because other layers ran in between. So an operation is timed as a
+/// chain of layers, forwards and then backwards in reverse, each with its own operands, which together exceed the
+/// caches. A forward's input from the previous layer has just been written, as in training.
 class Chain {
  public:
-  /// Operands of one operation: `hot`, which the layer before has just written, and `cold`, its weights.
+  /// Operands of one operation: `hot`, just written by the previous layer, and `cold`, its weights.
   Chain(Shapes hot, Shapes cold) : hot_(std::move(hot)), cold_(std::move(cold)) {
     for (const auto* shapes : {&hot_, &cold_})
       for (const auto& shape : *shapes) bytes_ += 4 * c10::multiply_integers(shape);
     layers_ = std::clamp<std::int64_t>(chain_bytes / bytes_, 2, 64);
   }
 
-  /// `make(operands)`: the operation, of the hot and then the cold ones.
+  /// `make(operands)`: runs the operation on the hot and then the cold operands.
   template <class Make>
   Turn timed(const Make& make) {
     if (layers_of_operands_.empty()) allocate();
@@ -109,7 +109,7 @@ class Chain {
   std::vector<std::vector<at::Tensor>> layers_of_operands_;
 };
 
-/// Runs `body` as training does in that precision.
+/// Runs `body` in that precision as training does.
 template <class Body>
 at::Tensor computed(bool bf16, const Body& body) {
   const nn::Autocast guard(bf16, c10::DeviceType::CPU);
@@ -117,7 +117,7 @@ at::Tensor computed(bool bf16, const Body& body) {
 }
 
 void add_products(std::vector<Probe>& probes, bool bf16) {
-  // Tokens, inputs, outputs: a narrow block's, a wide one's, one cut by tensor parallelism, a head's.
+  // Tokens, inputs, outputs: of a narrow block, a wide one, one cut by tensor parallelism, an output head.
   static constexpr std::int64_t shapes[][3] = {{64, 128, 128},    {256, 128, 128},  {256, 256, 256},
                                                {512, 384, 192},   {1024, 192, 384}, {512, 512, 512},
                                                {1024, 384, 1024}, {1024, 768, 768}, {256, 512, 4096}};
@@ -169,7 +169,7 @@ void add_passes(std::vector<Probe>& probes) {
     const at::Tensor p = trained({elements});
     p.mutable_grad() = numbers({elements});
     std::shared_ptr<optim::Optimizer> optimizer = optim::make_adamw({{"p", p, 0.1, 1.0}}, {0.9, 0.95, 1e-8});
-    // As plan/time.cpp counts: the norm reads the gradient; the update reads it, and reads and writes the rest.
+    // Counted as in plan/time.cpp: the norm reads the gradient; the update reads it, and reads and writes the rest.
     probes.push_back({"update", "", 0, 32.0 * static_cast<double>(elements), [=] {
                         const std::int64_t begin = monotonic_ns();
                         const at::Tensor norm = p.grad().norm();
@@ -179,8 +179,8 @@ void add_passes(std::vector<Probe>& probes) {
   }
 }
 
-/// A whole model, whose operations the other probes time one by one (plan/reference_step.h), trained as a run trains
-/// it by all processes.
+/// A whole model whose operations the other probes time individually (plan/reference_step.h), trained by all processes
+/// like a real run.
 class ReferenceRun {
  public:
   ReferenceRun()
@@ -193,7 +193,7 @@ class ReferenceRun {
     batch_.scored_tokens = plan::reference_rows * (plan::reference_tokens - 1);
   }
 
-  /// Seconds of a step.
+  /// Seconds per step.
   double step(bool bf16) {
     const std::int64_t begin = monotonic_ns();
     sharded_.zero_grad();
@@ -211,8 +211,8 @@ class ReferenceRun {
   data::Batch batch_;
 };
 
-/// Collectives of all ranks, and of neighbours two and two, all pairs at once. "_shared": on tensors of the shared
-/// arena, as parameters and gradients are; activations are ordinary ones.
+/// Collectives over all ranks, and over pairs of neighbours, all pairs at once. "_shared": on tensors of the shared
+/// arena, as parameters and gradients are; activations are ordinary tensors.
 void add_exchanges(std::vector<Probe>& probes, const std::vector<comm::Group>& groups) {
   static constexpr std::pair<const char*, bool> operations[] = {
       {"all_reduce", false}, {"all_gather", false}, {"reduce_scatter", false}, {"all_to_all", false},
@@ -233,7 +233,7 @@ void add_exchanges(std::vector<Probe>& probes, const std::vector<comm::Group>& g
   }
 }
 
-/// Seconds of every probe, mean over the ranks: between two exchanges ranks wait for each other anyway.
+/// Averages the seconds of every probe over the ranks: between two exchanges ranks wait for each other anyway.
 void average(const comm::Group& group, std::vector<double>& values) {
   comm::all_reduce_numbers(group, values);
   for (double& value : values) value /= group.size();
@@ -307,7 +307,7 @@ int calibrate(const Arguments& given) {
 
   const bool speaks = world.rank() == 0;
   Line line(speaks, world.size(), limit);
-  for (Probe& probe : probes) probe.turn();  // pages, kernels and plans that are made once
+  for (Probe& probe : probes) probe.turn();  // allocates pages and creates kernels and plans, once
   for (std::int64_t turn = 0;; ++turn) {
     std::vector<double> values = {seconds_since(begin) < limit || turn < 1 ? 0.0 : 1.0};
     for (Probe& probe : probes) {
@@ -330,7 +330,7 @@ int calibrate(const Arguments& given) {
       samples.push_back(sample(probe.forward, probe, probe.forwards));
       if (!probe.backward.empty()) samples.push_back(sample(probe.backward, probe, probe.backwards));
     }
-    write_file_atomically(flags.required("file", "where the figures go"),
+    write_file_atomically(flags.required("file", "file for the figures"),
                           dump_json(Value::make_object({{"processes", Value::of(world.size())},
                                                         {"threads", Value::of(at::get_num_threads())},
                                                         {"samples", Value::make_array(std::move(samples))}})));

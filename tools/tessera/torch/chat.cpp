@@ -1,6 +1,6 @@
 /// \file
-/// tessera chat: a conversation with a model in the terminal. Answers come token by token; Ctrl-C ends one. Without a
-/// terminal every line of standard input is a question, so that a conversation can be scripted.
+/// tessera chat: a conversation with a model in the terminal. Answers are printed token by token; Ctrl-C ends one.
+/// Without a terminal every line of standard input is a question, so that a conversation can be scripted.
 
 #include <unistd.h>
 
@@ -21,25 +21,25 @@ namespace {
 
 const std::string chat_help = concat(
     "tessera chat --model_name_or_path DIR [options]\n\n"
-    "Talks with a model that was taught to answer; its chat template says how questions\n"
-    "are put. Each line is a question; the lines of a pipe are questions, too.\n\n"
+    "Talks with a model trained to answer, using its chat template. Each line is a\n"
+    "question, even when standard input is a pipe.\n\n"
     "  --model_name_or_path DIR  folder with config.json, model.safetensors,\n"
     "                            tokenizer.json; or a LoRA adapter's folder (PEFT)\n"
     "  --tokenizer_name NAME     another tokenizer: a folder, a tokenizer.json, byte\n"
     "  --chat_template FILE      another template (Jinja), or its text\n"
-    "  --system TEXT             how to answer\n"
-    "  --max_new_tokens N        most tokens of an answer [1000]\n",
+    "  --system TEXT             system message\n"
+    "  --max_new_tokens N        maximum tokens of an answer [1000]\n",
     answer_help, "\nIn the conversation:\n");
 
 constexpr const char* chat_words =
-    "  /reset        begins a new conversation\n"
-    "  /undo         takes back the last question and its answer\n"
-    "  /system TEXT  says how to answer, from here on in a new conversation\n"
-    "  /help         these words\n"
-    "  /quit         ends, as the end of the input (Ctrl-D) does\n"
-    "Ctrl-C ends an answer; between answers, the program.\n";
+    "  /reset        starts a new conversation\n"
+    "  /undo         removes the last question and its answer\n"
+    "  /system TEXT  sets the system message and starts a new conversation\n"
+    "  /help         shows these commands\n"
+    "  /quit         quits, as does the end of the input (Ctrl-D)\n"
+    "Ctrl-C ends an answer, or, between answers, the program.\n";
 
-/// What has been said, and what the model has seen of it.
+/// The turns of a conversation, and the model's cached tokens of it.
 class Conversation {
  public:
   Conversation(const Answerer& answerer, const text::ChatTemplate& chat, std::string system)
@@ -56,8 +56,8 @@ class Conversation {
     return true;
   }
 
-  /// Prints the answer as it comes. A question that the template refuses throws InputError and is not kept. Returns
-  /// whether the conversation goes on: SIGTERM ends the program, not the answer alone.
+  /// Prints the answer as it is generated. A question that the template refuses throws InputError and is not kept.
+  /// Returns whether the conversation continues: SIGTERM ends the program, not just the answer.
   bool ask(const std::string& question) {
     turns_.push_back({question, ""});
     try {
@@ -83,7 +83,7 @@ class Conversation {
     return list;
   }
 
-  /// The oldest turns go where the model has no positions for them and an answer.
+  /// Drops the oldest turns when the model's positions do not suffice for them and an answer.
   std::vector<std::int32_t> prompt() {
     const std::int64_t positions = answerer_.model->max_positions();
     const std::int64_t wanted = std::min(answerer_.options.max_new_tokens, positions / 2);
@@ -110,7 +110,7 @@ class Conversation {
     };
     const train::StopSignals signals;
     train::GenerateOptions options = answerer_.options;
-    options.seed += turns_.size();  // another question, other random numbers
+    options.seed += turns_.size();  // different random numbers for each question
     options.stop = [&] { return signals.requested() != train::StopRequest::none; };
     const std::int64_t begin_ns = monotonic_ns();
     const auto made =
@@ -131,14 +131,14 @@ class Conversation {
   train::SeenTokens seen_;
 };
 
-/// The rest of a line after a word and a blank, where the line begins with the word.
+/// The rest of a line after `word` and a blank, if the line begins with the word.
 std::optional<std::string> after(const std::string& line, const std::string& word) {
   if (line == word) return "";
   if (line.starts_with(word + " ")) return std::string(trim(std::string_view(line).substr(word.size())));
   return std::nullopt;
 }
 
-/// Whether the conversation goes on.
+/// Executes a command line. Returns whether the conversation continues.
 bool obey(const std::string& line, Conversation& conversation) {
   if (line == "/quit" || line == "/exit") return false;
   if (line == "/help") {
@@ -146,11 +146,11 @@ bool obey(const std::string& line, Conversation& conversation) {
   } else if (line == "/reset") {
     conversation.reset();
   } else if (line == "/undo") {
-    if (!conversation.undo()) log::info("nothing has been said yet");
+    if (!conversation.undo()) log::info("the conversation is empty");
   } else if (const auto system = after(line, "/system")) {
     conversation.reset(*system);
   } else {
-    log::info("no such word: ", line, "; /help lists them");
+    log::info("unknown command: ", line, "; /help lists the commands");
   }
   return true;
 }
@@ -167,7 +167,7 @@ int chat(const Arguments& arguments) {
   const text::ChatTemplate chat = answerer.chat_template(flags);
   Conversation conversation(answerer, chat, flags.text("system").value_or(""));
   const bool terminal = isatty(STDIN_FILENO) != 0;
-  if (terminal) log::info("/help lists what can be said beside questions; Ctrl-D ends");
+  if (terminal) log::info("/help lists commands; Ctrl-D quits");
   for (std::string line; (terminal ? print("> ") : void()), std::getline(std::cin, line);) {
     line = trim(line);
     if (line.empty()) continue;

@@ -1,5 +1,5 @@
 /// \file
-/// tessera embed: a corpus of texts to vectors, for retrieval.
+/// tessera embed: encodes a corpus of texts as vectors, for retrieval.
 
 #include <ATen/ATen.h>
 
@@ -30,26 +30,26 @@ namespace {
 constexpr const char* help =
     "tessera embed --model DIR --input FILE --output FILE [options]\n\n"
     "Encodes texts as vectors, for retrieval: a BERT folder of Hugging Face's or of\n"
-    "sentence-transformers (modules.json says how tokens are pooled).\n\n"
+    "sentence-transformers (with the pooling of modules.json).\n\n"
     "  --model DIR               folder with config.json, model.safetensors, tokenizer.json\n"
     "                            or vocab.txt\n"
-    "  --input FILE              .txt (a text per line) or .jsonl (a text per object)\n"
-    "  --text_column_name NAME   field of a .jsonl line that holds the text [text]\n"
-    "  --output FILE             .npy (float32, a row per text) or .jsonl\n"
-    "  --overwrite               FILE may exist\n"
+    "  --input FILE              .txt (one text per line) or .jsonl (one text per object)\n"
+    "  --text_column_name NAME   field of a .jsonl line with the text [text]\n"
+    "  --output FILE             .npy (float32, one row per text) or .jsonl\n"
+    "  --overwrite               replaces an existing FILE\n"
     "  --batch_size N            texts at once, per replica [32]\n"
-    "  --replicas N              teams of threads that share the work and the weights [1]\n"
+    "  --replicas N              groups of threads that share the work and the weights [1]\n"
     "  --pooling WAY             auto (the folder's), mean, cls, max [auto]\n"
     "  --normalize auto|yes|no   vectors of length 1 [auto: the folder's]\n"
     "  --max_length N            tokens per text, longer ones are cut [the folder's]\n"
-    "  --device cpu|cuda|auto    auto: a GPU if the CUDA plug-in is there and sees one [auto]\n"
+    "  --device cpu|cuda|auto    auto: a GPU if the CUDA plug-in finds one [auto]\n"
     "  --threads_per_process N   of all replicas together [all cores]\n\n"
     "Rows are in the order of the texts; a blank line of a .txt is an empty text. The\n"
-    "speed goes to standard error.\n";
+    "speed is printed to standard error.\n";
 
-constexpr std::size_t texts_in_memory = 32768;  // bounds memory; enough for batches of like lengths
+constexpr std::size_t texts_in_memory = 32768;  // bounds memory; enough to batch texts of similar lengths
 
-/// The texts of a file, some at a time.
+/// Reads the texts of a file in portions.
 class Texts {
  public:
   Texts(const std::string& path, std::string field) : path_(path), field_(std::move(field)) {
@@ -61,7 +61,7 @@ class Texts {
       file_.emplace(path);
     else
       throw InputError(
-          concat("--input ", path, ": unknown kind of file; expected .txt (a text per line) or .jsonl (objects)"));
+          concat("--input ", path, ": unknown file type; expected .txt (one text per line) or .jsonl (objects)"));
     if (file_) rest_ = {reinterpret_cast<const char*>(file_->bytes().data()), file_->bytes().size()};
   }
 
@@ -125,7 +125,7 @@ std::string json_lines(const at::Tensor& vectors, std::int64_t first) {
   return out;
 }
 
-/// "1 of 5" on a terminal, ten times a second at most.
+/// Shows progress such as "1 of 5" on a terminal, at most ten times a second.
 class ProgressLine {
  public:
   ~ProgressLine() {
@@ -190,7 +190,7 @@ int embed(const Arguments& arguments) {
   if (replicas < 1 || replicas > 1024)
     throw InputError(concat("--replicas is ", replicas, "; it must be between 1 and 1024"));
   train::set_threads(threads, 1);
-  Texts texts(flags.required("input", "the .txt or .jsonl that holds the texts"),
+  Texts texts(flags.required("input", "the .txt or .jsonl with the texts"),
               flags.text("text_column_name").value_or("text"));
   const std::int64_t max_length = flags.integer("max_length", 0);
   if (max_length < 0) throw InputError(concat("--max_length is ", max_length, "; it must be positive"));
@@ -226,7 +226,7 @@ int embed(const Arguments& arguments) {
         write(json_lines(vectors, rows));
       rows += vectors.size(0);
     }
-    if (rows == 0) throw InputError("--input holds no text");
+    if (rows == 0) throw InputError("--input contains no text");
     const std::string header = npy_header(rows, encoder->width());
     if (npy && ::pwrite(fd, header.data(), header.size(), 0) != static_cast<ssize_t>(header.size()))
       throw Error(concat(output, ": cannot write its header"));

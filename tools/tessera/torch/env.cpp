@@ -1,5 +1,5 @@
 /// \file
-/// tessera env: what an issue report needs.
+/// tessera env: prints the information for an issue report.
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -48,7 +48,7 @@ std::string cuda() {
   }
 }
 
-/// Nothing is opened: a TPU serves one process at a time.
+/// Does not open the device, because a TPU serves one process at a time.
 std::string xla() {
   try {
     comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi);
@@ -58,7 +58,7 @@ std::string xla() {
   for (const char* const name : {"TESSERA_PJRT_PLUGIN", "TPU_LIBRARY_PATH"})
     if (const char* const path = std::getenv(name); path != nullptr && *path != '\0')
       return concat("plug-in found, for the PJRT plug-in ", path, " (", name, ")");
-  return "plug-in found; no PJRT plug-in is named (TPU_LIBRARY_PATH: docs/tpu.md)";
+  return "plug-in found, but no PJRT plug-in is configured (TPU_LIBRARY_PATH: docs/tpu.md)";
 }
 
 }  // namespace

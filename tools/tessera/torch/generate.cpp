@@ -1,5 +1,5 @@
 /// \file
-/// tessera generate: text from a model folder, printed as it comes.
+/// tessera generate: generates text with a model folder and prints it as it is generated.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
@@ -16,30 +16,30 @@ namespace {
 const std::string generate_help = concat(
     "tessera generate --model_name_or_path DIR --prompt TEXT [options]\n\n"
     "Continues the prompt with a model that `tessera train` (or Hugging Face\n"
-    "transformers) has written. `tessera chat` talks with one.\n\n"
+    "transformers) has written. For conversations see `tessera chat`.\n\n"
     "  --model_name_or_path DIR  folder with config.json, model.safetensors,\n"
     "                            tokenizer.json; or a LoRA adapter's folder (PEFT)\n"
     "  --tokenizer_name NAME     another tokenizer: a folder, a tokenizer.json, byte\n"
     "  --prompt TEXT             text to continue\n"
-    "  --chat                    the prompt is a question, put by the model's chat\n"
+    "  --chat                    the prompt is a question, formatted by the model's chat\n"
     "                            template; only the answer is printed\n"
     "  --chat_template FILE|TEXT with --chat: another template (Jinja)\n"
-    "  --system TEXT             with --chat: how to answer\n"
+    "  --system TEXT             with --chat: system message\n"
     "  --messages FILE           instead of --prompt: a conversation to answer, a JSON list\n"
     "                            of {\"role\": ..., \"content\": ...}, or an object with\n"
     "                            messages, tools, documents\n"
     "  --max_new_tokens N        length of the continuation [100]\n",
     answer_help,
-    "\nThe text ends at the model's eos_token_id or the tokenizer's end of text (or of\n"
-    "turn), which are not printed. Text goes to standard output, the speed to standard error.\n");
+    "\nGeneration stops at the model's eos_token_id or the tokenizer's end of text (or of\n"
+    "turn), which are not printed. The speed is printed to standard error.\n");
 
-/// What the model is to continue, and what of it is printed before the continuation.
+/// The prompt's tokens, and the part of it that is printed before the continuation.
 struct Prompt {
   std::vector<std::int32_t> ids;
   std::string shown;
 };
 
-/// A conversation of several turns, from a file.
+/// Reads a conversation of several turns from a file.
 Prompt read_messages(const Flags& flags, const Answerer& answerer, const std::string& path) {
   const Value file = read_json(path);
   Value messages = Value::make_array();
@@ -62,10 +62,11 @@ Prompt read_prompt(const Flags& flags, const Answerer& answerer) {
   const std::string given = flags.required("prompt", "the text to continue");
   const auto system = flags.text("system");
   if (!flags.has("chat")) {
-    if (system) throw InputError("--system belongs to --chat: give both, or put the text into --prompt");
-    if (flags.text("chat_template")) throw InputError("--chat_template belongs to --chat: give both, or neither");
+    if (system) throw InputError("--system needs --chat: add --chat, or put the text into --prompt");
+    if (flags.text("chat_template"))
+      throw InputError("--chat_template needs --chat: add --chat, or remove --chat_template");
     const text::Tokenizer& tokenizer = *answerer.tokenizer;
-    Prompt prompt{tokenizer.prefix(), given};  // <|begin_of_text|> and the like; no suffix, for the text goes on
+    Prompt prompt{tokenizer.prefix(), given};  // <|begin_of_text|> and the like; no suffix, since the text continues
     for (const std::int32_t id : tokenizer.encode(given)) prompt.ids.push_back(id);
     return prompt;
   }
@@ -85,14 +86,14 @@ int generate(const Arguments& arguments) {
   }
   flags.required("model_name_or_path", "the folder of a trained model");
   if (flags.text("prompt") && flags.text("messages"))
-    throw InputError("--prompt and --messages both say what to answer: keep one of them");
+    throw InputError("--prompt and --messages both set the prompt: remove one of them");
   if (!flags.text("messages")) flags.required("prompt", "the text to continue");
   const Answerer answerer = open_answerer(flags, 100);
   const Prompt prompt = read_prompt(flags, answerer);
   train::TextStream stream(*answerer.tokenizer, prompt.ids);
   bool started = false;
   const auto show = [&](std::int32_t id) {
-    if (!started) print(prompt.shown);  // after all checks: bad input prints nothing on standard output
+    if (!started) print(prompt.shown);  // after all checks, so that bad input prints nothing on standard output
     started = true;
     print_said(stream.add(id));
   };

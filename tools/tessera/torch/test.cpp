@@ -44,7 +44,8 @@ void check_collectives(const comm::Group& group) {
   expect("reduce_scatter", mine, at::full({1}, static_cast<float>(rank * size)));
 }
 
-/// The gradient norm of one batch: each rank a row in `size` processes, then all rows in this one.
+/// Compares the gradient norm of one batch: computed with one row on each of `size` processes, and with all rows in
+/// this one.
 void check_training(const comm::Group& group) {
   Value config = models::preset("gpt2-tiny");
   for (const auto& [key, value] :
@@ -104,7 +105,7 @@ int self_test(const Arguments& given) {
   comm::run_on_all_ranks(world.group(), [&] { check_collectives(world.group()); });
   comm::run_on_all_ranks(world.group(), [&] { check_training(world.group()); });
   if (world.rank() == 0)
-    std::printf("%d %s, backend %s: collectives and a data-parallel step are right.\n", world.size(),
+    std::printf("%d %s, backend %s: collectives and a data-parallel step are correct.\n", world.size(),
                 world.size() == 1 ? "process" : "processes", world.group().backend().c_str());
   std::fflush(stdout);
   shutdown();

@@ -24,8 +24,8 @@ int calibrate(const Arguments& arguments);    ///< one rank of `tessera plan cal
 
 using config::Flags;
 
-/// --device cpu|cuda|auto (auto without the flag), opened for this process; a GPU that was found is named. Throws
-/// InputError for another word, and for cuda where there is none.
+/// Opens the device of --device cpu|cuda|auto (auto without the flag) for this process; logs a GPU that auto found.
+/// Throws InputError for another word, and for cuda without a GPU.
 c10::Device device_of(const Flags& flags);
 
 }  // namespace tessera::tool

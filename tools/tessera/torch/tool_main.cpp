@@ -1,6 +1,6 @@
 /// \file
-/// The one entry point of libtessera_tool.so: from a subcommand's name to its function, from an exception to a message
-/// and an exit code (docs/configuration.md).
+/// The entry point of libtessera_tool.so: dispatches a subcommand's name to its function, and turns an exception into a
+/// message and an exit code (docs/configuration.md).
 
 #include <c10/util/Exception.h>
 #include <unistd.h>
@@ -36,14 +36,15 @@ int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
 
 int code(tessera::ExitCode exit_code) { return static_cast<int>(exit_code); }
 
-/// As main.cpp says it. A launcher prefixes the rank; the agent reads on the board who failed, and why.
+/// Prints an error like main.cpp. A launcher prefixes the rank; the agent reads from the board which rank failed, and
+/// why.
 void say(const std::string& message, tessera::ExitCode code = tessera::ExitCode::failed) {
   tessera::comm::heartbeat().fail(message, code);
   std::fputs(("tessera: " + message + "\n").c_str(), stderr);
 }
 
-/// Ends the process before LibTorch's destructors: they take its tables of operators apart for 0.2 s of computing, a
-/// third of the whole time of a short run. Handlers and objects of ours are younger and have ended by then.
+/// Ends the process before LibTorch's destructors, which spend 0.2 s on dismantling its operator tables, a third of the
+/// whole time of a short run. Our own handlers and objects are younger and have been destroyed by then.
 void end_before_libtorch() {
   ::on_exit(
       [](int status, void*) {
@@ -64,7 +65,7 @@ extern "C" int tessera_tool_main(const char* name, int argc, const char** argv) 
     std::fflush(stdout);
     return result;
   } catch (const tessera::Error& error) {
-    // An error without a message happened on another rank, which tells it.
+    // An error without a message happened on another rank, which reports it.
     if (*error.what() != '\0')
       say(error.what(), error.exit_code());
     else

@@ -1,6 +1,6 @@
 /// \file
-/// tessera train, inside a rank: joins the job, trains, leaves. The arguments are the configuration that
-/// train_command has resolved and checked, and --local-rank.
+/// tessera train, inside a rank: joins the job, trains, leaves. The arguments are the configuration that train_command
+/// has resolved and checked, and --local-rank.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -17,7 +17,7 @@
 namespace tessera::tool {
 namespace {
 
-/// Every setting but those that hosts may differ in.
+/// Fingerprint of all settings that must be equal on all hosts.
 comm::Fingerprint settings_of(const RunConfig& config) {
   comm::Fingerprint facts;
   for (const config::Field& field : config::fields()) {
@@ -49,7 +49,7 @@ int train_rank(const Arguments& given) {
     const config::Origin& from = resolved.origin("transformer_layer_cls_to_wrap");
     if (!from.is_given() || !std::string_view(error.what()).starts_with(layout::no_class_to_wrap)) throw;
     throw InputError(concat(from, ": transformer_layer_cls_to_wrap: ", error.what(),
-                            "; leave it out, and the model's own blocks are wrapped"));
+                            "; remove the setting to wrap the model's own blocks"));
   }
 }
 

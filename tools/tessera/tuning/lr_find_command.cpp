@@ -1,6 +1,6 @@
 /// \file
-/// tessera lr-find: a learning-rate range test (Smith 2017): a short training whose rate grows exponentially, the
-/// loss at each, and a suggestion. It starts `tessera train` in a folder of its own and reads its metrics.
+/// tessera lr-find: a learning-rate range test (Smith 2017): a short training with an exponentially growing rate, the
+/// loss at each rate, and a suggestion. It runs `tessera train` in a temporary folder and reads its metrics.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -23,16 +23,16 @@ namespace {
 constexpr const char* help =
     "tessera lr-find [--min_lr X] [--max_lr X] [--steps N] [--csv FILE] TRAIN-FLAGS...\n\n"
     "Trains for N steps while the learning rate grows exponentially, and prints the\n"
-    "loss at each rate and a rate to begin with. Every other flag is one of tessera\n"
-    "train (model, data, batch, optimizer, processes); it must give the batch that the\n"
-    "run will have. Nothing of the training stays but what --csv asks for.\n\n"
-    "  --min_lr X   where the rate begins [1e-7]\n"
-    "  --max_lr X   where it ends [1]\n"
-    "  --steps N    of the test [100]\n"
+    "loss at each rate and a suggested rate. All other flags are those of tessera\n"
+    "train (model, data, batch, optimizer, processes), with the batch of the real\n"
+    "run. Nothing of the training is kept except the file of --csv.\n\n"
+    "  --min_lr X   first rate [1e-7]\n"
+    "  --max_lr X   last rate [1]\n"
+    "  --steps N    steps of the test [100]\n"
     "  --csv FILE   step,learning_rate,loss,smoothed_loss\n"
-    "  --overwrite  FILE may exist\n";
+    "  --overwrite  replaces an existing FILE\n";
 
-/// Takes "--name value" or "--name=value" out of the arguments, under both spellings.
+/// Removes "--name value" or "--name=value" from the arguments, in both spellings, and returns the value.
 std::optional<std::string> take(Arguments& arguments, const std::string& name) {
   std::string hyphened = name;
   for (char& c : hyphened)
@@ -58,11 +58,11 @@ std::optional<std::string> take(Arguments& arguments, const std::string& name) {
 double rate_of(const std::optional<std::string>& text, const char* name, double fallback) {
   if (!text) return fallback;
   const auto number = parse_real(*text);
-  if (!number || !(*number > 0)) throw InputError(concat("--", name, " ", *text, ": a learning rate above 0"));
+  if (!number || !(*number > 0)) throw InputError(concat("--", name, " ", *text, ": expected a learning rate above 0"));
   return *number;
 }
 
-/// The exit status of `tessera train` with these flags, its standard output dropped.
+/// Runs `tessera train` with these flags, discarding its standard output; returns its exit status.
 int run_training(const Arguments& flags) {
   Arguments words = {own_program(), "train"};
   words.insert(words.end(), flags.begin(), flags.end());
@@ -70,7 +70,7 @@ int run_training(const Arguments& flags) {
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const pid_t child = fork();
-  if (child < 0) throw Error("tessera lr-find: no process can be started");
+  if (child < 0) throw Error("tessera lr-find: cannot start a process");
   if (child == 0) {
     if (std::freopen("/dev/null", "w", stdout) == nullptr) _exit(1);
     execv(argv[0], argv.data());
@@ -116,12 +116,13 @@ int lr_find_command(const Arguments& given) {
   const bool overwrites = std::erase(flags, "--overwrite") > 0;
   if (csv && !overwrites) config::require_new_file(*csv);
   const auto steps = steps_text ? parse_int(*steps_text) : std::optional<std::int64_t>(100);
-  if (!steps || *steps < 10) throw InputError(concat("--steps ", *steps_text, ": a whole number, at least 10"));
+  if (!steps || *steps < 10)
+    throw InputError(concat("--steps ", *steps_text, ": expected a whole number of at least 10"));
   if (least >= most)
     throw InputError(concat("--min_lr ", format_real(least), " must be below --max_lr ", format_real(most)));
   for (const char* name :
        {"output_dir", "max_steps", "lr_scheduler_type", "lr_scheduler_kwargs", "resume_from_checkpoint"})
-    if (take(flags, name)) throw InputError(concat("tessera lr-find sets --", name, " itself: leave it out"));
+    if (take(flags, name)) throw InputError(concat("tessera lr-find sets --", name, " itself: remove it"));
   const TemporaryFolder folder("tessera-lr-find");
   for (const std::string& word :
        {std::string("--output_dir"), folder.path(), std::string("--overwrite_output_dir"), std::string("--max_steps"),
@@ -135,7 +136,7 @@ int lr_find_command(const Arguments& given) {
     flags.push_back(word);
   const int status = run_training(flags);
   const auto points = read_points(path_join(folder.path(), "metrics.jsonl"));
-  if (status != 0 && (points.size() < 10 || status == 2)) return status;  // the training has said why
+  if (status != 0 && (points.size() < 10 || status == 2)) return status;  // the training has reported the reason
   const plan::RangeTest test = plan::range_test(points);
   if (csv) write_csv(*csv, test);
   std::fputs(plan::draw(test).c_str(), stdout);

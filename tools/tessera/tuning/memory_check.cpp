@@ -19,7 +19,7 @@ using plan::Candidate;
 using plan::MemoryKind;
 using plan::Question;
 
-/// The smallest change that makes it fit, as a sentence; empty: there is none among those tried.
+/// The smallest change that makes it fit, as a sentence; empty: none of those tried does.
 std::string remedy(const Question& q, const Candidate& c) {
   struct Try {
     std::string text;
@@ -96,7 +96,7 @@ std::pair<Question, plan::Plan> question_of(const RunConfig& config, plan::Model
   return {std::move(q), std::move(plan)};
 }
 
-constexpr double surely = 1.5;  // no prediction was ever too high by this (bench/plan_memory.py)
+constexpr double surely = 1.5;  // no prediction was ever too high by more than this factor (bench/plan_memory.py)
 
 }  // namespace
 
@@ -115,7 +115,7 @@ std::optional<MemoryVerdict> judge_memory(const RunConfig& config, int world, in
   try {
     model = plan::model_of(config);
   } catch (const InputError&) {
-    return std::nullopt;  // the trainer reads the model alike, and refuses it in the same words
+    return std::nullopt;  // the trainer reads the model too, and refuses it with the same message
   }
   std::optional<std::pair<Question, plan::Plan>> asked;
   try {
@@ -147,14 +147,14 @@ void check_memory(const RunConfig& config, int world, int local_ranks, bool spea
   const auto verdict = judge_memory(config, world, local_ranks, launch::available_bytes());
   if (!verdict) return;
   if (!verdict->counted) {
-    if (speaks) log::warning("--memory_check: the planner does not count this run: ", verdict->text);
+    if (speaks) log::warning("--memory_check: the planner cannot predict this run: ", verdict->text);
     return;
   }
   if (verdict->refused && wanted == MemoryCheck::refuse) {
     if (!speaks) throw Error("", ExitCode::bad_input);
-    throw InputError(concat(verdict->text, "; --memory_check warn starts it all the same"));
+    throw InputError(concat(verdict->text, "; --memory_check warn starts it anyway"));
   }
-  if (speaks) log::warning(concat("this run may need more memory than there is: it ", verdict->text));
+  if (speaks) log::warning(concat("this run may need more memory than is available: it ", verdict->text));
 }
 
 }  // namespace tessera::tool

@@ -1,6 +1,5 @@
 /// \file
-/// tessera plan batch: what larger and smaller batches would gain and cost, from the noise scale that a run has
-/// measured.
+/// tessera plan batch: benefit and cost of larger and smaller batches, from the noise scale that a run has measured.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -22,21 +21,21 @@ constexpr const char* help =
     "tessera plan batch --noise_scale 250 --rows 64 --steps 10000 --learning_rate 3e-4\n\n"
     "Prints, for batches of 1/4 to 32 times the rows per step, the steps and rows to\n"
     "the same loss, the learning rate by a rule and the warm-up. A batch of the\n"
-    "critical size takes twice the least steps and twice the least rows.\n\n"
+    "critical size takes twice the minimum steps and twice the minimum rows.\n\n"
     "  --run DIR             takes noise scale, rows, steps and learning rate from\n"
     "                        DIR/metrics.jsonl\n"
-    "  --noise_scale R       rows: the critical batch size\n"
-    "  --rows N              rows per step of the run that is known\n"
+    "  --noise_scale R       noise scale in rows: the critical batch size\n"
+    "  --rows N              rows per step of the known run\n"
     "  --steps N             its steps\n"
-    "  --learning_rate X     its highest learning rate\n"
+    "  --learning_rate X     its peak learning rate\n"
     "  --warmup_steps N      its warm-up [0]\n"
     "  --rule R              none, linear (SGD), square_root (Adam) [square_root]\n"
-    "  --rows_per_second X   of one device; the time is then told, with as many times\n"
-    "                        the devices as rows per step\n"
-    "  --devices N           of that run [1]\n"
-    "  --json                as JSON\n";
+    "  --rows_per_second X   of one device; adds the time, with the number of devices\n"
+    "                        growing like the rows per step\n"
+    "  --devices N           devices of that run [1]\n"
+    "  --json                prints JSON\n";
 
-/// What a run tells of itself.
+/// Reads noise scale, rows, steps and learning rate from a run's metrics.
 void read_run(const std::string& folder, plan::BatchQuestion& question) {
   const std::string path = path_join(folder, "metrics.jsonl");
   double rate = 0;
@@ -56,7 +55,7 @@ void read_run(const std::string& folder, plan::BatchQuestion& question) {
   }
   if (question.critical_rows <= 0)
     throw InputError(concat(path,
-                            ": no step has a gradient_noise_scale: train with --gradient_noise_scale, or give "
+                            ": no step has a gradient_noise_scale: train with --gradient_noise_scale, or use "
                             "--noise_scale, --rows and --steps"));
   if (samples_of_last > 0) question.rows = samples_of_last;
   question.learning_rate = rate;
@@ -122,8 +121,8 @@ int plan_batch_command(const Arguments& arguments) {
     if (!rule) throw InputError(concat("--rule ", *word, ": expected none, linear or square_root"));
     q.rule = *rule;
   }
-  if (q.rows < 1) throw InputError("--rows: how many rows had a step of the run?");
-  if (q.devices < 1) throw InputError("--devices is at least 1");
+  if (q.rows < 1) throw InputError("--rows is missing: the rows per step of the run");
+  if (q.devices < 1) throw InputError("--devices must be at least 1");
   std::vector<std::int64_t> rows;
   for (const std::int64_t part : {4, 2})
     if (q.rows % part == 0) rows.push_back(q.rows / part);

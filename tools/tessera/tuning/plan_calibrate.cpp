@@ -1,5 +1,5 @@
 /// \file
-/// tessera plan calibrate: measures this machine by ranks of its own, and writes a hardware file.
+/// tessera plan calibrate: measures this machine with its own ranks, and writes a hardware file.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
@@ -33,20 +33,20 @@ using plan::Work;
 
 constexpr const char* calibrate_help =
     "tessera plan calibrate [options]\n\n"
-    "Measures this machine, so that plans are made with its own figures: products by\n"
+    "Measures this machine, so that plans use its own figures: products by\n"
     "size in fp32 and bf16, attention, passes over memory, the optimizer, collectives\n"
-    "by size and group, and what a whole step of a model takes beyond them,\n"
-    "each by as many processes as will train (1, 2, 4, ... up to the cores) that\n"
-    "all work at once; and the disk. Every figure is the lower\n"
-    "quartile of turns that are spread over the whole time, so that bursts of other\n"
-    "programs' work stay out; half the distance of the quartiles, over the median,\n"
-    "says how sure it is. `--gpus 4xthis-machine` and `--strategy auto` read the file.\n\n"
+    "by size and group, and the extra time of a whole model step,\n"
+    "each with every number of processes (1, 2, 4, ... up to the cores) working\n"
+    "at once; and the disk. Every figure is the lower\n"
+    "quartile of turns spread over the whole time, so that bursts of other\n"
+    "programs have little effect; its uncertainty is half the distance of the\n"
+    "quartiles over the median. `--gpus 4xthis-machine`, `--strategy auto` use the file.\n\n"
     "  --output FILE       [hardware/HOST.json in the user's cache folder]\n"
-    "  --overwrite         FILE may exist\n"
+    "  --overwrite         replaces an existing FILE\n"
     "  --processes N[,N]   [1,2,4,... up to the cores]\n"
-    "  --threads N         of each process, as --threads_per_process [cores / processes]\n"
-    "  --seconds S         for all of it [40; at least 3 for each number of processes]\n"
-    "  --json              print the file's content as well\n";
+    "  --threads N         per process, as --threads_per_process [cores / processes]\n"
+    "  --seconds S         total time [40; at least 3 for each number of processes]\n"
+    "  --json              also print the file's content\n";
 
 std::vector<int> numbers_of(const std::optional<std::string>& text, int cores) {
   std::vector<int> all;
@@ -57,7 +57,7 @@ std::vector<int> numbers_of(const std::optional<std::string>& text, int cores) {
   for (const std::string& part : split(*text, ',')) {
     const auto n = parse_int(part);
     if (!n || *n < 1 || *n > 256 || (!all.empty() && *n <= all.back()))
-      throw InputError(concat("--processes ", *text, ": ascending numbers from 1 to 256, as 1,2,4"));
+      throw InputError(concat("--processes ", *text, ": expected ascending numbers from 1 to 256, such as 1,2,4"));
     all.push_back(static_cast<int>(*n));
   }
   return all;
@@ -65,7 +65,7 @@ std::vector<int> numbers_of(const std::optional<std::string>& text, int cores) {
 
 bool is_arithmetic(const std::string& name) { return name.starts_with("product") || name.starts_with("attention"); }
 
-/// Points of one curve: sizes that differ by less than a seventh are one, at their mean.
+/// Builds one curve: sizes that differ by less than a seventh are merged at their geometric mean.
 Curve curve_of(std::vector<Curve::Point> points) {
   std::sort(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.size < b.size; });
   Curve curve;
@@ -84,7 +84,7 @@ Curve curve_of(std::vector<Curve::Point> points) {
   return curve;
 }
 
-/// Larger products are not slower per FLOP; where the figures say so, it is noise, and neighbours take the mean of
+/// Larger products are not slower per FLOP; where the figures suggest it, it is noise, and neighbours get the mean of
 /// their rates (isotonic regression by pooling adjacent violators, Ayer et al. 1955).
 void smooth_rates(Curve& curve) {
   struct Pool {
@@ -133,10 +133,10 @@ std::shared_ptr<const Speeds> speeds_of(const Value& file) {
   machine.device.measured = speeds;
   const auto between = [&](plan::Precision precision, double measured) {
     const plan::ReferenceSeconds parts = reference_seconds(machine, precision, speeds->processes);
-    // A burst of other programs' work during the steps should not spoil every plan.
+    // A burst of other programs during the steps should not spoil every plan.
     return std::clamp((measured - parts.rest) / parts.computing, 0.8, 1.5);
   };
-  // Both before they are stored, where they would lengthen what is predicted.
+  // Compute both before storing them, because stored values would lengthen the prediction.
   const double fp32 = between(plan::Precision::fp32, steps[0]), bf16 = between(plan::Precision::bf16, steps[1]);
   speeds->between_fp32 = fp32;
   speeds->between_bf16 = bf16;
@@ -149,7 +149,7 @@ double best_rate(const Curve& curve) {
   return best;
 }
 
-/// The numbers of Device and Link, for what has no curve and for people.
+/// Scalar fallbacks for Device and Link: used where no curve was measured, and shown to users.
 Cluster cluster_of(std::vector<std::shared_ptr<const Speeds>> all, int cores) {
   Cluster c = plan::parse_cluster("CPU");
   const Speeds& one = *all.front();
@@ -182,7 +182,7 @@ Cluster cluster_of(std::vector<std::shared_ptr<const Speeds>> all, int cores) {
   return c;
 }
 
-/// Bytes/s of a file that is written and on the disk.
+/// Bytes/s of writing a file, including the sync to disk.
 double disk_rate(const std::string& folder) {
   const std::string path = path_join(folder, concat("tessera-calibrate-", ::getpid()));
   const std::string bytes(64 << 20, 'x');
@@ -234,11 +234,11 @@ int plan_calibrate_command(const Arguments& given) {
   const std::vector<int> numbers = numbers_of(flags.text("processes"), cores);
   const double seconds = flags.real("seconds", 40);
   if (!(seconds >= 3.0 * static_cast<double>(numbers.size()) && seconds <= 3600))
-    throw InputError(
-        concat("--seconds ", seconds, ": from ", 3 * numbers.size(), " (3 for each number of processes) ", "to 3600"));
+    throw InputError(concat("--seconds ", seconds, ": expected a value from ", 3 * numbers.size(),
+                            " (3 for each number of processes) ", "to 3600"));
   const std::int64_t threads = flags.integer("threads", 0);
   if (flags.text("threads") && (threads < 1 || threads > 1024))
-    throw InputError(concat("--threads ", threads, ": from 1 to 1024"));
+    throw InputError(concat("--threads ", threads, ": expected 1 to 1024"));
   const std::string output = flags.text("output").value_or("");
   const std::string path = output.empty() ? plan::calibration_file() : output;
   const std::string folder = path.find('/') == std::string::npos ? "." : path.substr(0, path.rfind('/'));
@@ -246,14 +246,14 @@ int plan_calibrate_command(const Arguments& given) {
     make_folders(folder);
   else
     flags.require_new({output});
-  if (!is_directory(folder)) throw InputError(concat("--output ", path, ": there is no folder ", folder));
+  if (!is_directory(folder)) throw InputError(concat("--output ", path, ": no such folder: ", folder));
 
   const std::int64_t begin = monotonic_ns();
   double load = 0;
   ::getloadavg(&load, 1);
   if (load > 0.25 * cores)
-    log::warning("the machine is busy: ", format_real(load, 3), " processes want its ", cores,
-                 " cores; figures are those of what is left");
+    log::warning("the machine is busy: ", format_real(load, 3), " runnable processes for its ", cores,
+                 " cores; the figures are those of the remaining capacity");
   const TemporaryFolder work("tessera-calibrate");
   std::vector<std::shared_ptr<const Speeds>> all;
   double unsteady = 0;

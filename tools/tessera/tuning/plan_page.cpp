@@ -38,7 +38,7 @@ std::string tile(const std::string& value, const std::string& what) {
   return concat("<div class=\"tile\"><b>", escaped(value), "</b><span>", escaped(what), "</span></div>\n");
 }
 
-/// A row of .bars: parts of so many per cent of the width, by colour.
+/// A row of .bars: parts with a share of the width, by colour.
 struct Part {
   std::size_t colour;
   double share;  ///< 0 to 1
@@ -88,7 +88,7 @@ std::string memory_card(const Question& q, const Candidate& best) {
   const std::vector<Memory> ranks = memory_of_ranks(q, best.plan);
   double most = 0;
   for (const Memory& m : ranks) most = std::max(most, m.total());
-  const bool near = most > 0.4 * q.memory_limit;  // else the kinds could not be told apart
+  const bool near = most > 0.4 * q.memory_limit;  // else the kinds could not be distinguished
   if (near) most = std::max(most, q.memory_limit);
   std::vector<bool> used(memory_kinds, false);
   std::string bars = "<div class=\"bars\">\n";
@@ -109,7 +109,7 @@ std::string memory_card(const Question& q, const Candidate& best) {
   const std::string more = ranks.size() > shown ? concat(", the first ", shown, " of ", ranks.size(), " stages") : "";
   return card("Memory by rank and kind",
               concat("the full width is ", gigabytes(most),
-                     near ? "" : concat(" of ", gigabytes(q.memory_limit), " that there are"), more),
+                     near ? "" : concat(" of ", gigabytes(q.memory_limit), " available"), more),
               bars + "</div>" + legend(names));
 }
 
@@ -122,7 +122,7 @@ std::string time_card(const Candidate& best) {
     bars += bar(name, {{k, seconds / best.seconds, name}},
                 concat(format_real(seconds, 3), " s, ", format_real(100 * seconds / best.seconds, 2), " %"));
   }
-  return card("Where a step goes", concat(format_real(best.seconds, 4), " s"), bars + "</div>");
+  return card("Time of a step", concat(format_real(best.seconds, 4), " s"), bars + "</div>");
 }
 
 std::string pipeline_card(const Question& q, const Candidate& best) {
@@ -137,7 +137,7 @@ std::string pipeline_card(const Question& q, const Candidate& best) {
               "<div class=\"scroll\">" + draw_svg(shape, {layout::schedule::track_of(times.timing)}) + "</div>");
 }
 
-/// The same batch on fewer and more devices.
+/// The best plans for the same batch on fewer and more devices.
 struct Scale {
   int devices;
   Candidate best;
@@ -152,7 +152,7 @@ std::vector<Scale> scaling(const Question& q, const Answer& answer) {
     other.cluster.devices = static_cast<int>(devices);
     if (devices < q.cluster.per_node) other.cluster.per_node = static_cast<int>(devices);
     if (devices % other.cluster.per_node != 0) continue;
-    // A machine that was measured has no more cores for more processes.
+    // A measured machine has no cores for more processes.
     if (q.cluster.host_memory > 0 && devices > here) continue;
     if (q.cluster.host_memory > 0)
       other.cluster.device.measured = speeds_for(q.cluster.measured, other.cluster.per_node);
@@ -163,7 +163,7 @@ std::vector<Scale> scaling(const Question& q, const Answer& answer) {
     try {
       Answer found = search(other);
       if (!found.best.empty()) all.push_back({other.cluster.devices, std::move(found.best.front())});
-    } catch (const InputError&) {  // the batch or a fixed axis does not go with so many
+    } catch (const InputError&) {  // the batch or a fixed axis does not divide by this number of devices
     }
   }
   return all;
@@ -223,12 +223,12 @@ std::string cost_card(const std::vector<Scale>& all, double tokens, double price
   return card("Cost",
               concat(format_count(tokens), " tokens",
                      price > 0 ? concat(" at ", format_real(price, 4), " dollars a device and hour")
-                               : "; --price says what a device costs an hour"),
+                               : "; --price adds the cost per device and hour"),
               rows + "</table></div>");
 }
 
 std::string neighbours_card(const Question& q, const Candidate& best) {
-  std::string rows = "<table><tr><th>changed</th><th>what becomes of it</th></tr>\n";
+  std::string rows = "<table><tr><th>changed</th><th>effect</th></tr>\n";
   for (const Neighbour& n : neighbours(q, best))
     rows += concat("<tr><td>", escaped(n.change), "</td><td class=\"value\">", escaped(n.verdict), "</td></tr>\n");
   return card("Why not another", "the best plan with one setting changed", rows + "</table>");
