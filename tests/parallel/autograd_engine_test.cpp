@@ -58,7 +58,7 @@ TEST(BackwardListener, hears_nothing_after_its_subscription) {
   EXPECT_EQ(journal.text, "");
 }
 
-// A backward inside a backward, as re-entrant checkpointing makes it.
+// A backward inside a backward, as in re-entrant checkpointing.
 struct Nested : torch::autograd::Function<Nested> {
   static inline const at::Tensor* inner = nullptr;
   static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x.clone(); }

@@ -1,6 +1,6 @@
 #pragma once
-/// \file
-/// Somebody's modules for tests of checkpointing, and one step of training them with every block run in a given way.
+/// \file User modules for tests of checkpointing, and one training step in which every block runs through a given
+/// function.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace checkpoint_test {
 
 using torch::autograd::variable_list;
 
-/// x + dropout(linear(gelu(linear(norm(x))))): somebody's module.
+/// A user module: x + dropout(linear(gelu(linear(norm(x))))).
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(std::int64_t size, double dropout = 0.1) {
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({size})));
@@ -79,7 +79,7 @@ inline at::Tensor with_checkpoints(int, const Function& f, const at::Tensor& x) 
 struct Result {
   double loss;
   variable_list gradients;
-  at::Tensor next_random;  ///< what the generator draws afterwards
+  at::Tensor next_random;  ///< next draw of the generator
 };
 
 template <class M>
