@@ -104,7 +104,7 @@ inline ChainResult chain_reference(int micro_batches, at::ScalarType type, int t
 struct Chain {
   std::map<int, ChainLayer> layers;
   int stages = 0, micro_batches = 0;
-  int first = 0;  // index in the whole batch of this rank's first micro-batch
+  int first = 0;  // index of the first micro-batch in the whole batch
   at::ScalarType type = at::kDouble;
   std::vector<std::int64_t> rows = {};
 
