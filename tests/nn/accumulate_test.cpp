@@ -89,7 +89,7 @@ TEST(AccumulateInPlace, makes_no_tensor_of_the_weights_sizes) {
   EXPECT_LT(peak(true), peak(false) - 4 * vocabulary * in / 2);
 }
 
-// Whoever looks at a part sees it, and who asks for a gradient gets it.
+// Hooks on a parameter see its gradient, and torch::autograd::grad() returns it.
 TEST(AccumulateInPlace, steps_back_where_somebody_looks) {
   const AccumulateInPlace in_place;
   const Net net(at::kFloat, true);

@@ -10,7 +10,7 @@
 namespace tessera::nn {
 namespace {
 
-/// What LibTorch's operations compute in under autocast to `half` on this processor.
+/// The type in which LibTorch's operations compute under autocast to `half` on this processor.
 at::ScalarType here(at::ScalarType half) { return has_instructions(half) ? half : at::kFloat; }
 
 TEST(Autocast, ProductsRunInBf16WhileItLives) {
@@ -75,7 +75,7 @@ TEST(Autocast, GradientsOfWeightsStayFp32AndSeeNewWeights) {
   EXPECT_EQ(loss.item<double>(), 32);
   {
     const at::NoGradGuard no_grad;
-    weight.fill_(2);  // what an optimizer does: the bf16 copy of the last forward must not be used again
+    weight.fill_(2);  // as an optimizer does: the bf16 copy of the last forward must not be reused
   }
   EXPECT_EQ(forward().item<double>(), 64);
 }

@@ -13,8 +13,8 @@ using nn::Fp8Operand;
 
 namespace {
 
-/// Rounds to nearest, ties to even, by the definition of a format with so many bits behind the leading one, least
-/// normal exponent and largest number.
+/// Rounds to nearest, ties to even, by the definition of a format with `bits` bits after the leading one, a least
+/// normal exponent and a largest number.
 double rounded_by_definition(double x, int bits, int least_exponent, double most) {
   const double size = std::min(std::abs(x), most);
   if (size == 0) return x;
@@ -147,7 +147,7 @@ TEST_F(Fp8, DelayedScalesFollowTheHistory) {
   }
 }
 
-/// y, dx, dW, db by plain products of what rounding gives.
+/// y, dx, dW, db by plain products of the rounded operands.
 compare::Tensors by_definition(const nn::Fp8Map& map, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
                                const at::Tensor& dy) {
   const auto r = [&](const at::Tensor& t, Fp8Operand o) {
@@ -164,7 +164,7 @@ TEST_F(Fp8, AllThreeProductsAreOfRoundedOperands) {
   for (const Fp8Recipe recipe : recipes)
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::hybrid})
       for (const bool out_first : {true, false}) {
-        const bool beside_bf16 = out_first;  // else all around the products is fp32: they are the same
+        const bool beside_bf16 = out_first;  // otherwise everything around the products is fp32, so results agree
         const auto map = map_of(options(recipe, format));
         const auto wanted = by_definition(*map, x.view({150, 200}), w, b, dy.view({150, 140}));
         const auto leaf = [](const at::Tensor& t) { return t.detach().clone().set_requires_grad(true); };
