@@ -49,8 +49,7 @@ Use use_of(models::LanguageModel& model, const data::Batch& batch) {
 TEST(ContextMemory, is_the_share_of_the_tokens) {
   const auto model = make_long();
   const Use whole = use_of(*model, long_batch());
-  const double head = 4.0 * vocabulary * width;  // every rank holds the gradient of the head, which is formed in
-                                                 // forward
+  const double head = 4.0 * vocabulary * width;  // the head's gradient, formed in forward, is on every rank
   for (const int ranks : {2, 4}) {
     const auto outcomes = run_ranks(ranks, [&](comm::World& world) {
       for (const ContextMethod method : {ContextMethod::p2p, ContextMethod::all_gather, ContextMethod::a2a}) {

@@ -1,5 +1,5 @@
 // Gemma and Phi-3 beyond the fixtures of llama_parity_test.cpp: sizes of the published models, initial weights,
-// adapters, and what is refused by name.
+// adapters, and errors for unsupported settings.
 #include <gtest/gtest.h>
 
 #include <tessera/architectures/architecture.h>

@@ -1,4 +1,4 @@
-// LoRA against peft: tests/fixtures/lora, made by tests/parity/lora_fixture.py from the tiny models beside it.
+// LoRA against peft: tests/fixtures/lora, made by tests/parity/lora_fixture.py from the tiny models next to it.
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -207,7 +207,7 @@ TEST(ApplyLora, APatternIsMatchedWithWholeNames) {
   checkpoint::write_adapter_folder(out.path(), models::adapter_state(*model), config, nullptr);
   EXPECT_EQ(read_json(out.path() + "/adapter_config.json").at("target_modules").as_string(),
             R"(.*\.h\.[1-9]\..*c_(attn|fc))");
-  const auto other = gpt2();  // other modules have names that match, too: what was chosen is spelled out
+  const auto other = gpt2();  // names of other modules match, too, so the selected ones are listed in full
   const auto more = models::apply_lora(*other, targets({R"(.*attn.*)"}), 0).target_modules;
   EXPECT_EQ(more, (std::vector<std::string>{"c_attn", "transformer.h.0.attn.c_proj", "transformer.h.1.attn.c_proj"}));
   EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"h.(1"}), 0); }).find("not a regular expression"),
@@ -262,7 +262,7 @@ TEST(ApplyLora, TiedEmbeddingsAreTrainedAsOne) {
     const auto other = gpt2();
     models::apply_lora(*other, targets({"c_attn"}), 0);
     EXPECT_EQ(models::lora_flops_per_token(*model, 0), models::lora_flops_per_token(*other, 0) + 2 * matrix);
-    // PEFT's file has both.
+    // PEFT's file has both keys.
     config.base_model = absolute_path(fixtures + "/gpt2_tiny");
     const TemporaryFolder out;
     const auto write = [&](const at::Tensor& head, bool as_one) {
@@ -358,7 +358,7 @@ TEST(ApplyLora, TheCommandLinesWords) {
   EXPECT_EQ(models::lora_config(words).scale_of("q_proj"), config.alpha / std::sqrt(static_cast<double>(config.r)));
   words.lora_modules_to_save = "lm_head, embed_tokens";
   EXPECT_EQ(models::lora_config(words).modules_to_save, (std::vector<std::string>{"lm_head", "embed_tokens"}));
-  words.vision_tower = "clip";  // whose projector is trained whole, and named once
+  words.vision_tower = "clip";  // adds the projector to the modules that are saved whole, once
   for (const char* named : {"lm_head", "lm_head, multi_modal_projector"}) {
     words.lora_modules_to_save = named;
     EXPECT_EQ(models::lora_config(words).modules_to_save,
@@ -368,7 +368,7 @@ TEST(ApplyLora, TheCommandLinesWords) {
   EXPECT_NE(error_of([&] { models::lora_config(words); }).find("empty name"), std::string::npos);
 }
 
-/// A copy of the GPT-2 adapter folder whose files a test may damage; its base is named absolutely.
+/// A copy of the GPT-2 adapter folder whose files a test may damage; its base is an absolute path.
 TEST(LoraConfig, AllMeansEveryLinearMap) {
   ModelConfig config;
   config.lora_target_modules = "all";

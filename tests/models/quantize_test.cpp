@@ -1,4 +1,4 @@
-// Models whose frozen weights are kept in few bits, beside adapters.
+// Models whose frozen weights are kept in few bits, combined with adapters.
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -56,7 +56,7 @@ std::map<std::string, at::Tensor> parameters_of(const torch::nn::Module& model) 
 
 const at::Tensor ids = at::tensor({3, 9, 27, 81, 50, 7, 1, 2}, at::kLong).view({1, 8});
 
-/// Logits and gradients of the adapters.
+/// Logits, and gradients of the adapters.
 std::vector<at::Tensor> passes(models::CausalLm& model) {
   model.eval();
   const at::Tensor logits = model.logits(ids);
@@ -69,7 +69,7 @@ std::vector<at::Tensor> passes(models::CausalLm& model) {
   return found;
 }
 
-/// GPT-2 stores weights the other way round, whose products are summed in another order.
+/// GPT-2 stores its weights transposed, so products are summed in another order.
 bool stores_out_first(const torch::nn::Module& model) {
   return maps_in(model).begin()->second->layout == nn::WeightLayout::out_in;
 }

@@ -181,8 +181,7 @@ TEST(RecordStep, what_is_no_step_is_refused) {
               record_step(*user.net, [&] { record_step(*user.net, [&] { user.loss().backward(); }); });
             }).find("one at a time"),
             std::string::npos);
-  EXPECT_GT(record_step(*user.net, [&] { user.loss().backward(); }).flop(), 0);  // the failed recordings left nothing
-                                                                                 // behind
+  EXPECT_GT(record_step(*user.net, [&] { user.loss().backward(); }).flop(), 0);  // the failures left nothing behind
 }
 
 TEST(RecordStep, the_file_is_what_was_recorded) {

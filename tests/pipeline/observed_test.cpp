@@ -55,8 +55,7 @@ struct ResidualImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor mask = (at::arange(width, input.options()) * scale).cos();  // depends on no parameter
     at::Tensor x = enter(input);
-    x = (transposed ? x.transpose(0, 1) : x).sin();  // unlike tanh it does not save its output, which the blocks may
-                                                     // change
+    x = (transposed ? x.transpose(0, 1) : x).sin();  // unlike tanh it does not save its output, which blocks may change
     at::Tensor kept;
     for (std::size_t i = 0; i < blocks->size(); ++i) {
       if (static_cast<int>(i) == skip) kept = x;

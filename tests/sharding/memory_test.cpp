@@ -185,8 +185,7 @@ TEST(ShardingMemory, of_the_process) {
           world.group().barrier().wait();
           return sharded.memory();
         };
-        (void)train(2, wide);  // an idle process that has already computed: code pages, tables, scratch memory of the
-                               // products
+        (void)train(2, wide);  // warm up: code pages, tables, scratch memory of the products
         const ShardingMemory account = train(layers, wide);
         const std::int64_t M = layers * wide * wide * 4, unit = wide * wide * 4;
         const std::int64_t share = 4 * M / ranks;                       // parameters, gradients, two states
@@ -246,7 +245,7 @@ TEST(ShardingMemory, of_units_of_unequal_sizes) {
     const auto outcomes = run_ranks(
         2,
         [&](comm::World& world) {
-          {  // an idle process that has already computed: code pages, tables, scratch memory of the products
+          {  // warm up: code pages, tables, scratch memory of the products
             Stairs small(1);
             Sharded sharded(small, {.strategy = c.strategy});
             small.forward(at::full({4, Stairs::width_of(0)}, 0.1)).square().mean().backward();

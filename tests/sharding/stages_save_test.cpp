@@ -73,8 +73,7 @@ class Rank {
       module_ = std::make_shared<Net>(first ? std::vector<int>{0, 1} : std::vector<int>{2}, first, !first);
       if (!first) options.held_by_earlier_stage = {"embed.weight"};
     }
-    if (layout.tensor > 1 && (layout.stages == 1 || options.stages.rank() == 0))  // the last stage has no tensor that
-                                                                                  // is cut
+    if (layout.tensor > 1 && (layout.stages == 1 || options.stages.rank() == 0))  // the last stage has no cut tensor
       parts_.emplace(*module_, TensorParallelOptions{
                                    .group = over({Axis::tp}),
                                    .plan = {{"layers.0", TensorStyle::colwise}, {"layers.1", TensorStyle::rowwise}},

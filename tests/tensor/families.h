@@ -23,8 +23,7 @@
 
 namespace tessera::testing {
 
-constexpr std::int64_t vocabulary = 37, batch_rows = 4, batch_tokens = 8;  ///< vocabulary not divisible by the number
-                                                                           ///< of ranks
+constexpr std::int64_t vocabulary = 37, batch_rows = 4, batch_tokens = 8;  ///< vocabulary: a prime
 
 struct Family {
   std::string name, block, config;  ///< the block's class; config.json
