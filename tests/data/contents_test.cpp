@@ -1,4 +1,4 @@
-// What a dataset holds, in words that a later start compares.
+// The description of a dataset's contents, which a later start compares.
 
 #include <gtest/gtest.h>
 

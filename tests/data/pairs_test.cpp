@@ -1,4 +1,4 @@
-// Pairs of answers: which ids a record becomes, what of them is scored, what is cut, and rows side by side.
+// Preference pairs: the ids of a record, which ones are scored, what is truncated, and the rows of a pair.
 
 #include <tessera/data/pairs.h>
 
@@ -80,7 +80,7 @@ TEST_F(PairsTest, PromptsLoseTheirBeginningAnswersTheirEnd) {
   EXPECT_EQ(data.train->max_length(), 4) << "of one example";
   EXPECT_FALSE(data.warnings.empty()) << "what is cut is told";
 
-  config_.max_prompt_length = 0;  // then no answer has room: the pair is left out
+  config_.max_prompt_length = 0;  // then no answer fits, so the pair is dropped
   EXPECT_NE(complaint("{\"prompt\": \"abcd\", \"chosen\": \"xyz\", \"rejected\": \"w\"}\n").find("none of its 1"),
             std::string::npos);
 }
