@@ -1,5 +1,6 @@
 #pragma once
-/// \file A few training steps, on whole rows in one process and on parts of rows on several ranks.
+/// \file
+/// A few training steps, on whole rows in one process and on parts of rows on several ranks.
 
 #include <tests/distributed/harness.h>
 #include <tests/paths.h>

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Ranks of tests whose devices are the double's or, in device_check, a real card.
+/// \file
+/// Ranks of tests whose devices are the double's or, in device_check, a real card.
 
 #include <tests/distributed/harness.h>
 #include <tests/double/findings.h>

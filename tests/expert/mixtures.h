@@ -1,6 +1,6 @@
 #pragma once
-/// \file Small mixtures of experts, and their training in one process with the same passes, which any grid must
-/// reproduce.
+/// \file
+/// Small mixtures of experts, and their training in one process with the same passes, which any grid must reproduce.
 
 #include <tessera/config/sections/model_config.h>
 #include <tessera/models/load.h>

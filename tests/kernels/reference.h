@@ -1,5 +1,6 @@
 #pragma once
-/// \file References for the kernels: the plainest loops, in double precision.
+/// \file
+/// References for the kernels: the plainest loops, in double precision.
 
 #include <tessera/kernels/cpu/dispatch.h>
 

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Configurations of decoders for tests: those of tests/fixtures/llama, and parameter counts of published ones.
+/// \file
+/// Configurations of decoders for tests: those of tests/fixtures/llama, and parameter counts of published ones.
 
 #include <tessera/base/file.h>
 #include <tessera/models/overrides.h>

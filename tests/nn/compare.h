@@ -1,6 +1,6 @@
 #pragma once
-/// \file Compares an operation's fused fp32 path with its ATen composition, which runs in fp64: values and all
-/// gradients.
+/// \file
+/// Compares an operation's fused fp32 path with its ATen composition, which runs in fp64: values and all gradients.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

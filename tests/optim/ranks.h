@@ -1,5 +1,6 @@
 #pragma once
-/// \file Ranks as threads: each holds pieces of the same parameters and sums numbers with the others.
+/// \file
+/// Ranks as threads: each holds pieces of the same parameters and sums numbers with the others.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

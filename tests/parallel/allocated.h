@@ -1,6 +1,7 @@
 #pragma once
-/// \file CPU bytes of tensors allocated by the calling thread (and by backward passes that it starts): current and peak
-/// since the object was constructed.
+/// \file
+/// CPU bytes of tensors allocated by the calling thread (and by backward passes that it starts): current and peak since
+/// the object was constructed.
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

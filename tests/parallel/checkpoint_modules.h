@@ -1,6 +1,6 @@
 #pragma once
-/// \file User modules for tests of checkpointing, and one training step in which every block runs through a given
-/// function.
+/// \file
+/// User modules for tests of checkpointing, and one training step in which every block runs through a given function.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

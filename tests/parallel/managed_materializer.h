@@ -1,7 +1,8 @@
 #pragma once
-/// \file A single-process materializer for tests of managed parameters. Values are stored in plain tensors ("homes");
-/// an operator gets a copy, which is filled with NaN and freed when the operator ends. Code that reads a parameter
-/// without requesting it therefore throws or yields NaN.
+/// \file
+/// A single-process materializer for tests of managed parameters. Values are stored in plain tensors ("homes"); an
+/// operator gets a copy, which is filled with NaN and freed when the operator ends. Code that reads a parameter without
+/// requesting it therefore throws or yields NaN.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Trains a task on the ranks of a job and compares it with the plain loop.
+/// \file
+/// Trains a task on the ranks of a job and compares it with the plain loop.
 
 #include <tests/sharding/tasks.h>
 

@@ -1,6 +1,7 @@
 #pragma once
-/// \file A checkpoint in which every number follows from its step, so that a reader can identify the save that it reads
-/// and check that it is complete. Written by the saver of a training run (train/saving/saver.h) on the ranks of a job.
+/// \file
+/// A checkpoint in which every number follows from its step, so that a reader can identify the save that it reads and
+/// check that it is complete. Written by the saver of a training run (train/saving/saver.h) on the ranks of a job.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 #pragma once
-/// \file The tasks of the sharding tests: small unmodified modules with a loss that every rank can compute for any part
-/// of a step's batch, and the plain loop in one process that serves as the reference (docs/strategies.md).
+/// \file
+/// The tasks of the sharding tests: small unmodified modules with a loss that every rank can compute for any part of a
+/// step's batch, and the plain loop in one process that serves as the reference (docs/strategies.md).
 
 #include <examples/user_module.h>
 #include <tests/distributed/ddp_models.h>

@@ -1,6 +1,7 @@
 #pragma once
-/// \file Small versions of our families, with the same values on every rank, and their training in one process with the
-/// whole batch, which any mesh must reproduce.
+/// \file
+/// Small versions of our families, with the same values on every rank, and their training in one process with the whole
+/// batch, which any mesh must reproduce.
 
 #include <gtest/gtest.h>
 

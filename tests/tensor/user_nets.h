@@ -1,6 +1,7 @@
 #pragma once
-/// \file User transformers built on torch::nn alone, without any knowledge of ranks, and their training in one process
-/// with the whole batch, which tensor parallelism must reproduce.
+/// \file
+/// User transformers built on torch::nn alone, without any knowledge of ranks, and their training in one process with
+/// the whole batch, which tensor parallelism must reproduce.
 
 #include <gtest/gtest.h>
 
