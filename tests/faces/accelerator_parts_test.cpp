@@ -1,4 +1,4 @@
-// The parts of tessera::Accelerator beside the loop itself: seeds, objects, whole weights, trackers, memory, order.
+// The parts of tessera::Accelerator other than the loop itself: seeds, objects, whole weights, trackers, memory, order.
 #include <tests/faces/loop.h>
 #include <tests/faces/mixed_model.h>
 #include <tests/faces/types_seen.h>
@@ -43,7 +43,7 @@ TEST(AcceleratorParts, seeds_are_the_same_on_all_processes_or_one_for_each) {
 TEST(AcceleratorParts, objects_and_several_tensors_are_gathered) {
   run_ranks(3, [](comm::World& world) {
     const Accelerator accelerator;
-    std::vector<std::string> mine;  // as many as the rank
+    std::vector<std::string> mine;  // one for each rank below this one
     for (int i = 0; i < world.rank(); ++i) mine.push_back(concat("rank ", world.rank(), " \"", i, "\""));
     EXPECT_EQ(accelerator.gather_object(mine),
               (std::vector<std::string>{"rank 1 \"0\"", "rank 2 \"0\"", "rank 2 \"1\""}));
@@ -167,7 +167,7 @@ TEST(AcceleratorParts, the_local_main_process_goes_first) {
   });
 }
 
-/// A step whose first backward keeps its gradients, and whose second is inside of no_sync() again.
+/// A step whose first backward keeps its gradients local, and whose second is again inside no_sync().
 Weights two_backwards(bool trigger) {
   Accelerator accelerator({.arguments = {"--strategy=ddp"}});
   auto [model, optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.name = "sgd", .lr = 0.1});
@@ -240,7 +240,7 @@ TEST(AcceleratorParts, values_are_clipped_after_the_norm_and_hide_no_overflow) {
       EXPECT_LE((got - want).abs().max().item<double>(), 1e-6) << strategy << " " << got;
       Accelerator half({.mixed_precision = "fp16", .arguments = arguments});
       auto [narrow, narrow_optimizer] = half.prepare(std::make_shared<torch::nn::LinearImpl>(12, 1), sgd);
-      half.backward(narrow(at::ones({2, 12})).sum() * 1e37);  // infinite with the loss scale, and never 0 times that
+      half.backward(narrow(at::ones({2, 12})).sum() * 1e37);  // infinite when scaled; must never become 0 * infinity
       half.clip_grad_value_(0.5);
       narrow_optimizer.step();
       EXPECT_TRUE(half.optimizer_step_was_skipped()) << strategy;
@@ -382,7 +382,7 @@ TEST(AcceleratorParts, what_goes_into_narrow_weights_becomes_as_narrow) {
   });
 }
 
-/// What a user's own tracker is told.
+/// Lines passed to a user's own tracker.
 struct Heard : Tracker {
   explicit Heard(std::vector<std::string>& lines) : lines(lines) {}
   void start(const std::string& project, const Value& config) override {
@@ -402,7 +402,7 @@ TEST(AcceleratorParts, what_is_logged_reaches_every_tracker_from_the_main_proces
     Accelerator accelerator({.project_dir = folder.path(),
                              .log_with = {"tensorboard", "jsonl"},
                              .trackers = {std::make_shared<Heard>(lines)}});
-    accelerator.log(Value::make_object({{"lost", Value::of(1)}}));  // there are no trackers yet
+    accelerator.log(Value::make_object({{"lost", Value::of(1)}}));  // no trackers exist yet
     accelerator.init_trackers("run", Value::make_object({{"lr", Value::of(0.5)}}));
     accelerator.log(Value::make_object({{"loss", Value::of(2.5)}, {"note", Value::of("a text")}}), 7);
     accelerator.log(Value::make_object({{"loss", Value::of(1)}}));

@@ -1,4 +1,4 @@
-// What DeepSpeed's JSON says is what the engine does.
+// The engine follows DeepSpeed's JSON.
 #include <tests/faces/loop.h>
 
 #include <tessera/base/file.h>
@@ -72,7 +72,7 @@ TEST(DeepSpeedJson, every_section_acts) {
   });
 }
 
-// What is divided before the ranks' sum and multiplied after it: nothing changes but digits that are lost on the wire.
+// Gradients are divided before the ranks' sum and multiplied after it: only digits lost on the wire differ.
 TEST(DeepSpeedJson, predivided_gradients_are_small_on_the_wire_only) {
   run_ranks(2, [](comm::World& world) {
     const auto norm_with = [&](const std::string& setting, double factor) {

@@ -57,7 +57,7 @@ struct Job {
       optimizer.zero_grad();
     };
   }
-  /// Everything, whole, in one folder: what layouts are compared by.
+  /// Saves everything, whole, in one folder, for comparing layouts.
   void save_whole(const std::string& folder) {
     faces::save_training({&accelerator.training()}, folder, /*full=*/true, {});
   }
@@ -70,7 +70,7 @@ std::vector<std::string> of(const std::string& strategy, const std::vector<std::
   return all;
 }
 
-/// Readers may use a mapped file as it is.
+/// Tensors are aligned, so that readers can use a mapped file directly.
 void expect_aligned(const std::string& folder) {
   for (const std::string& name : list_folder(folder)) {
     if (!name.ends_with(".safetensors")) continue;
@@ -225,7 +225,7 @@ TEST(FaceSaves, a_model_of_hugging_face_is_opened_as_it_is) {
       const auto loss = [&] { return net->loss(ids, ids, 1.0 / 30); };
       const at::Tensor prompt = at::arange(40).unsqueeze(0);
       at::Tensor logits;
-      const auto see = [&] {  // while the parameters are here
+      const auto see = [&] {  // while the parameters are gathered
         const at::NoGradGuard no_grad;
         net->eval();
         logits = net->logits(prompt);
@@ -265,7 +265,7 @@ TEST(FaceSaves, a_model_of_hugging_face_is_opened_as_it_is) {
   });
 }
 
-/// Overflows before and after a checkpoint: with a hysteresis of 2 only the second lowers the scale.
+/// Overflows before and after a checkpoint: with a hysteresis of 2 only the second one lowers the scale.
 TEST(FaceSaves, a_dynamic_loss_scale_goes_on_exactly) {
   for (const bool consecutive : {false, true}) {
     const TemporaryFolder folder;

@@ -1,4 +1,4 @@
-// tessera::Trainer and gradients that are not finite: --nan_policy, --nan_skip_limit, --logging_nan_inf_filter.
+// tessera::Trainer with non-finite gradients: --nan_policy, --nan_skip_limit, --logging_nan_inf_filter.
 #include <tests/error_of.h>
 #include <tests/faces/trainer_options.h>
 
@@ -22,7 +22,7 @@ struct Watcher : TrainerCallback {
   }
 };
 
-/// Six steps, of which those in `bad` (the first is 0) have a loss that is not a number on the last rank.
+/// Six steps; on the last rank the steps in `bad` (counted from 0) have a loss of NaN.
 TrainerOptions six_steps(const comm::World& world, std::set<std::int64_t> bad, std::vector<std::string> flags) {
   flags.insert(flags.begin(), {concat("--per_device_train_batch_size=", all_rows / world.size()), "--logging_steps=1",
                                "--lr_scheduler_type=linear"});

@@ -1,4 +1,4 @@
-// Which checkpoint tessera::Trainer goes on from: the rules of `tessera train` (train/core/resume.h).
+// The checkpoint from which tessera::Trainer resumes: the rules of `tessera train` (train/core/resume.h).
 #include <tests/faces/trainer_options.h>
 
 #include <tessera/base/file.h>
@@ -28,7 +28,7 @@ struct Trained {
   std::string said;  ///< on standard error
 };
 
-/// A checkpoint every second step, `steps` in all. Collective.
+/// Trains `steps` steps in all, with a checkpoint every second step. Collective.
 Trained train(const std::string& out, int ranks, int steps, const std::string& resume = "") {
   std::vector<std::string> flags = {concat("--per_device_train_batch_size=", all_rows / ranks), "--save_steps=2",
                                     "--strategy=full_shard", "--output_dir=" + out, concat("--max_steps=", steps)};

@@ -1,4 +1,4 @@
-// A smaller micro-batch where memory runs out.
+// Retries with a smaller micro-batch when memory runs out.
 
 #include <tessera/train/loop/batch_size.h>
 

@@ -1,4 +1,4 @@
-// Which evaluation is the best, and what a checkpoint remembers of it.
+// Choosing the best evaluation, and its record in a checkpoint.
 
 #include <tessera/config/sections/output_config.h>
 #include <tessera/train/core/best_model.h>

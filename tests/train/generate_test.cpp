@@ -28,7 +28,7 @@ TEST(SampleToken, GreedyTakesTheLikeliest) {
   EXPECT_EQ(sample_token(logits, 4, options, 0.99), 1);
 }
 
-/// How often each id is drawn over an even grid of random numbers: its probability.
+/// Frequency with which each id is drawn over an even grid of random numbers: its probability.
 std::map<std::int32_t, double> frequencies(const std::vector<float>& logits, const GenerateOptions& options) {
   constexpr int draws = 10'000;
   std::map<std::int32_t, double> found;
@@ -130,7 +130,7 @@ TEST(Generate, StopsAtThePositionsAndTellsEveryToken) {
   std::vector<std::int32_t> told;
   const auto ids =
       generate(*model, std::vector<std::int32_t>(20, 1), options, [&](std::int32_t id) { told.push_back(id); });
-  EXPECT_EQ(ids.size(), 5u);  // 24 positions, and the last id needs none
+  EXPECT_EQ(ids.size(), 5u);  // 24 positions; the last id needs none
   EXPECT_EQ(told, ids);
   EXPECT_TRUE(model->is_training());
 }

@@ -1,4 +1,4 @@
-// Work that nobody waits for, and of which only the latest counts.
+// Background jobs; only the latest submitted one matters.
 
 #include <gtest/gtest.h>
 

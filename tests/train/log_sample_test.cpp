@@ -1,4 +1,5 @@
-// A log of any length in bounded memory: what stays in memory, in the report and of the file after a restart.
+// A log of any length in bounded memory: which lines are kept in memory, in the report, and from the file after a
+// restart.
 
 #include <gtest/gtest.h>
 
@@ -136,7 +137,7 @@ TEST(LogSample, AfterARestartItIsWhatItWasAndTheFileIsReadInAStream) {
   EXPECT_LT(bytes_in_use(), in_use + (4u << 20));
 }
 
-/// Lines made by hand: making them takes longer than reading them.
+/// Lines assembled by hand, because serializing them takes longer than reading them.
 void write_log(const std::string& path, std::size_t lines) {
   const std::string rest = dump_json(to_json(logged_at(0)), -1, 9).substr(std::string("{\"step\":0").size());
   std::ofstream out(path);

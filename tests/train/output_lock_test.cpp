@@ -1,4 +1,4 @@
-// An output folder belongs to one job at a time, until that job is dead.
+// An output folder belongs to one job at a time, until that job has exited.
 
 #include <gtest/gtest.h>
 

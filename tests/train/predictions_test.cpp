@@ -1,4 +1,5 @@
-// Multi-token prediction in a run: what reaches the model, what is refused, what a window adds up.
+// Multi-token prediction in a run: the settings that reach the model, what is refused, and the sums of a logging
+// window.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>

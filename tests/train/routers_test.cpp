@@ -1,4 +1,4 @@
-// What a run says of its routers.
+// A run's report on its routers.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>

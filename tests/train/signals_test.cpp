@@ -28,8 +28,8 @@ TEST(StopSignals, RequestsAreSeenAndInterruptOutranks) {
   EXPECT_EQ(again.requested(), StopRequest::none);
 }
 
-// oneDNN's products use the stack pointer for data: a handler on that stack would overwrite the heap, and did, once in
-// thirty runs that were asked to stop. Without the signal stack this test dies within a few hundred signals.
+// oneDNN's products use the stack pointer for data: a handler on that stack would overwrite the heap, as happened in
+// one of thirty runs that were asked to stop. Without the signal stack this test crashes within a few hundred signals.
 TEST(StopSignals, DoNotDisturbMatrixProducts) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
