@@ -102,7 +102,7 @@ TEST_F(Choose, TheDamagedTensorIsNamed) {
          {"error: ", "checkpoint-1", "optimizer.safetensors", "exp_avg.h.0.weight", "there is no whole one beside it"})
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }
-  EXPECT_TRUE(path_exists(at_step(1))) << "what the user has named is not renamed";
+  EXPECT_TRUE(path_exists(at_step(1))) << "a folder that the user named is not renamed";
 }
 
 TEST_F(Choose, ForANamedDamagedOneTheNewestWholeOneIsToldOf) {

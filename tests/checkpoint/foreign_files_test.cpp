@@ -110,7 +110,7 @@ TEST_F(ForeignFiles, KeepAnOlderFolderThatWasSetAside) {
   write("checkpoint-4.damaged/notes.txt");
   set_aside(folder, {Finding::Kind::damaged, "a flipped bit"});
   EXPECT_EQ(read("checkpoint-4.damaged/notes.txt"), "mine");
-  EXPECT_TRUE(path_exists(folder)) << "passed over where it is";
+  EXPECT_TRUE(path_exists(folder)) << "skipped in place";
 }
 
 TEST_F(ForeignFiles, OfALinkNothingButTheLinkGoes) {

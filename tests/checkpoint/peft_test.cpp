@@ -123,7 +123,8 @@ TEST_F(PeftFolder, IntegralAlphaIsWrittenAsAnInteger) {
   config.target_modules = {"q"};
   write_adapter_folder(folder_.path(), {{"q.lora_A.weight", at::zeros({8, 2})}}, config, nullptr);
   EXPECT_EQ(read_json(at("adapter_config.json")).at("lora_alpha").kind(), Value::Kind::integer);
-  EXPECT_FALSE(read_json(at("adapter_config.json")).contains("use_rslora")) << "older PEFT does not know it";
+  EXPECT_FALSE(read_json(at("adapter_config.json")).contains("use_rslora"))
+      << "older versions of PEFT do not support it";
 }
 
 TEST_F(PeftFolder, FeaturesThatAreNotSupportedAreNamedWithTheirPlace) {

@@ -292,7 +292,7 @@ TEST(ContextAttentionVolume, is_the_formula) {
     at::Tensor sum = at::full({1}, wire_bytes() - start, at::kDouble);
     world.group().all_reduce(sum).wait();
     const double block = 2 * 4.0 * 3 * 32 / 4 * 8 * head_size;
-    EXPECT_EQ(sum.item<double>(), 6 * 3 * block) << "six of the twelve pairs of ranks see each other";
+    EXPECT_EQ(sum.item<double>(), 6 * 3 * block) << "six of the twelve pairs of ranks exchange keys";
   });
   for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
 }

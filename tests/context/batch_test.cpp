@@ -49,7 +49,7 @@ TEST(CutBatch, of_two_ranks) {
               first ? (Numbers{10, 11, 12, 13, 17, 18, 19, 20}) : (Numbers{14, 15, 16, 0, 21, 22, 23, 0}));
     EXPECT_EQ(numbers(halves.part->positions), first ? (Numbers{0, 1, 2, 3}) : (Numbers{4, 5, 6, 0}));
     EXPECT_EQ(numbers(halves.types), first ? (Numbers{1, 1, 1, 1, 1, 1, 1, 1}) : (Numbers{1, 1, 1, 0, 1, 1, 1, 0}));
-    EXPECT_EQ(halves.scored_tokens, first ? 5 : 6) << "labels where they stand, not before";
+    EXPECT_EQ(halves.scored_tokens, first ? 5 : 6) << "labels at their own positions, not shifted";
 
     // A model without an attention function for parts reports that before it sends anything.
     const auto model = make_family(families()[0], at::kFloat);

@@ -229,7 +229,7 @@ inline JobRecord train_parts(comm::World& world, const Job& job, const Placement
       at::Tensor of_rows = at::tensor({cut.scored_tokens, cut.tokens, cut.labels_not_ignored});
       groups.all.all_reduce(of_rows).wait();
       EXPECT_TRUE(at::equal(of_rows, at::tensor({whole.scored_tokens, whole.tokens, whole.labels_not_ignored})))
-          << placement.text() << ": the counts of the parts are not the batch's";
+          << placement.text() << ": the parts' counts do not add up to the batch's";
     }
     sums.all_reduce(counts).wait();
     at::Tensor sum = at::zeros({1}, at::kDouble);

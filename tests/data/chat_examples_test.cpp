@@ -130,7 +130,7 @@ TEST_F(ChatRecords, WhatStandsBesideMessagesGoesToTheTemplate) {
                        {"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]})",
                     rule_),
             "[user]u[assistant]!")
-      << "an answer that only calls";
+      << "an answer with only tool calls";
 }
 
 TEST_F(ChatRecords, ArgumentsOfCallsAreThoseOfTheRow) {
@@ -193,7 +193,7 @@ TEST_F(ChatRecords, AnotherTemplateIsAnotherEntryOfTheCache) {
   EXPECT_NE(request(chat, rule_).settings, request(chat, rule_ + " ").settings);
   EXPECT_NE(request(chat, rule_).settings, request(chat, "").settings);
   const std::string text = R"({"text": "a"})";
-  EXPECT_EQ(request(text, rule_).settings, request(text, rule_ + " ").settings) << "no conversation is in it";
+  EXPECT_EQ(request(text, rule_).settings, request(text, rule_ + " ").settings) << "it contains no conversation";
 }
 
 TEST_F(ChatRecords, WhatIsRefusedIsNamed) {

@@ -53,7 +53,7 @@ TEST(Contents, TellsWhatIsAppendedCutOrShiftedInManyRows) {
   EXPECT_NE(contents(other, 64), whole) << "shifted";
   other = tokens;
   other.back() ^= 1;
-  EXPECT_NE(contents(other, 64), whole) << "the last row is looked at";
+  EXPECT_NE(contents(other, 64), whole) << "the last row is checked";
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class DatasetTest : public ::testing::Test {
                         std::int64_t vocab_size = 256) {
     try {
       open(config, block_size, vocab_size);
-      ADD_FAILURE() << "accepted; expected a complaint with '" << part << "'";
+      ADD_FAILURE() << "accepted; expected an error with '" << part << "'";
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "\nlacks " << part;
     }
@@ -240,7 +240,7 @@ TEST_F(DatasetTest, TheFirstRowsAreTakenWhenAsked) {
   ASSERT_EQ(datasets.validation->size(), 1);
   EXPECT_EQ(block(*datasets.train, 1), (std::vector<std::int64_t>{'e', 'f', 'g', 'h'}));
   config.max_train_samples = 5;
-  EXPECT_EQ(open(config, 4, 256, true).train->size(), 3) << "there are no more";
+  EXPECT_EQ(open(config, 4, 256, true).train->size(), 3) << "no more rows";
 }
 
 TEST_F(DatasetTest, DocumentsOfTokenFilesAreKnown) {

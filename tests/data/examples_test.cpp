@@ -240,7 +240,7 @@ TEST_F(ExamplesTest, RowsOfTokens) {
             "e.jsonl:1:33: \"labels\" has 1 items, but \"input_ids\" has 2: one belongs to each token");
   EXPECT_NE(complaint("{\"input_ids\": [5], \"labels\": [5]}\n{\"input_ids\": [5]}\n").find("one kind"),
             std::string::npos)
-      << "a row that says nothing of what is scored";
+      << "a row that does not specify its scored tokens";
   EXPECT_NE(complaint("{\"input_ids\": [5, 260]}\n").find("a token has id 260"), std::string::npos);
 }
 
@@ -322,7 +322,7 @@ TEST_F(ExamplesTest, AModelsTemplateWritesTheConversationWhole) {
   const std::string messages =
       "\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"yz\"}]";
   const Row chat = row(read("{" + messages + "}\n"), 0);
-  EXPECT_EQ(chat.ids, (Ids{'u', 'x', '.', 'a', 'y', 'z', '.'})) << "nothing of the tokenizer's around it";
+  EXPECT_EQ(chat.ids, (Ids{'u', 'x', '.', 'a', 'y', 'z', '.'})) << "the tokenizer adds nothing around it";
   EXPECT_EQ(chat.labels, (Ids{-100, -100, -100, -100, 'y', 'z', '.'}));
   options_.assistant_only = false;
   EXPECT_EQ(row(read("{" + messages + "}\n"), 0).labels, chat.ids);
@@ -343,7 +343,7 @@ TEST_F(ExamplesTest, AnotherTemplateHasOtherTokensInTheCache) {
   };
   EXPECT_NE(settings(chats, "."), settings(chats, "!"));
   EXPECT_EQ(settings(chats, "."), settings(chats, "."));
-  EXPECT_EQ(settings(texts, "."), settings(texts, "!")) << "texts do not depend on it";
+  EXPECT_EQ(settings(texts, "."), settings(texts, "!")) << "texts are independent of it";
 }
 
 TEST_F(ExamplesTest, SeveralBadLinesAreListedAtOnceUpToTwenty) {

@@ -102,7 +102,7 @@ TEST(FillInMiddle, PutsTheMiddleLast) {
     ASSERT_EQ(put_together(other, text), text) << other;
     EXPECT_EQ(psm.labels, psm.ids);
   }
-  EXPECT_GT(seen.size(), 100u) << "other places for other samples";
+  EXPECT_GT(seen.size(), 100u) << "other samples split at other positions";
 }
 
 TEST(FillInMiddle, FollowsFromSeedAndSample) {

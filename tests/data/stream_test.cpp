@@ -75,7 +75,7 @@ class StreamTest : public ::testing::Test {
   void expect_complaint(const DataConfig& config, const std::string& part) {
     try {
       streamed(config, 100);
-      ADD_FAILURE() << "accepted; expected a complaint with '" << part << "'";
+      ADD_FAILURE() << "accepted; expected an error with '" << part << "'";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "\nlacks " << part;
     }

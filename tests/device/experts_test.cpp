@@ -136,7 +136,7 @@ TEST(DeviceExperts, InBf16WithoutAWait) {
             EXPECT_LE(waits, inner == 40 || padded_to > 0 ? 0U : 1U);
             expect_close(got, want, 3e-2);
             EXPECT_EQ(got.back().scalar_type(), type);
-            EXPECT_EQ(got.back().abs().sum().item<double>(), 0) << "of an expert that nobody chose";
+            EXPECT_EQ(got.back().abs().sum().item<double>(), 0) << "of an expert that no token chose";
           }
         }
       }

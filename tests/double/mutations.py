@@ -26,8 +26,8 @@ MIXTRAL = """{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], 
   "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
   "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": false}"""
 
-# `changes`: (file, before, after); PLANTED in `after` is true when the fault is. `run`: ranks and flags of a training,
-# or a filter of device_tests. `report`: what a finding, or a wait of the host, must say; `place`: where it must be.
+# `changes`: (file, before, after); PLANTED in `after` is true in runs with the fault. `run`: ranks and flags of a training
+# run, or a filter of device_tests. `report`: expected text of a finding or a host wait; `place`: its expected location.
 Fault = collections.namedtuple("Fault", "what changes run report place")
 
 FAULTS = [

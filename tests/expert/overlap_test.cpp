@@ -44,7 +44,8 @@ void expect_overlap(const std::vector<comm::Entry>& out, const std::vector<comm:
   ASSERT_EQ(out.size(), 4u) << pass;
   ASSERT_EQ(back.size(), 4u) << pass;
   for (std::size_t j = 0; j < 4; ++j) {
-    EXPECT_LT(out[j].start_ns, out[0].end_ns) << pass << ": chunk " << j << " leaves when the first is there";
+    EXPECT_LT(out[j].start_ns, out[0].end_ns)
+        << pass << ": chunk " << j << " was sent only after the first had arrived";
     EXPECT_GT(back[j].start_ns, out[j].end_ns) << pass << ": chunk " << j;
     if (j + 1 == 4) continue;
     EXPECT_GT(out[j + 1].end_ns, back[j].start_ns) << pass << ": chunk " << j + 1 << " is waited for too early";
@@ -90,8 +91,8 @@ TEST(ExpertOverlap, rows_travel_while_others_are_computed) {
       });
       const auto out = journeys(forward, "tokens to experts"), home = journeys(forward, "results of experts");
       expect_overlap(out, home, "forward");
-      EXPECT_LT(out.back().start_ns, shared.begin) << "the shared expert is computed before rows leave";
-      EXPECT_GT(out.front().end_ns, shared.end) << "rows are waited for before the shared expert is computed";
+      EXPECT_LT(out.back().start_ns, shared.begin) << "the shared expert was computed before rows were sent";
+      EXPECT_GT(out.front().end_ns, shared.end) << "rows were waited for before the shared expert was computed";
       const std::uint64_t backward = next_entry();
       y.sum().backward();
       auto of_results = journeys(backward, "results of experts"), of_rows = journeys(backward, "tokens to experts");

@@ -236,7 +236,7 @@ TEST(Accelerator, several_models_are_saved_under_accelerates_names_and_go_on_wit
       auto [model, optimizer] = one.prepare(make_net(), OptimizerSettings{});
       try {
         one.load_state(saved);
-        FAIL() << "a model too few";
+        FAIL() << "one model too few";
       } catch (const InputError& error) {
         EXPECT_NE(std::string(error.what()).find("saved with 2 models, but there are 1"), std::string::npos)
             << error.what();
@@ -343,7 +343,7 @@ TEST(Accelerator, models_and_optimizers_that_do_not_pair_are_input_errors) {
     EXPECT_THROW(Accelerator().prepare(a, OptimizerSettings{}, decay, decay), InputError) << "two schedules";
     Accelerator crossed;
     EXPECT_THROW(crossed.prepare(a, b, of_b, of_a), InputError) << "the other model's";
-    EXPECT_THROW(crossed.training(), InputError) << "nothing is prepared";
+    EXPECT_THROW(crossed.training(), InputError) << "nothing was prepared";
     Accelerator accelerator;
     auto [model_a, optimizer_a, model_b, optimizer_b] =  // in any order
         accelerator.prepare(a, OptimizerSettings{}, b, OptimizerSettings{});

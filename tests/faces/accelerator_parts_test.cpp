@@ -68,7 +68,7 @@ TEST(AcceleratorParts, whole_weights_and_buffers_come_by_name) {
       auto [model, optimizer] = accelerator.prepare(make_mixed(3), OptimizerSettings{});
       const StateDict state = accelerator.get_state_dict(model);
       if (strategy == std::string("full_shard") && world.rank() > 0) {
-        EXPECT_TRUE(state.empty()) << "as Accelerate's FSDP";
+        EXPECT_TRUE(state.empty()) << "as in Accelerate's FSDP";
       } else {
         std::size_t expected = 0;
         for (const auto& list : {plain->named_parameters(), plain->named_buffers()})
@@ -121,7 +121,7 @@ TEST(AcceleratorParts, free_memory_lets_go_of_everything) {
       unprepared.release();
     }
     EXPECT_EQ(data.use_count(), 2) << "here and in rows";
-    EXPECT_THROW(accelerator.training(), InputError) << "nothing is prepared";
+    EXPECT_THROW(accelerator.training(), InputError) << "nothing was prepared";
     auto [model, optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.1});
     EXPECT_EQ(&accelerator.training(), &model.training());
     const auto scope = accelerator.accumulate(model);
@@ -302,13 +302,13 @@ TEST(AcceleratorParts, the_loader_that_is_read_says_what_is_the_last_batch) {
     };
     std::int64_t rows = 0;
     for (const auto& batch : training) {
-      EXPECT_EQ(rows_evaluated(), 16) << "inside of a pass";
+      EXPECT_EQ(rows_evaluated(), 16) << "inside a pass";
       rows += accelerator.gather_for_metrics(batch[0]).size(0);
     }
-    EXPECT_EQ(rows, 9) << "the pass around it goes on";
+    EXPECT_EQ(rows, 9) << "the enclosing pass continues";
     for ([[maybe_unused]] const auto& batch : training)
       if (training.state().end_of_loader) break;
-    EXPECT_EQ(rows_evaluated(), 16) << "after a pass that was left at its last batch";
+    EXPECT_EQ(rows_evaluated(), 16) << "after leaving a pass at its last batch";
     int steps = 0;
     for ([[maybe_unused]] const auto& batch : evaluated) {
       const auto scope = accelerator.accumulate();
@@ -374,7 +374,7 @@ TEST(AcceleratorParts, what_goes_into_narrow_weights_becomes_as_narrow) {
       auto [model, optimizer] = accelerator.prepare(net, OptimizerSettings{});
       const at::Tensor loss = model(at::ones({2, 12})).square().mean();
       EXPECT_EQ(net->weights, at::kBFloat16) << strategy;
-      EXPECT_EQ(net->input, at::kBFloat16) << "as FSDP's cast_forward_inputs";
+      EXPECT_EQ(net->input, at::kBFloat16) << "as with FSDP's cast_forward_inputs";
       EXPECT_EQ(loss.scalar_type(), at::kFloat);
       accelerator.backward(loss);
       optimizer.step();
@@ -410,7 +410,7 @@ TEST(AcceleratorParts, what_is_logged_reaches_every_tracker_from_the_main_proces
     EXPECT_THROW(Accelerator({.project_dir = "x", .log_with = {"wandb"}}).init_trackers("run"), InputError);
     EXPECT_THROW(Accelerator({.log_with = {"jsonl"}}).init_trackers("run"), InputError) << "where to?";
     accelerator.end_training();
-    EXPECT_FALSE(initialized()) << "the job is left";
+    EXPECT_FALSE(initialized()) << "the job has been left";
     if (!accelerator.is_main_process()) {
       EXPECT_TRUE(lines.empty());
     } else {

@@ -114,7 +114,7 @@ TEST(Accelerator, first_batches_are_skipped_without_reading_them) {
     EXPECT_EQ(rest.size(), 1);
     for (const auto& batch : rest) EXPECT_TRUE(at::equal(batch[0], all[3]));
     EXPECT_EQ(read, 1);
-    EXPECT_EQ(rest.size(), 4) << "later passes are whole";
+    EXPECT_EQ(rest.size(), 4) << "later passes are complete";
   });
 }
 
@@ -163,7 +163,7 @@ TEST(Accelerator, the_main_process_goes_first_and_triggers_reach_everyone) {
     EXPECT_TRUE(accelerator.check_trigger());
     EXPECT_FALSE(accelerator.check_trigger());
     EXPECT_EQ(accelerator.reduce(at::full({2}, 1.5)).sum().item<float>(), 12);
-    EXPECT_EQ(accelerator.gather(at::full({world.rank()}, 1)).size(0), 6) << "rows may differ in number";
+    EXPECT_EQ(accelerator.gather(at::full({world.rank()}, 1)).size(0), 6) << "numbers of rows may differ";
   });
 }
 
@@ -218,7 +218,7 @@ TEST(Accelerator, uneven_inputs_are_joined_as_torch_joins_them) {
               EXPECT_TRUE(seen.insert(numbers[i].item<std::int64_t>()).second) << "each row once";
           }
           EXPECT_EQ(static_cast<std::int64_t>(seen.size()), rows);
-          EXPECT_EQ(losses, (rows + size - 1) / size) << "the batches that there are";
+          EXPECT_EQ(losses, (rows + size - 1) / size) << "the batches that exist";
         }
         const std::int64_t mine = (rows + size - 1) / size / ranks + (world.rank() < (rows + size - 1) / size % ranks);
         EXPECT_EQ(joined, 2 * (rounds - mine));
@@ -459,7 +459,8 @@ TEST(Accelerator, obeys_what_accelerate_launch_puts_into_the_environment) {
         EXPECT_EQ(accelerator.config().sharding.strategy, Strategy::full_shard);
         EXPECT_EQ(accelerator.config().output.save_state_dict_type, StateDictType::full);
         EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
-        EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no") << "the program's word is stronger";
+        EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no")
+            << "the program's setting takes precedence";
         EXPECT_EQ(Accelerator({.mixed_precision = "fp16"}).mixed_precision(), "fp16");
       },
       ranks);

@@ -68,7 +68,7 @@ TEST(DeepSpeedJson, every_section_acts) {
     const Plain plain =
         train_plain(6, steps, decay_all, [&](int step) { return rates[static_cast<std::size_t>(step)]; });
     expect_close(weights_of(engine.sharded()), plain.weights, 2e-5, "ds.json");
-    EXPECT_NEAR(rates[2], rate(2), 0.0006) << "linear, begun at the first or the second step";
+    EXPECT_NEAR(rates[2], rate(2), 0.0006) << "linear, starting at the first or the second step";
   });
 }
 

@@ -145,7 +145,7 @@ TEST(DeepSpeedParts, a_step_may_get_another_size) {
   run_ranks(2, [&](comm::World& world) {
     auto engine = initialize(make_net(), options_of(2, 4, /*accumulation=*/2));
     EXPECT_EQ(engine.train_batch_size(), 16);
-    EXPECT_THROW(engine.set_train_batch_size(20), InputError) << "no multiple of 8";
+    EXPECT_THROW(engine.set_train_batch_size(20), InputError) << "not a multiple of 8";
     engine.backward(loss_of(engine, 0, world.rank(), 2) * 0);
     engine.step();
     EXPECT_THROW(engine.set_train_batch_size(24), InputError) << "in the middle of a step";
@@ -250,7 +250,7 @@ TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
       EXPECT_TRUE(engine.bfloat16_enabled());
       for (int step = 0; step < 3; ++step) {
         const at::Tensor loss = loss_of(engine, step, world.rank(), 2);
-        EXPECT_EQ(loss.scalar_type(), at::kFloat) << "what comes out is widened";
+        EXPECT_EQ(loss.scalar_type(), at::kFloat) << "outputs are widened";
         engine.backward(loss);
         engine.step();
       }
@@ -271,7 +271,7 @@ TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
     const auto net = std::make_shared<TypesSeen>();
     auto engine = initialize(net, autocast);
     engine(at::ones({1, 12}));
-    EXPECT_EQ(net->weights, at::kFloat) << "autocast leaves weights as they are";
+    EXPECT_EQ(net->weights, at::kFloat) << "autocast does not change weights";
   });
 }
 

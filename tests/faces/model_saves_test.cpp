@@ -95,7 +95,7 @@ TEST_P(ModelSaves, a_full_disk_does_not_cost_the_older_model) {
     if (!name.ends_with("weight") && !name.ends_with("bias")) continue;
     if (name.starts_with("frozen")) continue;
     ++trained;
-    EXPECT_TRUE(at::equal(value, at::ones_like(value))) << name << " is not that of the older model";
+    EXPECT_TRUE(at::equal(value, at::ones_like(value))) << name << " is not the older model's";
   }
   EXPECT_GE(trained, 4u);
 }

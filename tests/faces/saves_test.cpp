@@ -164,13 +164,13 @@ TEST_P(FaceSaves, every_rank_writes_its_part_unless_whole_tensors_are_asked_for)
                                     "model-00002-of-00002.safetensors", "model.safetensors.index.json",
                                     "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors",
                                     "optimizer.safetensors.index.json", "random.safetensors", "tessera_state.json"}))
-          << "nothing of rank 0's alone";
+          << "nothing that belongs to rank 0 only";
       const format::SafetensorsFolder weights(parts);
       EXPECT_EQ(weights.tensors().size(), format::SafetensorsFolder(full).tensors().size());
       std::uint64_t bytes[] = {0, 0};
       for (const auto& stored : weights.tensors()) bytes[stored.file] += weights.bytes(stored).size();
       EXPECT_LE(std::max(bytes[0], bytes[1]), weights.data_bytes() / 2 + 4 * 32 * 32)
-          << "half each, but for one tensor";
+          << "half each, except for one tensor";
     });
 }
 
@@ -192,7 +192,7 @@ TEST(FaceSaves, what_cannot_be_written_is_an_error_everywhere_and_the_former_sta
     EXPECT_NE(outcomes[0].error.find(saved + " is not saved: rank "), std::string::npos) << outcomes[0].error;
     EXPECT_FALSE(outcomes[1].ok);
     EXPECT_TRUE(format::verify_folder(saved).whole());
-    EXPECT_EQ(list_folder(folder.path()), std::vector<std::string>{"state"}) << "nothing is left of it";
+    EXPECT_EQ(list_folder(folder.path()), std::vector<std::string>{"state"}) << "no part of it remains";
   }
 }
 

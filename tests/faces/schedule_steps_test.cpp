@@ -134,7 +134,7 @@ TEST(Schedules, prepared_alone_belong_to_the_first_model_without_one) {
   run_ranks(1, [](comm::World&) {
     const optim::Schedule falling{.type = ScheduleType::linear, .total_steps = 10};
     Accelerator accelerator;
-    EXPECT_THROW(accelerator.prepare(falling), InputError) << "no model is prepared";
+    EXPECT_THROW(accelerator.prepare(falling), InputError) << "no model was prepared";
     auto [first, first_optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.lr = 1});
     auto [second, second_optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.lr = 2});
     auto first_scheduler = accelerator.prepare(falling), second_scheduler = accelerator.prepare(falling);
@@ -146,7 +146,7 @@ TEST(Schedules, prepared_alone_belong_to_the_first_model_without_one) {
     EXPECT_THROW(accelerator.prepare(make_net(), OptimizerSettings{},
                                      optim::Schedule{.type = ScheduleType::reduce_lr_on_plateau}),
                  InputError);
-    EXPECT_THROW(accelerator.prepare(falling), InputError) << "what was refused has prepared no model";
+    EXPECT_THROW(accelerator.prepare(falling), InputError) << "the refused call prepared no model";
   });
 }
 

@@ -78,7 +78,7 @@ TEST_P(TrainerEvaluation, the_learning_rate_falls_on_a_plateau) {
         whole = weights_of(trainer.training().sharded());
       trainer.evaluate();
       EXPECT_EQ(trainer.training().update().learning_rates().at(0), 1.25e-3)
-          << "the last one of train() counted, this not";
+          << "the last one of train() counted, this one did not";
     }
   });
 }
@@ -134,7 +134,7 @@ TEST_P(TrainerEvaluation, the_best_model_is_loaded_at_the_end) {
       EXPECT_EQ(trainer.state().best_global_step, 2);
       EXPECT_EQ(trainer.state().best_model_checkpoint, best);
       const double loss = *trainer.state().best_metric;
-      EXPECT_NEAR(trainer.evaluate().at("eval_loss"), loss, 1e-6 * loss) << "the weights are those that had it";
+      EXPECT_NEAR(trainer.evaluate().at("eval_loss"), loss, 1e-6 * loss) << "the weights belong to that evaluation";
       expect_same_bits(weights_of(trainer.training().sharded()), stored_weights(best), strategy);
       EXPECT_EQ(trainer.state().best_global_step, 2) << "only evaluations of train() count";
     });
@@ -256,7 +256,7 @@ TEST_P(TrainerEvaluation, labels_are_smoothed_as_transformers_does) {
         options({"--label_smoothing_factor=0.2", concat("--per_device_eval_batch_size=", all_rows / world.size())});
     made.loss = plain;
     const double loss = Trainer(std::move(made)).evaluate(classes_of(1, false)).at("eval_loss");
-    EXPECT_NEAR(loss, want, 1e-6) << "evaluations, too; a third of the labels does not count";
+    EXPECT_NEAR(loss, want, 1e-6) << "also in evaluations; a third of the labels do not count";
   });
 }
 
@@ -294,7 +294,7 @@ TEST_P(TrainerEvaluation, delayed_evaluations_and_dropped_rows) {
     EXPECT_EQ(seen->evaluated, (std::vector<std::int64_t>{3, 4}));
     EXPECT_EQ(seen->ended, (std::vector<std::int64_t>{2, 4}));
     EXPECT_EQ(static_cast<std::int64_t>(taken.size()), 4 * all_rows / world.size());
-    for (const std::int64_t row : taken) EXPECT_LT(row, 2 * all_rows) << "the rest of an epoch is left out";
+    for (const std::int64_t row : taken) EXPECT_LT(row, 2 * all_rows) << "the rest of an epoch is skipped";
   });
 }
 

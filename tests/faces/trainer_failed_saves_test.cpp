@@ -96,7 +96,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_for_a_while) {
         if (world.rank() == 0 && step == 3) disk.fill();
         if (world.rank() == 0 && step == 5) {
           EXPECT_EQ(list_folder(out), std::vector<std::string>{"checkpoint-2"})
-              << kind.name << ": nothing of the other is left";
+              << kind.name << ": no part of the other remains";
           disk.free_space();
         }
         world.group().barrier().wait();
@@ -197,7 +197,7 @@ TEST_P(TrainerFailedSaves, nothing_can_be_saved_at_all) {
                                  "--load_best_model_at_end"});
       expect_same_bits(got.weights, want.weights, kind.name);
       EXPECT_TRUE(got.saved.empty()) << kind.name;
-      EXPECT_EQ(got.state.best_model_checkpoint, "") << kind.name << ": not one that is not there";
+      EXPECT_EQ(got.state.best_model_checkpoint, "") << kind.name << ": not a checkpoint that does not exist";
       EXPECT_GT(got.state.best_global_step, 0) << kind.name;
       if (world.rank() != 0) return;
       for (const char* step : {"step 2 ", "step 4 ", "step 6 "})

@@ -64,7 +64,7 @@ TEST_P(TrainerResume, a_damaged_newest_checkpoint_is_set_aside_and_the_one_befor
       if (world.rank() != 0) return;
       EXPECT_TRUE(contains(resumed.said, "damaged checkpoint, set aside as " + newest + ".damaged")) << resumed.said;
       EXPECT_TRUE(path_exists(newest + ".damaged"));
-      EXPECT_TRUE(path_exists(newest)) << "written again on the way";
+      EXPECT_TRUE(path_exists(newest)) << "rewritten on the way";
     });
   }
 }

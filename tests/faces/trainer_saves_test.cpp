@@ -71,7 +71,7 @@ TEST(TrainerSaves, parts_are_read_by_any_number_of_ranks_and_any_strategy) {
         EXPECT_EQ(std::memcmp(mine.const_data_ptr(), saved.bytes(stored).data(), mine.nbytes()), 0) << stored.info.name;
       }
       const auto original = make_mixed(7);
-      EXPECT_TRUE(at::equal(got.at("frozen.weight"), original->frozen->weight)) << "not of the seed that it began with";
+      EXPECT_TRUE(at::equal(got.at("frozen.weight"), original->frozen->weight)) << "not from the initial seed";
       EXPECT_EQ(got.at("norm.num_batches_tracked").item<std::int64_t>(), 3);
     });
   }

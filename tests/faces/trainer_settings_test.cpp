@@ -38,7 +38,7 @@ config::Resolved with_other_value(const config::Field& field) {
     given.origins[std::string(field.name)] = config::Origin::flag(concat("--", field.name));
     return given;
   }
-  ADD_FAILURE() << field.name << ": no value is another one than its default";
+  ADD_FAILURE() << field.name << ": no value other than the default was found";
   return given;
 }
 
@@ -130,7 +130,7 @@ TEST(TrainerSettings, what_is_followed_is_read) {
                                                "num_processes", "group_by_length", "reduce_bucket_size"};
   const std::string configuration = sources({"tessera/config"});
   for (const std::string_view name : faces::trainer_settings())
-    EXPECT_TRUE(reads(resolved.contains(name) ? configuration : trainer, name)) << name << " is read nowhere";
+    EXPECT_TRUE(reads(resolved.contains(name) ? configuration : trainer, name)) << name << " is not read anywhere";
 }
 
 /// Settings named as having no effect have none: no face reads them.

@@ -134,7 +134,7 @@ TEST_F(ModelFolder, WhatIsSaidOfTheFormOfWeightsIsTrueOfThoseThatAreLoaded) {
                  "config.json"));
   EXPECT_EQ(dump_json(nested, -1), R"({"model_type":"llava","text_config":{"torch_dtype":"float32"}})");
   const Value code = parse_json(R"({"auto_map": {"AutoModel": "modeling_x.X"}})", "config.json");
-  EXPECT_FALSE(config::of_whole_weights(code).contains("auto_map")) << "the Python is not carried";
+  EXPECT_FALSE(config::of_whole_weights(code).contains("auto_map")) << "Python files are not copied";
   const Value hub = parse_json(R"({"auto_map": {"AutoModel": "author/model--modeling_x.X"}})", "config.json");
   EXPECT_TRUE(config::of_whole_weights(hub).contains("auto_map"));
 }

@@ -43,7 +43,7 @@ TEST(Forward, gives_logits_of_every_family) {
       EXPECT_EQ(logits.sizes(), (std::vector<std::int64_t>{2, 6, model->vocab_size()})) << folder;
     torch::nn::Sequential sequence;
     sequence->push_back(torch::nn::AnyModule(model));
-    EXPECT_TRUE(at::equal(sequence->forward(ids), logits)) << folder << ": as a part of torch::nn's modules";
+    EXPECT_TRUE(at::equal(sequence->forward(ids), logits)) << folder << ": inside torch::nn modules";
 
     // two texts of 6 and 4 tokens in one batch give the same results as alone, whatever the mask's type
     at::Tensor mask = at::ones({2, 6}, at::kLong);

@@ -155,7 +155,7 @@ TEST(ApplyLora, InitialValuesFollowSeedAndNameAndHaveThePeftRange) {
   models::apply_lora(*other, targets({"c_attn"}, 16), 6);
   const auto name = "transformer.h.1.attn.c_attn.lora_A.weight";
   const at::Tensor values = a->named_parameters()[name];
-  EXPECT_TRUE(at::equal(values, b->named_parameters()[name])) << "whatever else is adapted";
+  EXPECT_TRUE(at::equal(values, b->named_parameters()[name])) << "regardless of other adapters";
   EXPECT_FALSE(at::equal(values, other->named_parameters()[name]));
   EXPECT_FALSE(at::equal(values, a->named_parameters()["transformer.h.0.attn.c_attn.lora_A.weight"]));
   const double bound = 1 / std::sqrt(32.0);  // kaiming_uniform_(a = sqrt(5)): sqrt(6 / (6 in))
@@ -167,7 +167,7 @@ TEST(ApplyLora, FrozenWeightsCostNoGraphAndKeepNoActivations) {
   models::Linear linear(16, 8, /*with_bias=*/true), trained(16, 8, /*with_bias=*/true);
   for (at::Tensor& p : linear.parameters()) p.set_requires_grad(false);
   const at::Tensor embedded = at::randn({3, 16});
-  EXPECT_FALSE(linear.forward(embedded, {}).requires_grad()) << "what comes from frozen embeddings needs no gradient";
+  EXPECT_FALSE(linear.forward(embedded, {}).requires_grad()) << "outputs of frozen embeddings need no gradient";
   const auto users = [&](models::Linear& module) {  // users of the input's memory, after forward
     const at::Tensor x = embedded.clone().requires_grad_(true) + 1;
     const at::Tensor y = module.forward(x, {});
@@ -214,7 +214,7 @@ TEST(ApplyLora, APatternIsMatchedWithWholeNames) {
             std::string::npos);
   EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"c_attn$"}), 0); }).find("matches no module"),
             std::string::npos)
-      << "PEFT takes the whole name, too";
+      << "PEFT also accepts the whole name";
 }
 
 TEST(ApplyLora, AllLinearLeavesTheHeadAloneAndIsSpelledOut) {
@@ -316,7 +316,7 @@ TEST(ApplyLora, TargetsThatMatchNothing) {
       "LoRA target 'c_atn' matches no module of the model; did you mean 'c_attn'? Its linear maps are c_attn, c_fc, "
       "c_proj (for example transformer.h.0.attn.c_attn), or all of them: all-linear");
   EXPECT_EQ(error({"c_attn", "ttn"}).rfind("LoRA target 'ttn' matches no module of the model", 0), 0u)
-      << "an end of a name begins after a dot";
+      << "a name's suffix starts after a dot";
   EXPECT_EQ(error({"wte"}),
             "LoRA target 'wte' names transformer.wte, which is no linear map; adapters are for linear maps only");
   EXPECT_TRUE(models::lora_state(*model).empty()) << "nothing has changed";
@@ -343,7 +343,7 @@ TEST(ApplyLora, DropoutActsOnTheAdaptersOfATrainingModelOnly) {
   at::Tensor mean = at::zeros_like(whole);
   constexpr int draws = 4000;
   for (int i = 0; i < draws; ++i) mean += forward(static_cast<std::uint64_t>(i)) / draws;
-  EXPECT_LT(((mean - whole).norm() / (whole - own).norm()).item<double>(), 0.1) << "its mean is what it drops from";
+  EXPECT_LT(((mean - whole).norm() / (whole - own).norm()).item<double>(), 0.1) << "dropout preserves the mean";
 }
 
 TEST(ApplyLora, TheCommandLinesWords) {
@@ -460,8 +460,8 @@ TEST_F(DamagedAdapters, RanksAndAlphasByPatternAreReadComputedAndWritten) {
     tensor = tensor.narrow(name.find("lora_A") != std::string::npos ? 0 : 1, 0, 2).contiguous();
   }
   const auto config = checkpoint::read_adapter_config(folder_.path());
-  EXPECT_EQ(config.rank_of("transformer.h.0.attn.c_attn"), 2) << "the first that matches counts";
-  EXPECT_EQ(config.rank_of("transformer.h.1.mlp.c_fc"), 4) << "^ is the name's beginning";
+  EXPECT_EQ(config.rank_of("transformer.h.0.attn.c_attn"), 2) << "the first match decides";
+  EXPECT_EQ(config.rank_of("transformer.h.1.mlp.c_fc"), 4) << "^ matches the start of the name";
   EXPECT_EQ(config.scale_of("transformer.h.0.attn.c_attn"), 4.0);
   EXPECT_EQ(config.scale_of("transformer.h.1.mlp.c_fc"), 0.75);
   checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);

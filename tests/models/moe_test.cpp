@@ -252,7 +252,7 @@ TEST(MoeModels, SharedOutExperts) {
       }
     EXPECT_EQ(compared, wanted.size());
     low->set_experts({});
-    EXPECT_THROW(low->logits(tokens()), Error) << "nobody says what the other experts compute";
+    EXPECT_THROW(low->logits(tokens()), Error) << "no function computes the other experts";
   }
 }
 
@@ -276,7 +276,7 @@ TEST(MoeModels, AdaptersGoOnAttention) {
     models::apply_lora(*model, {}, 1);
     for (const auto& [parameter, tensor] : models::lora_state(*model))
       EXPECT_NE(parameter.find("self_attn"), std::string::npos) << parameter;
-    EXPECT_TRUE(at::equal(model->logits(tokens()), before)) << "adapters begin with nothing";
+    EXPECT_TRUE(at::equal(model->logits(tokens()), before)) << "adapters start at zero";
     for (const auto& [parameter, gradient] : gradients(*model))
       EXPECT_TRUE(gradient.defined() && parameter.find("lora") != std::string::npos) << parameter;
     models::LoraConfig on_experts;

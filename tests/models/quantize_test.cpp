@@ -126,10 +126,10 @@ TEST_P(QuantizedModel, OnlyTheBlocksLinearMapsAreQuantized) {
     EXPECT_EQ(tensor.requires_grad(), name.find("lora_") != std::string::npos) << name;
   }
   for (const auto& [name, map] : maps_in(*model)) {
-    EXPECT_TRUE(map->weight.is_meta()) << name << ": its memory is given back";
+    EXPECT_TRUE(map->weight.is_meta()) << name << ": its memory is freed";
     EXPECT_EQ(map->weight.sizes(), before.at(name + ".weight").sizes());
   }
-  EXPECT_EQ(models::describe_trainable(*model), trainable) << "parameters are counted as they were";
+  EXPECT_EQ(models::describe_trainable(*model), trainable) << "parameter counts do not change";
   EXPECT_NE(models::describe_quantized(*model).find("linear maps in nf4: "), std::string::npos);
 }
 

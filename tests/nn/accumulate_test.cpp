@@ -98,7 +98,7 @@ TEST(AccumulateInPlace, steps_back_where_somebody_looks) {
 
   const auto asked = torch::autograd::grad({net.loss(1)}, {net.weight, net.table});
   ASSERT_TRUE(asked[0].defined() && asked[1].defined());
-  EXPECT_TRUE(at::equal(net.weight.grad(), before)) << "grad() is nobody's business";
+  EXPECT_TRUE(at::equal(net.weight.grad(), before)) << "grad() must not change";
 
   at::Tensor seen;
   const unsigned hook = net.weight.register_hook([&](const at::Tensor& gradient) { seen = gradient.clone(); });

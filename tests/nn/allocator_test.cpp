@@ -46,10 +46,10 @@ TEST(KeepMemory, CountsWhatTensorsAskedForNotWhatTheyWereGiven) {
     const at::Tensor odd = at::empty({1'234'567}, at::kByte);  // its block has 1,310,720 bytes
     EXPECT_EQ(allocated_memory().now - before, 1'234'567);
     const at::Tensor view = odd.slice(0, 1000);
-    EXPECT_EQ(allocated_memory().now - before, 1'234'567) << "a view asks for nothing";
+    EXPECT_EQ(allocated_memory().now - before, 1'234'567) << "a view allocates nothing";
     const at::Tensor small = at::empty({1000}, at::kByte);
     EXPECT_GE(allocated_memory().now - before, 1'235'567);
-    EXPECT_LE(allocated_memory().now - before, 1'235'567 + 64) << "small ones as the heap rounds them";
+    EXPECT_LE(allocated_memory().now - before, 1'235'567 + 64) << "small ones are rounded as the heap does";
     EXPECT_GE(allocated_memory().peak, allocated_memory().now);
   }
   EXPECT_EQ(allocated_memory().now, before);

@@ -24,7 +24,7 @@ TEST(Autocast, ProductsRunInBf16WhileItLives) {
     const Autocast precision(at::kBFloat16, at::kCPU, /*wide=*/true);
     EXPECT_TRUE(autocast_enabled(at::kCPU));
     EXPECT_EQ(autocast_type(at::kCPU), at::kBFloat16);
-    EXPECT_EQ(at::matmul(a, b).scalar_type(), here(at::kBFloat16)) << "without instructions several times slower";
+    EXPECT_EQ(at::matmul(a, b).scalar_type(), here(at::kBFloat16)) << "several times slower without instructions";
   }
   EXPECT_FALSE(autocast_enabled(at::kCPU));
   EXPECT_EQ(at::matmul(a, b).scalar_type(), at::kFloat);

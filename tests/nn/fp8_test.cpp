@@ -126,21 +126,21 @@ TEST_F(Fp8, DelayedScalesFollowTheHistory) {
     const auto scale = [&](double largest, bool note) {
       return map.rounded(at::full({2, 2}, largest), Fp8Operand::input, note).scale.item<double>() * 448;
     };
-    EXPECT_NEAR(scale(5, true), 5, 1e-5) << "without a history the value of now";
+    EXPECT_NEAR(scale(5, true), 5, 1e-5) << "without a history, the current value";
     EXPECT_NEAR(scale(2, true), 2, 1e-5);
     EXPECT_NEAR(scale(50, false), 50, 1e-4) << "not noted";
     state->end_step();
-    EXPECT_NEAR(scale(1, true), 5, 1e-5) << "the largest of the step before";
+    EXPECT_NEAR(scale(1, true), 5, 1e-5) << "the previous step's largest value";
     EXPECT_EQ(map.rounded(at::full({2, 2}, 100.0), Fp8Operand::input, false).values.to(at::kFloat).max().item<float>(),
               448)
-        << "what lies beyond becomes the largest number";
+        << "values out of range become the largest number";
     state->end_step();
     EXPECT_NEAR(scale(INFINITY, true), which == Fp8Amax::max ? 5 : 1, 1e-5);
     state->end_step();
-    EXPECT_NEAR(scale(1, true), which == Fp8Amax::max ? 5 : 1, 1e-5) << "what is not finite is not remembered";
+    EXPECT_NEAR(scale(1, true), which == Fp8Amax::max ? 5 : 1, 1e-5) << "non-finite values are not recorded";
     state->end_step();
-    EXPECT_NEAR(scale(1, true), 1, 1e-5) << "three steps are";
-    EXPECT_EQ(state->history().select(1, 0).abs().sum().item<float>(), 0) << "another map's";
+    EXPECT_NEAR(scale(1, true), 1, 1e-5) << "the history has three steps";
+    EXPECT_EQ(state->history().select(1, 0).abs().sum().item<float>(), 0) << "another map's state";
     nn::Fp8State other(o, 2);
     other.set_history(state->history());
     EXPECT_TRUE(other.history().equal(state->history()));

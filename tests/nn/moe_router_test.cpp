@@ -186,10 +186,11 @@ TEST(MoeRouter, JitterStaysInItsBounds) {
   EXPECT_GE(y.min().item<double>(), 0.9 - 1e-6);
   EXPECT_LE(y.max().item<double>(), 1.1 + 1e-6);
   EXPECT_GT(y.std().item<double>(), 0.05);
-  EXPECT_TRUE(at::equal(nn::jittered(x, 0.1, place), y)) << "keyed by place";
+  EXPECT_TRUE(at::equal(nn::jittered(x, 0.1, place), y)) << "keyed by position";
   nn::RandomPlace later = place;
   later.token = 20;
-  EXPECT_TRUE(at::equal(nn::jittered(x.slice(1, 20), 0.1, later), y.slice(1, 20))) << "whoever computes the tokens";
+  EXPECT_TRUE(at::equal(nn::jittered(x.slice(1, 20), 0.1, later), y.slice(1, 20)))
+      << "whichever rank computes the tokens";
   EXPECT_THROW(nn::jittered(x, 1, place), Error);
 }
 

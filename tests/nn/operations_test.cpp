@@ -182,7 +182,7 @@ TEST_F(Operations, Embed) {
               [](const Tensors& a) { return Tensors{nn::embed(a[0], a[1], a[2])}; });
   expect_same({ids, at::randn({19, 8}), at::randn({12, 8})},
               [](const Tensors& a) { return Tensors{nn::embed(a[0], a[1], a[2], 5)}; });
-  EXPECT_THROW(nn::embed(ids, at::randn({19, 8}), at::randn({12, 8}), 6), Error) << "positions run out";
+  EXPECT_THROW(nn::embed(ids, at::randn({19, 8}), at::randn({12, 8}), 6), Error) << "too few positions";
   EXPECT_ANY_THROW(nn::embed(ids + 19, at::randn({19, 8}), at::randn({12, 8}))) << "id outside the vocabulary";
   EXPECT_ANY_THROW(nn::embed(ids - 19, at::randn({19, 8}), at::randn({12, 8}))) << "negative id";
 }

@@ -94,7 +94,7 @@ TEST(DeepspeedSchedule, wrong_parameters_are_named) {
       EXPECT_NE(std::string(error.what()).find(c.message), std::string::npos) << error.what();
     }
   }
-  EXPECT_THROW(schedule_factor(schedule_of("lr_range_test", ""), 0), Error) << "it has rates, no factors";
+  EXPECT_THROW(schedule_factor(schedule_of("lr_range_test", ""), 0), Error) << "it has rates, not factors";
 }
 
 TEST(DeepspeedLossScale, every_step) {

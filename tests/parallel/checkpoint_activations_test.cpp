@@ -340,7 +340,7 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
     at::exp(block->up->bias * 2);
   }
   EXPECT_EQ(counting->bytes().tensors, 1) << "a policy was left behind";
-  EXPECT_NO_THROW(torch::autograd::grad({loss}, block->parameters())) << "the third call goes well";
+  EXPECT_NO_THROW(torch::autograd::grad({loss}, block->parameters())) << "the third call succeeds";
 }
 
 TEST(Checkpoint, a_function_that_hides_exceptions_is_no_obstacle) {
@@ -425,7 +425,7 @@ TEST(Checkpoint, random_state_can_be_left_alone) {
   at::manual_seed(1);
   const at::Tensor y = checkpointed({.preserve_random = false}, f, at::ones({1000}));
   y.sum().backward();
-  EXPECT_FALSE(at::equal(w.grad(), y)) << "the mask should have been drawn anew";
+  EXPECT_FALSE(at::equal(w.grad(), y)) << "the mask should have been redrawn";
   w.mutable_grad().reset();
   const at::Tensor z = checkpointed(f, at::ones({1000}));
   z.sum().backward();

@@ -98,7 +98,7 @@ inline void expect_same(const Result& a, const Result& b) {
   EXPECT_EQ(a.loss, b.loss);
   ASSERT_EQ(a.gradients.size(), b.gradients.size());
   for (std::size_t i = 0; i < a.gradients.size(); ++i) EXPECT_TRUE(at::equal(a.gradients[i], b.gradients[i])) << i;
-  EXPECT_TRUE(at::equal(a.next_random, b.next_random)) << "the recomputation moved the random stream";
+  EXPECT_TRUE(at::equal(a.next_random, b.next_random)) << "the recomputation advanced the random stream";
 }
 
 inline void expect_same(const variable_list& a, const variable_list& b) {

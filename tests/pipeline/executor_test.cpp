@@ -103,7 +103,7 @@ TEST_P(Pipeline, ARehearsalNeedsNobody) {
       PipelineExecutor executor(std::move(options));
       for (int i = 0; i <= world.rank(); ++i) executor.rehearse(schedule);
       EXPECT_EQ(computations % (world.rank() + 1), 0) << name;
-      EXPECT_TRUE(chain.layers.begin()->second.weight.grad().defined()) << name << ": backward was rehearsed, too";
+      EXPECT_TRUE(chain.layers.begin()->second.weight.grad().defined()) << name << ": backward was also rehearsed";
       chain.clear_gradients();
       EXPECT_LE(distance(chain.result(executor.run(schedule)), reference), 1e-6) << name;
     }

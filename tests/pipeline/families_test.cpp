@@ -75,7 +75,7 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
       for (const at::Tensor& parameter : model->parameters()) elements += static_cast<double>(parameter.numel());
       world.group().all_reduce(elements).wait();
       EXPECT_EQ(elements.item<double>(), once + (plan.rank_of.front() == plan.rank_of.back() ? 0 : twice))
-          << row.name << ": what one rank has, the other has not";
+          << row.name << ": one rank has it, the other does not";
       parallel::PipelineExecutor executor(std::move(options));
       double loss = 0;
       for (const at::Tensor& each : executor.run(plan)) loss += each.item<double>();

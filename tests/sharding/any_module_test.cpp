@@ -226,7 +226,7 @@ TEST(AnyModule, evaluation_between_steps) {
     if (sharded != nullptr) {
       of_job = {y};
     } else {
-      EXPECT_TRUE(at::equal(of_job.at(0), y)) << "evaluated with other values than were trained";
+      EXPECT_TRUE(at::equal(of_job.at(0), y)) << "evaluated with values other than the trained ones";
     }
   });
 }

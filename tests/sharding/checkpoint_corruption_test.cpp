@@ -52,7 +52,7 @@ class CheckpointCorruption : public ::testing::Test {
     std::printf("TESSERA_SEED=%u; files:", seed_);
     for (const std::string& name : files_) std::printf(" %s", name.c_str());
     std::printf("\n");
-    ASSERT_GE(shards_.size(), 4u) << "several files of weights and of states";
+    ASSERT_GE(shards_.size(), 4u) << "expected several files of weights and of states";
     ASSERT_EQ(newest_checkpoint(out()), newest_);
   }
 
@@ -321,7 +321,7 @@ TEST_F(CheckpointCorruption, EveryChangeIsFoundAndTheCheckpointBeforeIsTaken) {
     }
     restore(*change);
   }
-  ASSERT_EQ(newest_checkpoint(out()), newest_) << "what was put back is whole";
+  ASSERT_EQ(newest_checkpoint(out()), newest_) << "the restored checkpoint is complete";
   EXPECT_EQ(resume(), (std::vector<std::string>{"", ""}));
   int found = 0;
   for (const auto& [name, count] : counts) {

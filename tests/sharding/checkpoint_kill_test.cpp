@@ -140,7 +140,7 @@ TEST(CheckpointKill, TheNewestCheckpointIsWholeAfterEveryKill) {
   }
   std::printf("%d kills (%d of one rank first): %d left a half-written folder; %lld saves under way were lost\n",
               trials, one_rank, unfinished, static_cast<long long>(lost));
-  EXPECT_GT(unfinished, 0) << "no kill has hit a save: the test proves nothing";
+  EXPECT_GT(unfinished, 0) << "no kill interrupted a save: the test proves nothing";
   ::munmap(shared, sizeof(Shared));
 }
 

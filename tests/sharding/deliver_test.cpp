@@ -40,7 +40,7 @@ double expect_delivered(comm::World& world, const Sharded& sharded, const std::v
       found[i] = at::empty({0});
       order.push_back(i);
     }
-    EXPECT_EQ(order.back(), i) << "one parameter after the other";
+    EXPECT_EQ(order.back(), i) << "parameters arrive one after the other";
     EXPECT_EQ(found[i].numel(), begin) << "in ascending order";
     found[i] = at::cat({found[i], piece});
   });

@@ -134,7 +134,7 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
     slowest = std::max(slowest, took);
     const std::string text = posted.substr(posted.find('\n') + 1);
     EXPECT_LE(took, limit) << what << ", rank " << rank << ": " << text;
-    EXPECT_FALSE(text.empty()) << what << ": nothing was noticed by rank " << rank;
+    EXPECT_FALSE(text.empty()) << what << ": no error on rank " << rank;
     std::vector<std::string> words = fault.everywhere;
     if (faulty) words = fault.own.empty() ? fault.everywhere : fault.own;
     for (const std::string& word : words)

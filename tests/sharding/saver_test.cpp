@@ -180,7 +180,7 @@ TEST(Saver, what_one_rank_cannot_write_is_dropped_everywhere_and_the_next_save_w
       EXPECT_FALSE(saver.busy());
       world.group().barrier().wait();
       EXPECT_EQ(list_folder(out.path()), std::vector<std::string>{"checkpoint-1"})
-          << "nothing is left of it, and the old one stays";
+          << "no part of it remains, and the old one stays";
       world.group().barrier().wait();
       first.copy_(value);
       const auto weights = job.weights(), states = job.states();

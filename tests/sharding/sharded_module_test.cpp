@@ -122,7 +122,7 @@ TEST(ShardedModule, the_life_of_the_sharding_object) {
         const at::Tensor after = module.forward(batch.x);
         const bool sharded_away = std::string(strategy) == "full_shard";
         if (sharded_away) {
-          EXPECT_TRUE(after.isnan().all().item<bool>()) << "values that are gone must not look like values";
+          EXPECT_TRUE(after.isnan().all().item<bool>()) << "released values must not look like values";
         }
       });
 }
@@ -251,7 +251,7 @@ TEST(ShardedModule, values_from_elsewhere) {
         });
         (void)net->forward(probe());
         if (std::string(strategy) == "full_shard") {
-          EXPECT_LE(elements, 12 * 32 + 32 * 5 + 5 - 3 * 64) << "a rank reads its part only";
+          EXPECT_LE(elements, 12 * 32 + 32 * 5 + 5 - 3 * 64) << "a rank reads only its part";
         }
       }
   });

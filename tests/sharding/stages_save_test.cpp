@@ -286,7 +286,7 @@ TEST_F(StagesSave, a_finished_model_is_a_folder_with_an_index) {
                            .before_publishing = announce}});
     });
     EXPECT_EQ(read_file(announced), concat(join(list_folder(folder), "\n"), "\n"))
-        << "a run knows its files even if it is killed before all of them are there";
+        << "a run lists its files even if it is killed before all of them exist";
     expect_same(folder, one, /*with_states=*/false);
     const std::string index_path = path_join(folder, "model.safetensors.index.json");
     const auto index = format::parse_safetensors_index(read_file(index_path), index_path);

@@ -52,7 +52,7 @@ void expect_named(const Fault& fault, bool sequence_parallel) {
       },
       options);
   const std::string what = concat(fault.name, sequence_parallel ? " with sequence parallelism" : "");
-  ASSERT_EQ(outcomes[0].posted.size(), 1u) << what << ": rank 0 noticed nothing";
+  ASSERT_EQ(outcomes[0].posted.size(), 1u) << what << ": no error on rank 0";
   const std::string& text = outcomes[0].posted[0];
   for (const std::string& word : fault.told)
     EXPECT_NE(text.find(word), std::string::npos) << what << ": '" << word << "' is not in: " << text;

@@ -30,10 +30,10 @@ void expect_refused(const std::string& text, const std::function<void(comm::Worl
       if (*error.what() != '\0') {
         EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
       } else {
-        EXPECT_EQ(world.rank(), 1) << "another rank tells why";
+        EXPECT_EQ(world.rank(), 1) << "another rank gives the reason";
       }
     }
-    EXPECT_TRUE(thrown) << "nothing was thrown where this was expected: " << text;
+    EXPECT_TRUE(thrown) << "no error was thrown; expected: " << text;
   });
 }
 
@@ -155,7 +155,7 @@ TEST(TensorMisuse, of_missing_rules_after_a_step_that_says_nothing) {
       (some_loss(user) * 0).backward();
       (some_loss(user) * std::numeric_limits<double>::infinity()).backward();
     } catch (const Error& error) {
-      ADD_FAILURE() << "a step that says nothing: " << error.what();
+      ADD_FAILURE() << "an uninformative step: " << error.what();
     }
     user.module->zero_grad();
     some_loss(user).backward();

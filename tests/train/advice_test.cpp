@@ -92,7 +92,7 @@ TEST(Advice, Communication) {
   run.local_ranks = 1;
   EXPECT_EQ(advise(run).text.find("fewer processes"), std::string::npos) << "each host has one already";
   run.ranks = 1;
-  EXPECT_NE(advise(run).bound, "communication-bound") << "nobody to wait for";
+  EXPECT_NE(advise(run).bound, "communication-bound") << "no other rank to wait for";
 }
 
 TEST(Advice, Input) {

@@ -80,7 +80,7 @@ TEST(BlockRouting, ABlockIsTheIdentityOrScaled) {
   }
   EXPECT_TRUE(dropped && kept);
   model->eval();
-  EXPECT_TRUE(at::equal(routing.run(part, twice, x), 2 * x)) << "evaluation has every block";
+  EXPECT_TRUE(at::equal(routing.run(part, twice, x), 2 * x)) << "evaluation uses every block";
 }
 
 TEST(BlockRouting, TokensFollowTheSchedule) {

@@ -108,7 +108,7 @@ TEST(StopIds, OfTheConfigurationAndTheTokenizer) {
   EXPECT_EQ(ids(Value::of(7)), (std::vector<std::int32_t>{7, 256}));
   EXPECT_EQ(ids(Value::make_array({Value::of(3), Value::of(256), Value::of(5000), Value::of(-1)})),
             (std::vector<std::int32_t>{3, 256}))
-      << "an id without a token is none, each is named once";
+      << "ids without a token are skipped, each is listed once";
   EXPECT_EQ(ids(Value()), std::vector<std::int32_t>{256});
 }
 
@@ -177,7 +177,7 @@ TEST(CompleteUtf8Prefix, KeepsUnfinishedCharactersBack) {
   EXPECT_EQ(complete_utf8_prefix("\xE2\x82"), 0u);
   EXPECT_EQ(complete_utf8_prefix("\xF0\x9F\x98"), 0u);
   EXPECT_EQ(complete_utf8_prefix("\xF0\x9F\x98\x80"), 4u);
-  EXPECT_EQ(complete_utf8_prefix("\x80\x80\x80\x80"), 4u) << "ill-formed: not held back for ever";
+  EXPECT_EQ(complete_utf8_prefix("\x80\x80\x80\x80"), 4u) << "ill-formed: not held back forever";
   EXPECT_EQ(complete_utf8_prefix("\xFF"), 1u);
 }
 

@@ -98,7 +98,7 @@ TEST(LogSample, AHundredThousandLinesNeedNoMoreMemoryThanAFew) {
   append_steps(file, 20'000, 100'000);
   const std::size_t after = bytes_in_use(), rendered_after = rendered_bytes(file);
   EXPECT_LT(after, before + (4u << 20)) << "88,000 more lines";
-  EXPECT_LT(rendered_after, 2 * rendered_before) << "a report costs what the number of lines costs";
+  EXPECT_LT(rendered_after, 2 * rendered_before) << "the cost of a report grows with the number of lines";
   EXPECT_LE(file.lines().size(), 256u * (6 + 4));
 
   const std::vector<Value> lines = values(file.lines());
@@ -110,8 +110,8 @@ TEST(LogSample, AHundredThousandLinesNeedNoMoreMemoryThanAFew) {
       return value != nullptr && value->as_real() == number;
     });
   };
-  EXPECT_TRUE(has("loss", 99)) << "a spike of one line is not seen";
-  EXPECT_TRUE(has("eval_loss", 77)) << "a spike of one evaluation is not seen";
+  EXPECT_TRUE(has("loss", 99)) << "a spike of one line is missing";
+  EXPECT_TRUE(has("eval_loss", 77)) << "a spike of one evaluation is missing";
   for (std::size_t i = 1; i < lines.size(); ++i)
     ASSERT_LE(lines[i - 1].at("step").as_int(), lines[i].at("step").as_int());
 }

@@ -62,7 +62,7 @@ TEST(MetricsServer, ShowsTheNewestPage) {
   EXPECT_TRUE(asked(port, get).ends_with("\r\n\r\nfirst 1\n"));
   const std::string large(3 << 20, 'x');
   server.show(large);
-  EXPECT_TRUE(asked(port, get).ends_with(large)) << "more than a socket takes at once";
+  EXPECT_TRUE(asked(port, get).ends_with(large)) << "more than a socket accepts at once";
 }
 
 TEST(MetricsServer, NobodyStopsIt) {

@@ -140,7 +140,7 @@ TEST(Metrics, AClassifiersShareOfRightAnswers) {
   EXPECT_NEAR(two.f1, 2 * 1.0 / 4, 1e-12) << "of class 1";
   const ClassMetrics four = class_metrics({1, 2, 0, 0, 2, 2, 1, 0, 1, 3, 1, 0});
   EXPECT_NEAR(four.accuracy, 3.0 / 5, 1e-12);
-  EXPECT_NEAR(four.f1, (2.0 / 3 + 4.0 / 5 + 0) / 3, 1e-12) << "of those that occur";
+  EXPECT_NEAR(four.f1, (2.0 / 3 + 4.0 / 5 + 0) / 3, 1e-12) << "of the classes that occur";
   EXPECT_FALSE(class_metrics({}).measured);
 }
 

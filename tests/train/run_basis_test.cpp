@@ -29,7 +29,7 @@ TEST(RunBasis, NothingHasChangedInTheSameRun) {
 TEST(RunBasis, WhatNumbersDependOnIsToldWithBothValues) {
   RunBasis now = small_basis();
   now.processes = 4;
-  EXPECT_EQ(changed_since(after_a_file(small_basis()), now), Lines()) << "the same rows by more processes";
+  EXPECT_EQ(changed_since(after_a_file(small_basis()), now), Lines()) << "the same rows on more processes";
   now.rows_per_step = 16;
   now.training_data = "12 rows, contents a2";
   now.validation_data = "1 row, contents c1";  // newly added

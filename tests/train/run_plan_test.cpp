@@ -310,7 +310,7 @@ TEST(RunPlan, ACheckpointSaysWhereInThePlanItIs) {
   EXPECT_EQ(state.logging_steps, 5);
   EXPECT_EQ(state.eval_steps, 5) << "a quarter of 18 steps, rounded up";
   EXPECT_EQ(state.save_steps, 3);
-  EXPECT_EQ(state.seed, 11u) << "what is not the plan's stays";
+  EXPECT_EQ(state.seed, 11u) << "settings outside the plan do not change";
 }
 
 TEST(RunPlan, AResumedRunMayBeginItsEpochsDataAgain) {
@@ -319,7 +319,7 @@ TEST(RunPlan, AResumedRunMayBeginItsEpochsDataAgain) {
   const RunPlan plan = make_run_plan(config, 1, 20, false, {4, 32});  // 12 rows into the second epoch
   EXPECT_EQ(plan.first_row(4, 0, 0), 20);
   EXPECT_EQ(plan.first_row(5, 0, 0), 28);
-  EXPECT_EQ(plan.rows_of_step(6), 4) << "the epoch that is begun again ends as it should have";
+  EXPECT_EQ(plan.rows_of_step(6), 4) << "the restarted epoch ends as it should have";
   EXPECT_TRUE(plan.ends_epoch(7));
   EXPECT_EQ(plan.first_row(7, 0, 0), 40);
 }

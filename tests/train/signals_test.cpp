@@ -53,7 +53,7 @@ TEST(StopSignals, DoNotDisturbMatrixProducts) {
   int status = 0;
   ::close(ready[1]);
   char byte = 0;
-  EXPECT_EQ(::read(ready[0], &byte, 1), 1) << "the handlers are there";
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1) << "the handlers are installed";
   ::close(ready[0]);
   while (::waitpid(child, &status, WNOHANG) == 0) {
     ::kill(child, SIGTERM);
