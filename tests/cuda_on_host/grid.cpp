@@ -183,7 +183,7 @@ void set_order(Order order, std::uint64_t seed) {
 
 void run_grid(Dim3 grid, Dim3 size, std::size_t shared_bytes, const std::function<void()>& thread) {
   const unsigned count = size.x * size.y * size.z;
-  std::vector<Fiber> fibers = std::move(idle);  // after a failure they are suspended mid-kernel: destroyed on return
+  std::vector<Fiber> fibers = std::move(idle);  // after a failure they are suspended mid-kernel, so they are not reused
   while (fibers.size() < count) fibers.emplace_back();
   Block block;
   block.fibers = {fibers.data(), count};

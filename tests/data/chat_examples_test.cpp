@@ -63,8 +63,8 @@ TEST(ChatExamples, IdsAndScoresAreThoseOfTransformers) {
 }
 
 TEST(ChatExamples, WithoutMarksATurnIsWhatTheTextGrowsBy) {
-  // The same conversations with Qwen2.5's own template: the tokens that its copy with {% generation %} marks are
-  // scored.
+  // The same conversations with Qwen2.5's own template: the scored tokens are those marked by its copy with {%
+  // generation %}.
   const auto tokenizer = text::load_tokenizer(fixtures);
   const Value lines = read_json(path_join(fixtures, "expected.json")).at("lines");
   for (const char* name : {"one", "turns", "system", "tools"}) {

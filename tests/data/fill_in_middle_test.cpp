@@ -21,7 +21,7 @@ namespace {
 using tessera::testing::error_of;
 using Ids = std::vector<std::int64_t>;
 
-/// One id per byte; @ marks special ones.
+/// One id per byte, and marks; special ids decode to @.
 class Bytes final : public text::Tokenizer {
  public:
   static constexpr std::int32_t prefix = 256, middle = 257, suffix = 258, pad = 259, end = 260, mark = 261;

@@ -127,7 +127,7 @@ TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
       const at::Tensor here = routing.ids.ge(own.begin).logical_and(routing.ids.lt(own.end)).sum();
       sent[1] = 4.0 * C * 4 * static_cast<double>(n * k - here.item<std::int64_t>());
       sent[1] += 8.0 * static_cast<double>(E - (own.end - own.begin));
-      group.all_reduce(sent).wait();  // in sum: rows return from another rank than sent them
+      group.all_reduce(sent).wait();  // sum over ranks: each rank also sends back the rows it received
       EXPECT_NEAR(sent[0].item<double>() / sent[1].item<double>(), 1, 0.01);
       if (group.rank() == 0)
         post(concat(ranks, " ranks: ", sent[0].item<double>(), " bytes, formula ", sent[1].item<double>()));

@@ -164,7 +164,7 @@ TEST_F(Fp8, AllThreeProductsAreOfRoundedOperands) {
   for (const Fp8Recipe recipe : recipes)
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::hybrid})
       for (const bool out_first : {true, false}) {
-        const bool beside_bf16 = out_first;  // otherwise everything around the products is fp32, so results agree
+        const bool beside_bf16 = out_first;  // otherwise all but the products is fp32; the products are the same
         const auto map = map_of(options(recipe, format));
         const auto wanted = by_definition(*map, x.view({150, 200}), w, b, dy.view({150, 140}));
         const auto leaf = [](const at::Tensor& t) { return t.detach().clone().set_requires_grad(true); };

@@ -126,7 +126,7 @@ class CheckpointCorruption : public ::testing::Test {
     // If the manifest comes from another step, the other files do not match it.
     return name == format::kManifestName ? Change{"", files_} : Change{name};
   }
-  /// Changes a digit or a word, or removes a line or indentation, in a JSON file. The file may remain valid JSON.
+  /// Changes a digit or a word, or removes a line or indentation, in a JSON file, which usually remains valid JSON.
   Maybe edit_json() {
     const std::string& name = one_of(texts_);
     const std::string text = read_file(at(name));

@@ -15,7 +15,7 @@ namespace {
 class TrainEightBit : public ResumeJobs {
  protected:
   /// Three matrices of every block have at least 4096 elements; the other matrices and the vectors have fewer. Tables
-  /// keep fp32 states.
+  /// get no 8-bit states.
   RunConfig eight_bit(const std::string& output, const std::string& optim, const Words& more, int steps = 4) const {
     return config(output, steps,
                   Words{"--config_overrides",
@@ -103,7 +103,7 @@ struct Net : torch::nn::Module {
   }
 };
 
-// As in transformers' Trainer, where bitsandbytes keeps each nn.Embedding in fp32, but not the head.
+// As in transformers' Trainer, where bitsandbytes keeps 32-bit states for each nn.Embedding, but not for the head.
 TEST(EightBitUpdate, TablesOfEmbeddingsStayWide) {
   const auto narrow = [](comm::World& world, const train::ParameterKinds& kinds) {
     Net net;

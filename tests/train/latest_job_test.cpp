@@ -1,4 +1,4 @@
-// Background jobs; only the latest submitted one matters.
+// Runs jobs in the background; a newer job replaces one that has not started.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Changes of its inputs that are reported to a resumed run.
+// A resumed run reports which of its inputs have changed.
 
 #include <gtest/gtest.h>
 

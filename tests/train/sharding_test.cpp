@@ -151,7 +151,7 @@ TEST(ShardingOptions, PredictionCountsFourteenOrSixteenBytes) {
   EXPECT_EQ(predicted_bytes(config, *model, 1, 0).total(), 12 * numel);
 }
 
-// Two matrices of 32 x 128 elements in each of three blocks; tables and smaller parameters keep fp32 states.
+// Two matrices of 32 x 128 elements in each of three blocks; tables and smaller parameters get no 8-bit states.
 TEST(ShardingOptions, PredictionCountsStatesOfEightBits) {
   RunConfig config = small_config();
   const auto model = models::load_model(config.model, 1);
