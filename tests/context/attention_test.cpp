@@ -280,7 +280,7 @@ TEST(ContextAttentionVolume, is_the_formula) {
                       " bytes a rank"));
       }
     }
-    // With documents that end where a rank's tokens end no keys are sent; with a window of one chunk each is sent once.
+    // Documents that end where a rank's tokens end send no keys; a window of one chunk sends each key at most once.
     const ContextGroups groups = context_groups(world, mesh_of(4), ContextMethod::p2p);
     double start = wire_bytes();
     (void)in_parts({.name = "", .options = {.documents = {0,  4,  8,  12, 20, 24, 28, 32, 36, 40, 44,

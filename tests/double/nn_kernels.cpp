@@ -215,8 +215,8 @@ void group_sums(const cuda::GroupSums& a, std::int64_t rows, std::int64_t lines,
   if (arguments.enqueue(flops(rows, lines, columns))) cuda::group_sums(seen, rows, lines, columns, groups, nullptr);
 }
 
-// Eight bits. A kernel that is given a chosen value does not search for the largest. This is the case in a steady step,
-// and is how it is counted if nothing is computed.
+// Eight bits. A kernel that is given a chosen value does not search for the largest. That is the normal case in a
+// steady step, and calls are also counted that way if nothing is computed.
 
 bool is_chosen(KernelArguments& arguments, const float*& chosen) {
   if (chosen == nullptr) return false;

@@ -137,7 +137,7 @@ TEST(Mup, FollowsFromConfigJson) {
   EXPECT_NE(error_of([&] { architectures::read_model(phi); }).find("the head has a bias"), std::string::npos);
 }
 
-/// A model with its settings, on this one rank.
+/// A model with its sharding and its update, on this one rank.
 struct Run {
   std::shared_ptr<models::LanguageModel> model;
   std::unique_ptr<Sharded> sharded;

@@ -205,7 +205,7 @@ TEST(RunFiles, AFormerRunGoesAndANoteInItIsNamed) {
   EXPECT_EQ(list_folder(out), (std::vector<std::string>{kRunFilesList, "config.json", "model.safetensors"}));
 }
 
-/// If this process is root, which has all permissions, runs as another user.
+/// Runs as another user if this process is root, which has all permissions.
 TEST(RunFiles, AWriteProtectedFolderIsNamedBeforeAnythingGoes) {
   const TemporaryFolder around;
   const std::string out = path_join(around.path(), "out");
