@@ -1,5 +1,5 @@
-// What checkpoints keep beside weights and optimizer: the best model, the schedule, the loss scale's hysteresis; and
-// checkpoints of the model only.
+// Checkpoint contents besides weights and optimizer states: the best model, the schedule, the loss scale's hysteresis.
+// Also checkpoints of the model only.
 
 #include <tessera/checkpoint/checkpoint.h>
 
@@ -93,7 +93,7 @@ TEST_F(BestCheckpointTest, IsNotPruned) {
   EXPECT_FALSE(exists(2) || exists(3) || exists(4) || exists(5));
   RunState last = state(7);
   last.best_model_checkpoint = path_join(folder_.path(), "checkpoint-6");
-  save(last, 1);  // one to keep, but the newest and the best both stay
+  save(last, 1);  // keep one, but both the newest and the best stay
   EXPECT_TRUE(exists(6) && exists(7));
   EXPECT_FALSE(exists(1));
 }

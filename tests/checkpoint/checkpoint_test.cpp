@@ -130,9 +130,9 @@ TEST_F(CheckpointTest, NewestIsTheNewestThatVerifies) {
   save(9);
   save(10);
   save(100);
-  make_folders(path_join(out(), "checkpoint-200"));        // no manifest: does not exist
+  make_folders(path_join(out(), "checkpoint-200"));        // no manifest: not a checkpoint
   make_folders(path_join(out(), "checkpoint-300.tmp.1"));  // being written
-  make_folders(path_join(out(), "checkpoint-0400"));       // not a name of ours
+  make_folders(path_join(out(), "checkpoint-0400"));       // not one of our names
   EXPECT_EQ(choose_newest(step_folders(out()), {}), path_join(out(), "checkpoint-100"));
   flip_bit(path_join(out(), "checkpoint-100/model.safetensors"));
   EXPECT_EQ(choose_newest(step_folders(out()), {}), path_join(out(), "checkpoint-10"));
@@ -145,10 +145,10 @@ TEST_F(CheckpointTest, PruningKeepsTheNewestCompleteOnes) {
   save(2);
   save(3, 2);
   EXPECT_EQ(names(), (std::vector<std::string>{"checkpoint-2", "checkpoint-3"}));
-  // A later one that is damaged does not count, and the one just saved stays although its step is smaller.
+  // A later, damaged checkpoint does not count, and the one just saved stays although its step is smaller.
   save(50);
   remove_tree(path_join(out(), "checkpoint-50/model.safetensors"));
-  make_folders(path_join(out(), "checkpoint-7"));  // somebody else's: no manifest
+  make_folders(path_join(out(), "checkpoint-7"));  // not ours: no manifest
   save(4, 1);
   EXPECT_EQ(names(), (std::vector<std::string>{"checkpoint-4", "checkpoint-7"}));
   EXPECT_EQ(choose_newest(step_folders(out()), {}), path_join(out(), "checkpoint-4"));
@@ -188,8 +188,8 @@ TEST_F(CheckpointTest, LeftoversOfDeadRunsAreRemovedThoseOfLivingOnesStay) {
   EXPECT_EQ(names(), (std::vector<std::string>{"checkpoint-1", alive, "checkpoint-x.tmp.1", "mine.tmp.1"}));
 }
 
-// A run that is killed at any moment leaves only valid checkpoints, at least one once it has saved, and the next run
-// clears away the rest.
+// A run killed at any moment leaves only valid checkpoints, at least one once it has saved, and the next run removes
+// the leftovers.
 TEST_F(CheckpointTest, AKilledRunLeavesAValidNewestCheckpoint) {
   for (int round = 0; round < 6; ++round) {
     int ends[2];
@@ -197,7 +197,7 @@ TEST_F(CheckpointTest, AKilledRunLeavesAValidNewestCheckpoint) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      for (char step = 1;; ++step) {  // step % 4: existing folders are replaced too
+      for (char step = 1;; ++step) {  // step % 4, so that existing folders are replaced, too
         save(1 + step % 4, 2);
         const char saved = 1;
         if (::write(ends[1], &saved, 1) != 1) ::_exit(1);

@@ -1,4 +1,4 @@
-// Ranks decide together which checkpoint is the newest whole one. Here ranks are threads.
+// Ranks agree on the newest complete checkpoint. Here ranks are threads.
 
 #include <tessera/checkpoint/choose.h>
 
@@ -38,7 +38,7 @@ class Choose : public ::testing::Test {
     bytes[at % bytes.size()] ^= 16;
     write_file_atomically(path, bytes);
   }
-  /// What all ranks choose, which must be the same.
+  /// The choice of all ranks, which must be the same.
   std::string choose(int ranks) const {
     const auto found = on_ranks(ranks, [&](const Ranks& here) {
       // only rank 0's list counts
@@ -57,7 +57,7 @@ class Choose : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  log::Quiet quiet_{log::Level::error};  // the warnings would bury the test's output
+  log::Quiet quiet_{log::Level::error};  // warnings would drown the test's output
 };
 
 TEST_F(Choose, TheNewestWholeOne) {
@@ -85,7 +85,7 @@ TEST_F(Choose, ADamagedOneIsSetAsideWhateverFileItIs) {
       EXPECT_EQ(list_folder(out()), (std::vector<std::string>{"checkpoint-1", "checkpoint-2.damaged"}));
     }
   }
-  // It is no checkpoint any more, and pruning leaves it alone.
+  // It is no longer a checkpoint, and pruning leaves it alone.
   EXPECT_EQ(step_folders(out()).size(), 1u);
   save(3);
   prune_step_folders(out(), 3, 1);
@@ -102,7 +102,7 @@ TEST_F(Choose, TheDamagedTensorIsNamed) {
                              "the same folder has no whole checkpoint"})
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }
-  EXPECT_TRUE(path_exists(at_step(1))) << "what the user has named is not renamed";
+  EXPECT_TRUE(path_exists(at_step(1))) << "a folder that the user named is not renamed";
 }
 
 TEST_F(Choose, ForANamedDamagedOneTheNewestWholeOneIsToldOf) {
@@ -121,7 +121,7 @@ TEST_F(Choose, ForANamedDamagedOneTheNewestWholeOneIsToldOf) {
 TEST_F(Choose, WhatIsNotDamagedIsPassedOverAndStays) {
   save(5);
   save(6, /*model_only=*/true);
-  make_folders(at_step(7));  // no manifest: half written, or somebody else's
+  make_folders(at_step(7));  // no manifest: incomplete, or not ours
   EXPECT_EQ(choose(2), at_step(5));
   EXPECT_EQ(list_folder(out()), (std::vector<std::string>{"checkpoint-5", "checkpoint-6", "checkpoint-7"}));
   EXPECT_NE(named(2, at_step(6)).find("--save_only_model"), std::string::npos);
@@ -153,7 +153,7 @@ TEST_F(Choose, RanksThatSeeDifferentFoldersAreToldAndNothingIsSetAside) {
   EXPECT_TRUE(path_exists(at_step(1)));
 }
 
-// Every byte of a checkpoint is some rank's: a flip anywhere is found, whoever has that share.
+// Every byte of a checkpoint is assigned to a rank: a flipped bit anywhere is found, whichever rank has that share.
 TEST_F(Choose, AnyFlippedBitIsFoundByEveryNumberOfRanks) {
   save(1);
   unsigned where = 1;
@@ -169,7 +169,7 @@ TEST_F(Choose, AnyFlippedBitIsFoundByEveryNumberOfRanks) {
   }
 }
 
-// What was loaded is compared where it was loaded, whatever each rank took; nothing of the tensors is read again.
+// Loaded data are verified by the rank that loaded them, whatever each rank loads; no tensor is read twice.
 TEST_F(Choose, AnExaminationKnowsWhatWasLoaded) {
   save(1);
   for (const int ranks : {1, 2, 3})
@@ -204,11 +204,11 @@ TEST_F(Choose, AnExaminationFindsWhatIsDamagedWhereverItLies) {
       const std::string path = path_join(at_step(1), name), good = read_file(path);
       const auto found = on_ranks(2, [&](const Ranks& here) {
         Examination examination(at_step(1), here);
-        if (here.rank == 0) flip(path, at);  // after the small files were looked at
+        if (here.rank == 0) flip(path, at);  // after the small files were checked
         here.gather("");
         try {
           load_part(at_step(1), here, examination.sums());
-        } catch (const Error&) {  // a header or an index that says nonsense
+        } catch (const Error&) {  // an invalid header or index
         }
         const Finding finding = examination.finish();
         EXPECT_EQ(finding.kind, Finding::Kind::damaged) << name;
@@ -220,7 +220,7 @@ TEST_F(Choose, AnExaminationFindsWhatIsDamagedWhereverItLies) {
     }
 }
 
-// A bit that goes wrong on the way into one rank's memory is found, though the file is whole.
+// A bit flipped on the way into one rank's memory is found, although the file is intact.
 TEST_F(Choose, ABitThatIsWrongInMemoryOnlyIsFound) {
   save(1);
   const auto found = on_ranks(3, [&](const Ranks& here) {

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks that are threads, and what a rank that resumes loads of a checkpoint.
+// Ranks as threads, and the parts of a checkpoint that a resuming rank loads.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -20,7 +20,7 @@
 
 namespace tessera::checkpoint {
 
-/// Ranks in threads that tell each other texts.
+/// Ranks in threads that exchange texts.
 class Threads {
  public:
   explicit Threads(int size) : texts_(static_cast<std::size_t>(size)), barrier_(size) {}
@@ -29,7 +29,7 @@ class Threads {
               texts_[static_cast<std::size_t>(rank)] = text;
               barrier_.arrive_and_wait();
               auto all = texts_;
-              barrier_.arrive_and_wait();  // nobody writes the next ones before all have read these
+              barrier_.arrive_and_wait();  // no rank writes its next text before all have read this one
               return all;
             }};
   }
@@ -39,7 +39,7 @@ class Threads {
   std::barrier<> barrier_;
 };
 
-/// What each of `size` ranks gets from `body`, as text; an error is its message.
+/// Returns the text that `body` yields on each of `size` ranks; for an error, its message.
 inline std::vector<std::string> on_ranks(int size, const std::function<std::string(const Ranks&)>& body) {
   Threads threads(size);
   std::vector<std::string> results(static_cast<std::size_t>(size));
@@ -56,7 +56,7 @@ inline std::vector<std::string> on_ranks(int size, const std::function<std::stri
   return results;
 }
 
-/// Reads this rank's part of the weights (converted) and of the optimizer's states, or everything, and drops it.
+/// Loads and drops this rank's part, or all, of the (converted) weights and the optimizer's states.
 inline void load_part(const std::string& folder, const Ranks& here, const std::shared_ptr<format::ReadSums>& sums,
                       bool whole = false) {
   const auto part = [&](std::int64_t numel) {

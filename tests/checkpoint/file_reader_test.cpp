@@ -1,4 +1,4 @@
-// A file that is read into memory: the right bytes, and their checksums noted.
+// Reading a file into memory: the right bytes, and their recorded checksums.
 
 #include <tessera/checkpoint/file_reader.h>
 
@@ -62,7 +62,7 @@ TEST_F(FileReaderTest, NotesWhatItReads) {
   EXPECT_EQ(noted->chunk(0, 0).state, format::ChunkSums::State::whole);
 
   write_file_atomically(path_join(folder_.path(), "other"), bytes_);
-  read(FileReader(path_join(folder_.path(), "other"), noted), 1000, 5 * chunk);  // none of the manifest's
+  read(FileReader(path_join(folder_.path(), "other"), noted), 1000, 5 * chunk);  // not a file of the manifest
   EXPECT_EQ(noted->chunk(0, 5).pieces.size(), 0u);
 }
 

@@ -1,5 +1,5 @@
-// What no save has written is never removed with a checkpoint: neither when old ones go, nor when one is replaced, set
-// aside or cleared away.
+// Files that no save has written are never removed with a checkpoint, whether old ones are pruned or one is replaced,
+// renamed or cleaned up.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ class ForeignFiles : public ::testing::Test {
     make_folders(std::filesystem::path(at(name)).parent_path().string());
     write_file_atomically(at(name), bytes);
   }
-  /// checkpoint-STEP with two files and a manifest of them.
+  /// Writes checkpoint-STEP with two files and their manifest.
   std::string save(std::int64_t step, const std::string& name = "") const {
     const std::string folder = name.empty() ? step_folder(folder_.path(), step) : at(name);
     make_folders(folder);
@@ -110,7 +110,7 @@ TEST_F(ForeignFiles, KeepAnOlderFolderThatWasSetAside) {
   write("checkpoint-4.damaged/notes.txt");
   set_aside(folder, {Finding::Kind::damaged, "a flipped bit"});
   EXPECT_EQ(read("checkpoint-4.damaged/notes.txt"), "mine");
-  EXPECT_TRUE(path_exists(folder)) << "passed over where it is";
+  EXPECT_TRUE(path_exists(folder)) << "skipped in place";
 }
 
 TEST_F(ForeignFiles, OfALinkNothingButTheLinkGoes) {

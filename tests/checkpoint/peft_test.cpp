@@ -20,7 +20,7 @@ class PeftFolder : public ::testing::Test {
  protected:
   std::string at(const std::string& name) const { return path_join(folder_.path(), name); }
 
-  /// The smallest configuration, with one member more, on a line of its own (the third).
+  /// The smallest configuration with one additional member, on its own line (the third).
   void write_config(const std::string& member = "\"lora_dropout\": 0") {
     write_file_atomically(at("adapter_config.json"),
                           "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8,\n"
@@ -112,7 +112,7 @@ TEST_F(PeftFolder, WhatABaseIsPutTogetherOfStandsBeside) {
   const NamedTensors adapters = {{"q.lora_A.weight", at::rand({8, 2})}};
   write_adapter_folder(folder_.path(), adapters, config, nullptr);
   EXPECT_EQ(dump_json(read_adapter_config(folder_.path()).composition), dump_json(config.composition));
-  // Axolotl and others leave the base's own config.json there.
+  // Axolotl and others leave the base's own config.json in the folder.
   write_file_atomically(at("config.json"), R"({"model_type": "llama"})");
   EXPECT_TRUE(read_adapter_config(folder_.path()).composition.is_null());
 }
@@ -123,7 +123,8 @@ TEST_F(PeftFolder, IntegralAlphaIsWrittenAsAnInteger) {
   config.target_modules = {"q"};
   write_adapter_folder(folder_.path(), {{"q.lora_A.weight", at::zeros({8, 2})}}, config, nullptr);
   EXPECT_EQ(read_json(at("adapter_config.json")).at("lora_alpha").kind(), Value::Kind::integer);
-  EXPECT_FALSE(read_json(at("adapter_config.json")).contains("use_rslora")) << "older PEFT does not know it";
+  EXPECT_FALSE(read_json(at("adapter_config.json")).contains("use_rslora"))
+      << "older versions of PEFT do not support it";
 }
 
 TEST_F(PeftFolder, FeaturesThatAreNotSupportedAreNamedWithTheirPlace) {

@@ -1,4 +1,4 @@
-// Files that are published by rename into a folder that holds other things.
+// Files published by rename into a folder that contains other files.
 
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ TEST_F(Publish, WhatFailsHalfWayIsTakenBack) {
   write("model.tmp/model-00001-of-00002.safetensors", "new 1");
   write("model.tmp/model-00002-of-00002.safetensors", "new 2");
   write("model.tmp/model.safetensors.index.json", "new index");
-  const auto replaces = [&](const std::string& name) {  // asked before the first step: the third cannot be done
+  const auto replaces = [&](const std::string& name) {  // called before the first rename, so that the third one fails
     remove_tree(at("model.tmp/model.safetensors.index.json"));
     return is_weights_file(name);
   };

@@ -1,5 +1,5 @@
 #pragma once
-// checkpoint-STEP of one process, written by the functions that the training's writer uses, without a training.
+// Writes checkpoint-STEP of one process with the functions of the training's writer, without a training run.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -20,7 +20,7 @@
 
 namespace tessera::checkpoint {
 
-/// Writes through checkpoint-STEP.tmp.PID, and returns checkpoint-STEP. `optimizer`: none of a model only.
+/// Writes through checkpoint-STEP.tmp.PID and returns checkpoint-STEP. `optimizer`: none for a model only.
 inline std::string save_step_folder(const std::string& output_dir, const RunState& state, const NamedTensors& optimizer,
                                     std::int64_t keep,
                                     const std::function<WrittenFiles(const std::string& folder)>& write_model) {
@@ -52,13 +52,13 @@ inline std::string save_checkpoint(const std::string& output_dir, const NamedTen
   });
 }
 
-/// Throws InputError unless a run can be resumed from it.
+/// Throws InputError unless a run can resume from it.
 inline void verify_checkpoint(const std::string& folder) {
   const Finding finding = examine(folder, {});
   if (finding.kind != Finding::Kind::whole) throw InputError(finding.text);
 }
 
-/// A state of the optimizer, whole.
+/// Reads a whole state of the optimizer.
 inline at::Tensor read_state(const std::string& folder, const std::string& name) {
   const StoredState states(folder);
   const format::StoredTensor& stored = *states.find(name);

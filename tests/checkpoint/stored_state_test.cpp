@@ -1,4 +1,4 @@
-// Parts of an optimizer's state, however many files they lie in.
+// Reading parts of an optimizer's state from any number of files.
 
 #include <tessera/checkpoint/stored_state.h>
 
@@ -19,7 +19,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-/// Writes pieces of tensors into files and the index that names them.
+/// Writes pieces of tensors into files, and the index that lists them.
 class PieceWriter {
  public:
   explicit PieceWriter(std::string folder) : folder_(std::move(folder)) {}
@@ -27,14 +27,14 @@ class PieceWriter {
   void tensor(const std::string& name, const at::Tensor& whole) {
     index_.tensors.push_back({name, dtype_of(whole.scalar_type()), whole.sizes().vec(), {}});
   }
-  /// A part of the tensor that was named last; `values`: its elements.
+  /// Adds a part of the tensor named last; `values`: its elements.
   void piece(int file, const layout::Region& region, const at::Tensor& values) {
     format::StoredTensor& tensor = index_.tensors.back();
     const std::string key = concat(tensor.name, tensor.pieces.empty() ? "" : concat(".", tensor.pieces.size()));
     tensor.pieces.push_back({name_of(file), key, region});
     files_[file].push_back(tensor_source(key, values));
   }
-  /// The range of the flattened tensor.
+  /// Adds a range of the flattened tensor.
   void range(int file, const at::Tensor& whole, std::int64_t begin, std::int64_t end) {
     piece(file, layout::flat_region(whole.sizes().vec(), begin, end), whole.flatten().slice(0, begin, end));
   }
@@ -75,7 +75,7 @@ void cut_into_ranges(PieceWriter& writer, const at::Tensor& whole, Random& rando
   for (const std::size_t i : order) writer.range(static_cast<int>(at_most(random, 3)), whole, cuts[i], cuts[i + 1]);
 }
 
-/// Two boxes along a dimension, as tensor parallelism cuts, each of them in two ranges.
+/// Two boxes along a dimension, as under tensor parallelism, each in two ranges.
 void cut_into_boxes(PieceWriter& writer, const at::Tensor& whole, Random& random) {
   const std::int64_t dim = at_most(random, whole.dim() - 1), size = whole.size(dim), cut = at_most(random, size);
   for (const auto& [begin, end] : {std::pair(std::int64_t{0}, cut), std::pair(cut, size)}) {

@@ -1,4 +1,4 @@
-// Whether a base model is what it was, without reading all of it.
+// Detects whether a base model has changed, without reading all of it.
 
 #include <gtest/gtest.h>
 

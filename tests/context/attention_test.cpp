@@ -1,4 +1,4 @@
-// Attention over parts of sequences against attention of whole ones in one process.
+// Attention over parts of sequences compared with attention over whole sequences in one process.
 #include <tests/distributed/harness.h>
 #include <tests/error_of.h>
 
@@ -63,7 +63,7 @@ Tensors whole_tensors(const Case& c, at::ScalarType type) {
           draw({c.rows, c.length, c.key_heads, head_size}), draw({c.rows, c.length, c.heads * head_size})};
 }
 
-/// What each token sees, by definition: bool [rows, 1, T, T].
+/// The keys that each token attends to, by definition: bool [rows, 1, T, T].
 at::Tensor seen_by(const Case& c) {
   const ContextAttentionOptions& o = c.options;
   const std::int64_t rows = c.rows, length = c.length;
@@ -84,7 +84,7 @@ at::Tensor seen_by(const Case& c) {
 struct Result {
   at::Tensor out, dq, dk, dv;
 };
-/// By definition, in fp64.
+/// The result by definition, in fp64.
 Result by_definition(const Case& c) {
   Tensors x = whole_tensors(c, at::kDouble);
   for (at::Tensor* t : {&x.q, &x.k, &x.v}) t->requires_grad_();
@@ -161,7 +161,7 @@ TEST_P(ContextAttention, is_attention_of_whole_sequences) {
       60);
 }
 
-// Over sockets, too: the same numbers as in shared memory, where messages need other things of their ranks.
+// Over sockets, too: the same numbers as in shared memory, although messages impose other requirements on the ranks.
 TEST(ContextAttentionBackends, gloo) {
   RankOptions options;
   options.init.backend = "gloo";
@@ -178,7 +178,7 @@ TEST(ContextAttentionBackends, gloo) {
       options);
 }
 
-/// Anything that is allowed, from a seed.
+/// Any valid case, drawn from a seed.
 Case any_case(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](std::int64_t n) {
@@ -216,7 +216,7 @@ TEST(ContextAttentionRandom, is_attention_of_whole_sequences) {
   });
 }
 
-// The definition above is nn::attention's.
+// The definition above matches nn::attention.
 TEST(ContextAttentionReference, is_the_attention_of_models) {
   for (const Case& c : cases()) {
     if (!c.options.causal || !c.options.lengths.empty()) continue;
@@ -228,7 +228,7 @@ TEST(ContextAttentionReference, is_the_attention_of_models) {
   }
 }
 
-// Timing changes no bit, and a gathered block is added where a travelling one would be.
+// Timing changes no bit, and gathered blocks are added in the same order as blocks that travel around the ring.
 TEST(ContextAttentionOrder, is_fixed) {
   run_ranks(4, [](comm::World& world) {
     const ContextGroups ring = context_groups(world, mesh_of(4), ContextMethod::p2p),
@@ -280,7 +280,7 @@ TEST(ContextAttentionVolume, is_the_formula) {
                       " bytes a rank"));
       }
     }
-    // Documents that end with the ranks' tokens, and a window of one chunk, keep keys at home or send them once.
+    // Documents that end where a rank's tokens end send no keys; a window of one chunk sends each key at most once.
     const ContextGroups groups = context_groups(world, mesh_of(4), ContextMethod::p2p);
     double start = wire_bytes();
     (void)in_parts({.name = "", .options = {.documents = {0,  4,  8,  12, 20, 24, 28, 32, 36, 40, 44,
@@ -292,7 +292,7 @@ TEST(ContextAttentionVolume, is_the_formula) {
     at::Tensor sum = at::full({1}, wire_bytes() - start, at::kDouble);
     world.group().all_reduce(sum).wait();
     const double block = 2 * 4.0 * 3 * 32 / 4 * 8 * head_size;
-    EXPECT_EQ(sum.item<double>(), 6 * 3 * block) << "six of the twelve pairs of ranks see each other";
+    EXPECT_EQ(sum.item<double>(), 6 * 3 * block) << "six of the twelve pairs of ranks exchange keys";
   });
   for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
 }
@@ -325,7 +325,7 @@ TEST(ContextAttentionErrors, name_rule_numbers_and_remedy) {
   });
 }
 
-// A rank with other shapes: every method says so, at once.
+// A rank with other shapes: every method reports it at once.
 TEST(ContextAttentionErrors, a_rank_with_another_shape_is_told) {
   for (const ContextMethod method : methods_of(4)) {
     const auto outcomes = run_ranks_outcomes(2 + 2 * (method == ContextMethod::a2a_p2p), [&](comm::World& world) {
@@ -343,7 +343,7 @@ TEST(ContextAttentionErrors, a_rank_with_another_shape_is_told) {
   }
 }
 
-// A rank that dies in the middle of a pass: the others of its axis say so at once, by the axis' name.
+// A rank that dies during a pass: the other ranks of its axis report it at once, by the axis's name.
 TEST(ContextAttentionErrors, a_rank_that_dies_is_named_with_its_axis) {
   for (const ContextMethod method : methods_of(2)) {
     RankOptions options;

@@ -1,4 +1,4 @@
-// A batch in parts.
+// Batches cut into parts.
 #include <tests/context/jobs.h>
 #include <tests/error_of.h>
 
@@ -25,7 +25,7 @@ TEST(CutBatch, of_two_ranks) {
     batch.scored_tokens = batch.labels_not_ignored = 11;
     batch.tokens = 14;
 
-    // Seven tokens and one that fills up, in chunks of two: rank 0 holds chunks 0 and 3, rank 1 chunks 1 and 2.
+    // Seven tokens and one of padding, in chunks of two: rank 0 holds chunks 0 and 3, rank 1 chunks 1 and 2.
     const data::Batch zigzag = cut_batch(batch, ring, data::Objective::Kind::next_token);
     const bool first = world.rank() == 0;
     EXPECT_EQ(numbers(zigzag.ids),
@@ -41,7 +41,7 @@ TEST(CutBatch, of_two_ranks) {
     EXPECT_EQ(zigzag.scored_tokens, first ? 4 : 7);
     EXPECT_EQ(zigzag.tokens, first ? 6 : 8);
 
-    // Consecutive tokens, one position per token of every row where there are no documents.
+    // Consecutive tokens; without documents, the positions of one row serve all rows.
     batch.document_starts.clear();
     batch.types = at::ones({2, 7}, at::kLong);
     const data::Batch halves = cut_batch(batch, ulysses, data::Objective::Kind::masked_token);
@@ -49,9 +49,9 @@ TEST(CutBatch, of_two_ranks) {
               first ? (Numbers{10, 11, 12, 13, 17, 18, 19, 20}) : (Numbers{14, 15, 16, 0, 21, 22, 23, 0}));
     EXPECT_EQ(numbers(halves.part->positions), first ? (Numbers{0, 1, 2, 3}) : (Numbers{4, 5, 6, 0}));
     EXPECT_EQ(numbers(halves.types), first ? (Numbers{1, 1, 1, 1, 1, 1, 1, 1}) : (Numbers{1, 1, 1, 0, 1, 1, 1, 0}));
-    EXPECT_EQ(halves.scored_tokens, first ? 5 : 6) << "labels where they stand, not before";
+    EXPECT_EQ(halves.scored_tokens, first ? 5 : 6) << "labels at their own positions, not shifted";
 
-    // A model that was not told how to attend to parts says so before it sends anything.
+    // A model without an attention function for parts reports that before it sends anything.
     const auto model = make_family(families()[0], at::kFloat);
     EXPECT_NE(error_of<InputError>([&] { (void)model->loss(zigzag, 1); }).find("call set_attention() first"),
               std::string::npos);

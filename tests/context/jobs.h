@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A few steps of training, on whole rows in one process and on parts of rows on several ranks.
+/// A few training steps, on whole rows in one process and on parts of rows on several ranks.
 
 #include <tests/distributed/harness.h>
 #include <tests/paths.h>
@@ -31,7 +31,7 @@ struct Family {
   const char* folder;
   const char* block;
   bool in_few = false;
-  std::int64_t length = 23;  ///< tokens of a row: no number of chunks divides it
+  std::int64_t length = 23;  ///< tokens per row: not divisible by any number of chunks
 };
 inline const std::vector<Family>& families() {
   static const std::vector<Family> all = {
@@ -43,9 +43,9 @@ inline const std::vector<Family>& families() {
       {"llama/dynamic_rope", "LlamaDecoderLayer"},    // frequencies that depend on the longest document
       {"llama/gemma2", "LlamaDecoderLayer"},          // capped scores, windows in some layers
       {"llama/gemma3_text", "LlamaDecoderLayer"},     // two rotations
-      {"llama/phi3_longrope", "LlamaDecoderLayer"},   // frequencies for long documents, a part of each head turns
-      {"llama/cohere2", "LlamaDecoderLayer"},         // a layer that is not rotated, pairs of neighbours
-      {"llama/gpt_neox", "LlamaDecoderLayer"},        // heads of one matrix, a part of each turns
+      {"llama/phi3_longrope", "LlamaDecoderLayer"},   // frequencies for long documents, a part of each head rotated
+      {"llama/cohere2", "LlamaDecoderLayer"},         // one layer without rotation, adjacent pairs
+      {"llama/gpt_neox", "LlamaDecoderLayer"},        // heads of one matrix, a part of each rotated
       {"llama/phi", "LlamaDecoderLayer"},             // a head with a bias
       {"llama/opt", "LlamaDecoderLayer"},             // learned positions
       {"bert_tiny", "BertLayer", true},
@@ -54,10 +54,10 @@ inline const std::vector<Family>& families() {
   return all;
 }
 
-/// What is special about the batches.
+/// The layout of the batches' rows.
 enum class Rows { plain, packed, prompts };
 
-/// Dropout of everything that a family drops; 0: none.
+/// Dropout wherever the family supports it; 0: none.
 inline std::shared_ptr<models::LanguageModel> make_family(const Family& family, at::ScalarType type,
                                                           double dropout = 0) {
   const auto edit = [&](Value config) {
@@ -73,8 +73,8 @@ inline std::shared_ptr<models::LanguageModel> make_family(const Family& family, 
 
 constexpr std::int64_t job_rows = 4;  ///< in one micro-batch of the whole job
 
-/// Micro-batch m of a step: rows [part, part + 1) of `parts` equal parts. `prompts`: the first half of every row is not
-/// scored, nor is anything of row 1, so that some ranks score nothing.
+/// Micro-batch m of a step: rows [part, part + 1) of `parts` equal parts. `prompts`: the first half of every row and
+/// all of row 1 are not scored, so some ranks score nothing.
 inline data::Batch job_batch(const models::LanguageModel& model, const Family& family, Rows rows, int step, int m,
                              int part = 0, int parts = 1) {
   at::Generator generator = at::detail::getDefaultCPUGenerator().clone();
@@ -129,14 +129,14 @@ struct Job {
   Rows rows = Rows::plain;
   int accumulation = 1;
   bool half = false;       ///< autocast to bf16
-  bool recompute = false;  ///< on parts: activations are recomputed in backward
+  bool recompute = false;  ///< on parts: recompute activations in backward
   double dropout = 0;
   int steps = 10;
   at::ScalarType type = at::kFloat;
 };
 
 struct JobRecord {
-  std::vector<double> losses, norms;            ///< by step; losses per scored token
+  std::vector<double> losses, norms;            ///< per step; losses per scored token
   std::map<std::string, at::Tensor> gradients;  ///< whole, of the first step
 };
 
@@ -229,7 +229,7 @@ inline JobRecord train_parts(comm::World& world, const Job& job, const Placement
       at::Tensor of_rows = at::tensor({cut.scored_tokens, cut.tokens, cut.labels_not_ignored});
       groups.all.all_reduce(of_rows).wait();
       EXPECT_TRUE(at::equal(of_rows, at::tensor({whole.scored_tokens, whole.tokens, whole.labels_not_ignored})))
-          << placement.text() << ": the counts of the parts are not the batch's";
+          << placement.text() << ": the parts' counts do not add up to the batch's";
     }
     sums.all_reduce(counts).wait();
     at::Tensor sum = at::zeros({1}, at::kDouble);

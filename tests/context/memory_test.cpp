@@ -1,5 +1,5 @@
-// Activations of parts of a sequence take their share of the memory of whole ones: a sequence that does not fit the
-// limit of one rank is trained by two.
+// Activations of parts of a sequence take their share of the whole sequence's memory: two ranks can train a sequence
+// that exceeds one rank's limit.
 #include <tests/context/jobs.h>
 #include <tests/parallel/allocated.h>
 
@@ -34,7 +34,7 @@ data::Batch long_batch() {
 struct Use {
   double loss = 0;
   double kept = 0;  ///< bytes from forward to backward
-  double peak = 0;  ///< during forward and backward, the gradients of parameters included
+  double peak = 0;  ///< during forward and backward, including the parameters' gradients
 };
 
 Use use_of(models::LanguageModel& model, const data::Batch& batch) {
@@ -49,7 +49,7 @@ Use use_of(models::LanguageModel& model, const data::Batch& batch) {
 TEST(ContextMemory, is_the_share_of_the_tokens) {
   const auto model = make_long();
   const Use whole = use_of(*model, long_batch());
-  const double head = 4.0 * vocabulary * width;  // the gradient of the head, which forward forms, is everyone's
+  const double head = 4.0 * vocabulary * width;  // the head's gradient, formed in forward, is on every rank
   for (const int ranks : {2, 4}) {
     const auto outcomes = run_ranks(ranks, [&](comm::World& world) {
       for (const ContextMethod method : {ContextMethod::p2p, ContextMethod::all_gather, ContextMethod::a2a}) {
@@ -57,17 +57,17 @@ TEST(ContextMemory, is_the_share_of_the_tokens) {
         const auto net = make_long();
         net->set_attention(context_attention_function(groups));
         const Use part = use_of(*net, cut_batch(long_batch(), groups, net->objective()));
-        // The all-to-all's result lies once by heads, for the backward of attention, and once by tokens.
+        // The all-to-all's result is stored twice: by heads, for the backward of attention, and by tokens.
         const double twice = method == ContextMethod::a2a ? 3 * 4.0 * 2 * tokens / ranks * width : 0;
         const double formula = (whole.kept - head) / ranks + head + twice;
-        // What the ring keeps is what the all-gather keeps; its messages are freed by a thread that is not counted.
+        // The ring keeps as much as the all-gather; its messages are freed by a thread that is not counted.
         if (method != ContextMethod::p2p) {
           EXPECT_NEAR(part.kept / formula, 1, 0.02) << layout::context_method_name(method);
         }
         at::Tensor loss = at::full({1}, part.loss, at::kDouble);
         world.group().all_reduce(loss).wait();
         EXPECT_NEAR(loss.item<double>() / whole.loss, 1, 1e-6);
-        const double limit = 0.7 * whole.peak;  // bytes that a rank has
+        const double limit = 0.7 * whole.peak;  // memory limit of a rank in bytes
         EXPECT_LT(part.peak, limit) << layout::context_method_name(method);
         if (world.rank() == 0)
           post(concat(layout::context_method_name(method), " on ", ranks, ": kept ", part.kept / whole.kept, ", peak ",

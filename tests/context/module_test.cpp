@@ -1,4 +1,4 @@
-// A module of a user's on torch::nn, whose attention is tessera::context_attention.
+// A user's torch::nn module whose attention is tessera::context_attention.
 #include <tests/distributed/harness.h>
 
 #include <torch/nn/modules/embedding.h>
@@ -60,7 +60,7 @@ struct Net : torch::nn::Module {
   }
 };
 
-/// Rows of part i of n of the batch: ids, their positions, and what follows each.
+/// Rows of part i of n of the batch: ids, positions, and next tokens.
 struct Rows {
   at::Tensor ids, positions, targets;
 };

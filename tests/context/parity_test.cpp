@@ -1,4 +1,4 @@
-// Training on parts of sequences against one process that holds whole ones (docs/parallelism.md).
+// Training on parts of sequences compared with one process on whole sequences (docs/parallelism.md).
 #include <tests/context/jobs.h>
 
 namespace {
@@ -35,7 +35,7 @@ bool fits(const Family& family, const Placement& placement) {
   return !two_heads || placement.method != ContextMethod::a2a || placement.cp * placement.tp == 2;
 }
 
-/// Every family in every placement (with `few` those that differ most); kinds of batches take turns, beginning with
+/// Every family in every placement (with `few` the most different ones); kinds of batches take turns, beginning with
 /// `first`.
 std::vector<Cell> cells(int ranks, std::size_t first, bool few) {
   std::vector<Cell> all;
@@ -49,11 +49,11 @@ std::vector<Cell> cells(int ranks, std::size_t first, bool few) {
       job.half = turn % 5 == 2;
       job.recompute = turn % 7 == 3;
       job.dropout = turn % 2 == 0 ? 0.2 : 0;
-      job.steps = job.half ? 3 : 4;  // bf16 is slow on processors without products in it
+      job.steps = job.half ? 3 : 4;  // bf16 is slow on processors without bf16 matrix instructions
       all.push_back({job, placement});
       ++turn;
     }
-    ++turn;  // so that a placement does not always meet the same kind
+    ++turn;  // so that a placement does not always get the same kind
   }
   return all;
 }
@@ -61,7 +61,7 @@ std::vector<Cell> cells(int ranks, std::size_t first, bool few) {
 class ContextParity : public ::testing::TestWithParam<int> {};  // ranks
 INSTANTIATE_TEST_SUITE_P(Ranks, ContextParity, ::testing::Values(2, 4));
 
-// Products in bf16 round to 4e-3, differently in parts of other sizes.
+// Products in bf16 round to 4e-3, and differently for parts of other sizes.
 TEST_P(ContextParity, losses_and_norms_of_some_steps) {
   const std::vector<Cell> all = cells(GetParam(), 0, /*few=*/GetParam() == 4);
   std::vector<JobRecord> expected;

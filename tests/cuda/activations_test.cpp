@@ -1,4 +1,4 @@
-// GELU and SwiGLU on the host's CUDA, against double precision: odd sizes, rows off the alignment, both types.
+// GELU and SwiGLU on the host's CUDA, compared with double precision: odd sizes, unaligned rows, both types.
 #include <tessera/kernels/cuda/gelu.h>
 #include <tessera/kernels/cuda/swiglu.h>
 #include <tests/cuda/numbers.h>

@@ -1,5 +1,5 @@
-// AdamW and Adam with either type of states, and the rounding of states, against the CPU's own loops with fused
-// multiplications: every bit is the same.
+// AdamW and Adam with either type of states, and the rounding of states, compared with the CPU's own loops with fused
+// multiply-add: every bit is the same.
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/kernels/cuda/adamw.h>
 #include <tessera/kernels/cuda/round_to_bf16.h>
@@ -37,10 +37,10 @@ namespace {
 using namespace tessera::kernels;
 using reference::Floats;
 
-constexpr std::int64_t half_index = std::int64_t{1} << 32;  // there the upper half of an index changes
+constexpr std::int64_t half_index = std::int64_t{1} << 32;  // where the upper half of an index changes
 constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 
-/// `count` numbers in memory of exactly their size, which begins `shift` elements off its alignment.
+/// `count` numbers in exactly sized memory that starts `shift` elements off its alignment.
 template <class Number>
 class Memory {
  public:
@@ -50,7 +50,7 @@ class Memory {
     std::copy(values.begin(), values.end(), begin());
   }
   Number* begin() { return numbers_.get() + shift_; }
-  /// The bits, but for those that tell one NaN of a float32 from another.
+  /// The bits, with all float32 NaNs mapped to one.
   std::vector<std::uint32_t> bits() const {
     std::vector<std::uint32_t> result;
     for (std::size_t i = 0; i < count_; ++i) {
@@ -75,12 +75,12 @@ void expect_same_bits(const std::vector<std::uint32_t>& device, const std::vecto
       << *there;
 }
 
-/// A parameter on the device, and the same one on the CPU.
+/// A parameter on the device, and a copy on the CPU.
 template <class State>
 struct Both {
   Both(std::size_t n, unsigned seed, int shift) : n(n), first(n, seed, shift), second(n, seed, 0), shift(shift) {}
 
-  /// The gradient has numbers that are not finite, too. The CPU's step is taken; the device's range is returned.
+  /// The gradient also contains non-finite numbers. Takes the CPU's step and returns the device's range.
   auto range(unsigned seed, const AdamwArgs& device, const AdamwArgs& cpu, const Bf16Rounding& rounding) {
     Floats g = reference::random(static_cast<std::int64_t>(n), seed);
     if (n > 20) g[3] = infinity, g[5] = nan, g[8] = -infinity, g[11] = -0.0F, g[13] = 1e-42F;
@@ -151,7 +151,7 @@ TEST(CudaStates, RandomBitsFollowTheIndex) {
     expect_the_bits_of_the_cpu<std::uint16_t>(1500, 0, false, {true, 0x123456789abcdef0U, first});
 }
 
-// More ranges than one launch takes, each with numbers of its own, some of them empty.
+// More ranges than one launch takes, each with different numbers, some of them empty.
 template <class State>
 void expect_many_ranges() {
   std::vector<Both<State>> all;
@@ -193,7 +193,7 @@ TEST(CudaRoundToBf16, HasTheBitsOfTheCpu) {
           const auto count = static_cast<std::int64_t>(n);
           Memory<float> x(reference::random(count, 1), shift), y(reference::random(count, 2, 1e-3F), shift);
           if (n > 20) x.begin()[3] = infinity, x.begin()[5] = -nan, y.begin()[8] = -infinity, y.begin()[9] = nan;
-          if (n > 20)  // halfway between two numbers, the upper or the lower of which is even; the largest float
+          if (n > 20)  // ties whose upper or lower neighbour is even; the largest float
             for (const std::uint32_t bits : {0x3f818000U, 0x3f808000U, 0xbf838000U, 0xbf848000U, 0x7f7fffffU})
               x.begin()[bits % 7 + 10] = y.begin()[bits % 7 + 10] = std::bit_cast<float>(bits);
           const Bf16Rounding rounding{stochastic, 99, first};

@@ -1,4 +1,4 @@
-// Dropout and uniform numbers by place: the formulas of kernels/cpu/dropout.h, element by element.
+// Dropout and uniform numbers by position: the formulas of kernels/cpu/dropout.h, element by element.
 #include <tessera/kernels/cpu/dropout.h>
 #include <tessera/kernels/cuda/dropout.h>
 #include <tests/cuda/numbers.h>

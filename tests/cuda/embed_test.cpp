@@ -1,4 +1,4 @@
-// Rows of tokens plus rows of places on the host's CUDA.
+// Token embeddings plus position embeddings on the host's CUDA.
 #include <tessera/kernels/cuda/embed.h>
 #include <tests/cuda/numbers.h>
 

@@ -1,5 +1,5 @@
-// Matrices in eight bits on the host's CUDA, against the definition of the formats: every size beside a tile's, rows
-// off the alignment, both types of numbers, what is not finite.
+// Matrices in eight bits on the host's CUDA, compared with the definition of the formats: sizes around a tile's,
+// unaligned rows, both types of numbers, non-finite values.
 #include <tessera/kernels/cuda/fp8.h>
 #include <tests/cuda/numbers.h>
 
@@ -18,7 +18,7 @@ using cuda::Fp8;
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// The number that eight bits mean, by the definitions of the formats (OCP 8-bit Floating Point Specification).
+/// The number that eight bits represent, by the definitions of the formats (OCP 8-bit Floating Point Specification).
 double meant(std::uint8_t bits, Fp8 type) {
   const int mantissa_bits = type == Fp8::e4m3 ? 3 : 2, bias = type == Fp8::e4m3 ? 7 : 15;
   const int exponent = (bits & 0x7f) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
@@ -29,7 +29,7 @@ double meant(std::uint8_t bits, Fp8 type) {
   return sign * (exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias));
 }
 
-/// The eight bits nearest to x, by comparing with all of the type; of two equally near ones the even one.
+/// The eight bits nearest to x, by comparison with all values of the type; the even one on a tie.
 std::uint8_t nearest_bits(float x, Fp8 type) {
   if (std::isnan(x)) return 0x7f;
   const auto most = static_cast<double>(cuda::fp8_most(type));
@@ -43,7 +43,7 @@ std::uint8_t nearest_bits(float x, Fp8 type) {
   return static_cast<std::uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
 }
 
-/// Bytes of exactly their size.
+/// A byte buffer of exactly the required size.
 class Bytes {
  public:
   explicit Bytes(std::int64_t count, int shift = 0)
@@ -63,7 +63,7 @@ struct Case {
   std::int64_t rows, columns;
   Real x = Real::float32;
   Fp8 type = Fp8::e4m3;
-  int shift = 0;  ///< off the alignment: elements of x, bytes of the results
+  int shift = 0;  ///< offset from the alignment: elements of x, bytes of the results
   std::optional<float> chosen = {};
   float noted = 0;
   bool straight = true, turned = true;
@@ -165,7 +165,7 @@ TEST(CudaFp8, EitherWayAlone) {
   }
 }
 
-// Every exponent, and the middles between neighbours.
+// Every exponent, and the midpoints between neighbours.
 TEST(CudaFp8, NumbersAreThoseOfTheFormats) {
   Floats numbers = {0, -0.0F, 448, 449, 463.9F, 464, 480, 1e6F, -57344, 61439, 61440, 1e-12F, 1e-40F};
   for (int exponent = -20; exponent <= 17; ++exponent) {
@@ -215,7 +215,7 @@ TEST(CudaFp8, WithoutALargestValueTheScaleIsOne) {
   expect_rounded({.rows = 4, .columns = 0}, {});
 }
 
-// More parts than one, and more numbers than all of them take in one turn.
+// Several parts, and more numbers than all of them process in one iteration.
 TEST(CudaFp8, LargestValuesOfManyParts) {
   for (const std::int64_t n : {4096, 4097, 70001, 4096 * 132 * 4 + 5}) {
     Floats given = reference::random(n, 3);

@@ -1,4 +1,4 @@
-// The host's CUDA (tests/cuda_on_host): kernels with a barrier left out give other results in some order of threads.
+// The host's CUDA (tests/cuda_on_host): a kernel with a missing barrier gives other results in some order of threads.
 #include <tests/cuda_on_host/cuda_runtime.h>
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ void launch(unsigned blocks, unsigned threads, void (*kernel)(Parameters...), Ar
   cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-/// What `kernel` gives for 128 numbers, in every order of threads.
+/// Results of `kernel` for 128 numbers, in every order of threads.
 std::set<std::vector<int>> results(void (*kernel)(const int*, int*)) {
   std::set<std::vector<int>> all;
   std::vector<int> in(128);
@@ -62,7 +62,7 @@ __global__ void sum(const int* in, int* out) {
 }
 
 template <bool barrier>
-__global__ void reuse(const int* in, int* out) {  // shared memory that is read is written again
+__global__ void reuse(const int* in, int* out) {  // shared memory is overwritten after it is read
   __shared__ int part[128];
   part[threadIdx.x] = in[threadIdx.x];
   __syncthreads();
@@ -74,7 +74,7 @@ __global__ void reuse(const int* in, int* out) {  // shared memory that is read 
 }
 
 template <bool barrier>
-__global__ void ahead(const int* in, int* out) {  // a warp overtakes another although it waits for its own lanes
+__global__ void ahead(const int* in, int* out) {  // a warp overtakes another although each waits for its own lanes
   __shared__ int part[4];
   int sums[2];
   for (int i = 0; i < 2; ++i) {

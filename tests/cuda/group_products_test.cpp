@@ -1,4 +1,4 @@
-// Products of groups of rows, against sums in double precision.
+// Products of groups of rows, compared with sums in double precision.
 #include <tessera/kernels/cuda/group_products.h>
 #include <tests/cuda/numbers.h>
 
@@ -29,7 +29,7 @@ struct Case {
   }
 };
 
-/// Tiles are of 128 and of 8 numbers: groups and matrices of less, of exactly one and of more than one.
+/// Tiles have 128 and 8 numbers: groups and matrices that are smaller, exactly one tile, and larger.
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {{5, 0, 131, 1}, 24, 40}, {{128, 256, 3}, 8, 128}, {{0, 0, 9}, 17, 129}, {{1}, 1, 1}, {{70, 0}, 133, 3}};
@@ -39,14 +39,14 @@ const std::vector<Case>& cases() {
 Floats random(std::int64_t count, unsigned seed) { return reference::random(count, seed); }
 double at(const Floats& x, std::int64_t i) { return x[static_cast<std::size_t>(i)]; }
 
-/// Each result beside what it must be; `terms` numbers were added up.
+/// Compares each result with its expected value, a sum of `terms` numbers.
 void expect_close(const Floats& got, const Doubles& want, std::int64_t terms, const std::string& what) {
   ASSERT_EQ(got.size(), want.size());
   for (std::size_t i = 0; i < want.size(); ++i)
     ASSERT_NEAR(got[i], want[i], 1e-6 * static_cast<double>(terms + 4)) << what << " number " << i;
 }
 
-/// In memory of exactly their size, so that AddressSanitizer sees an access beside them.
+/// In exactly sized memory, so that AddressSanitizer detects an access outside it.
 Floats unset(std::int64_t count) {
   Floats all(static_cast<std::size_t>(count), std::numeric_limits<float>::quiet_NaN());
   all.shrink_to_fit();
@@ -100,7 +100,7 @@ TEST(CudaGroupProducts, Sums) {
   }
 }
 
-/// A row's result is the same bits whoever shares its group or comes before it.
+/// A row's result has the same bits whichever rows share its group or come before it.
 TEST(CudaGroupProducts, RowsDoNotDependOnOtherRows) {
   constexpr std::int64_t rows = 150, inner = 50, columns = 20;
   const Floats x = random(rows * inner, 5), w = random(inner * columns, 6);

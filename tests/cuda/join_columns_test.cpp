@@ -1,4 +1,4 @@
-// Matrices joined side by side on the host's CUDA, and the sums of their columns.
+// Matrices joined side by side on the host's CUDA, and their column sums.
 #include <tessera/kernels/cuda/join_columns.h>
 #include <tests/cuda/numbers.h>
 

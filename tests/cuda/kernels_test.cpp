@@ -1,5 +1,5 @@
-// The CUDA kernels, compiled for the host, against their references: odd sizes, memory of exactly the size, in every
-// order of threads.
+// The CUDA kernels, compiled for the host, compared with their references: odd sizes, exactly sized memory, every order
+// of threads.
 #include <tessera/kernels/cuda/adamw.h>
 #include <tessera/kernels/cuda/exact_squares.h>
 #include <tessera/kernels/cuda/step_scalars.h>
@@ -54,7 +54,7 @@ TEST(CudaAdamw, FollowsTheFormulaOverSteps) {
   }
 }
 
-// More ranges than one launch takes, each with numbers of its own.
+// More ranges than one launch takes, each with different numbers.
 TEST(CudaAdamw, ManyParameters) {
   std::vector<Adamw> all;
   std::vector<Floats> gradients;
@@ -127,7 +127,7 @@ TEST(CudaStepScalars, SkipWhatIsNotFinite) {
   }
 }
 
-/// Sums of squares of blocks of 64, as kernels/cpu/block_squares.h has them, added exactly.
+/// Sums of squares of blocks of 64, as in kernels/cpu/block_squares.h, added exactly.
 double expected(const std::vector<Floats>& pieces) {
   tessera::optim::ExactSum sum;
   for (const Floats& x : pieces) {
@@ -172,7 +172,7 @@ TEST(CudaExactSquares, MoreRangesThanOneLaunchTakes) {
 
 TEST(CudaExactSquares, Bfloat16) {
   const std::size_t n = 333;
-  const auto bits = std::make_unique<std::uint16_t[]>(n);  // exactly n: a read behind it is AddressSanitizer's
+  const auto bits = std::make_unique<std::uint16_t[]>(n);  // exactly n: AddressSanitizer detects a read past the end
   Floats rounded;
   const Floats x = reference::random(static_cast<std::int64_t>(n), 5);
   for (std::size_t i = 0; i < n; ++i) {

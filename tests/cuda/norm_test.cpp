@@ -1,5 +1,5 @@
-// Normalisation of rows on the host's CUDA, against double precision: odd sizes, rows longer than registers hold, rows
-// off the alignment, both types.
+// Normalization of rows on the host's CUDA, compared with double precision: odd sizes, rows too long for registers,
+// unaligned rows, both types.
 #include <tessera/kernels/cuda/norm.h>
 #include <tests/cuda/numbers.h>
 
@@ -40,19 +40,19 @@ const std::vector<Case> cases = [] {
     }
     all.push_back({7, 132, centred, true, bias, f, b, f, f});
     all.push_back({7, 33, centred, false, false, b, b, f, f});  // q and k under autocast
-    all.push_back({2, 8193, centred, true, bias});              // more than registers hold, one at a time
+    all.push_back({2, 8193, centred, true, bias});              // more than fits in registers, one at a time
     all.push_back({2, 16400, centred, true, bias, f, b});       // and four
   }
   return all;
 }();
 
-/// What a case reads.
+/// The inputs of a case.
 struct Given {
   Numbers x, delta, delta_bias, weight, bias, dy, dsum;
   Real sum;
 
   explicit Given(const Case& c)
-      : x(c.x, reference::random(c.rows * c.columns, 1, 1, 30), c.shift),  // a mean that swallows a careless variance
+      : x(c.x, reference::random(c.rows * c.columns, 1, 1, 30), c.shift),  // a large mean would swamp the variance
         delta(c.delta, reference::random(c.rows * c.columns, 2), c.shift),
         delta_bias(c.weight, reference::random(c.columns, 3)),
         weight(c.weight, reference::random(c.columns, 4)),
@@ -74,7 +74,7 @@ Normed forward_of(const Case& c, const Given& given) {
     for (std::int64_t i = 0; i < c.columns; ++i) {
       const auto at = static_cast<std::size_t>(r * c.columns + i), column = static_cast<std::size_t>(i);
       double sum = x[at];
-      // rounded as the kernel does it, so that what is compared is the normalisation of the same row
+      // rounded as in the kernel, so that both sides normalize the same row
       if (c.has_delta) {
         const float added =
             c.has_bias ? static_cast<float>(d[at]) + static_cast<float>(db[column]) : static_cast<float>(d[at]);
@@ -111,7 +111,7 @@ TEST(CudaNorm, ForwardFollowsTheFormula) {
                   c.centred ? mean.floats() : nullptr, rstd.floats()},
                  c.rows, c.columns, nullptr);
       if (c.has_delta) EXPECT_EQ(reference::error(sum.values(), expected.sum), 0) << c.name();
-      // A row's mean is 30 times its deviation, so what an fp32 mean lacks weighs 30 times in y.
+      // A row's mean is 30 times its deviation, so an error of an fp32 mean is magnified 30 times in y.
       const bool narrow = c.y == Real::bfloat16 || (!c.centred && given.sum == Real::bfloat16);
       EXPECT_LT(reference::error(y.values(), expected.y), narrow ? 8e-3 : 2e-5) << c.name();
       if (c.centred) EXPECT_LT(reference::error(mean.values(), expected.mean), 1e-6) << c.name();
@@ -177,7 +177,7 @@ TEST(CudaNorm, BackwardFollowsTheFormula) {
     const Normed normed = forward_of(c, given);
     const Numbers sum(given.sum, Floats(normed.sum.begin(), normed.sum.end()), c.shift);
     Numbers mean = narrowed_to_floats(normed.mean), rstd = narrowed_to_floats(normed.rstd);
-    // The deviations of what the kernel is given, so that both sides begin with the same numbers.
+    // The deviations of the kernel's own inputs, so that both sides start from the same numbers.
     const Normed same{sum.values(), {}, mean.values(), rstd.values()};
     const bool has_dsum = c.has_delta;
     const Gradients expected = backward_of(c, given, same, has_dsum);

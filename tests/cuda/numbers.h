@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Numbers of either type in memory of exactly their size, so that AddressSanitizer sees an access beside them, and the
-/// orders of threads in which each kernel runs.
+/// Numbers of either type in exactly sized memory, so that AddressSanitizer detects an access outside it, and the
+/// thread orders that each kernel is run in.
 
 #include <tessera/kernels/cuda/reals.h>
 #include <tests/cuda_on_host/grid.h>
@@ -20,7 +20,7 @@ using tessera::kernels::cuda::bytes_of;
 using tessera::kernels::cuda::ConstReals;
 using tessera::kernels::cuda::Real;
 using tessera::kernels::cuda::Reals;
-constexpr Real f = Real::float32, b = Real::bfloat16;  // short in tables of cases
+constexpr Real f = Real::float32, b = Real::bfloat16;  // short names for tables of cases
 
 /// Calls run() in every order of threads.
 template <class Run>
@@ -41,7 +41,7 @@ inline float nearest(float x, Real type) {
 
 class Numbers {
  public:
-  /// `shift`: elements by which they are off the alignment of memory.
+  /// `shift`: offset from the memory's alignment in elements.
   Numbers(Real type, std::int64_t count, int shift = 0)
       : type_(type),
         count_(count),
@@ -60,7 +60,7 @@ class Numbers {
   operator Reals() { return write(); }
   float* floats() { return reinterpret_cast<float*>(at(0)); }
 
-  /// Their values, after rounding.
+  /// The values after rounding.
   Doubles values() const {
     Doubles out;
     for (std::int64_t i = 0; i < count_; ++i) {
@@ -87,7 +87,7 @@ class Numbers {
   std::unique_ptr<char[]> bytes_;
 };
 
-/// What results of this type may differ by from exact ones, where fp32 has `error`.
+/// Allowed difference between exact results and those of this type; `error` applies to fp32.
 inline double limit(Real type, double error) { return type == Real::float32 ? error : 4.1e-3; }
 
 }  // namespace cuda_tests

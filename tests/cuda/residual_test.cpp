@@ -1,4 +1,4 @@
-// The end of a residual branch on the host's CUDA, against double precision.
+// The end of a residual branch on the host's CUDA, compared with double precision.
 #include <tessera/kernels/cuda/residual.h>
 #include <tests/cuda/numbers.h>
 

@@ -1,4 +1,4 @@
-// Rotary embedding on the host's CUDA, against double precision.
+// Rotary embedding on the host's CUDA, compared with double precision.
 #include <tessera/kernels/cuda/rotary.h>
 #include <tests/cuda/numbers.h>
 
@@ -29,7 +29,7 @@ const Case cases[] = {{1, 1, 2, 1},
 TEST(CudaRotary, FollowsTheFormula) {
   for (const Case& c : cases) {
     const std::int64_t stride = c.stride != 0 ? c.stride : c.heads * c.size, half = c.size / 2;
-    // What is between the last head of the last token and the next token need not be there.
+    // The gap after the last token's last head need not exist in memory.
     const Numbers x(c.x, reference::random((c.tokens - 1) * stride + c.heads * c.size, 1), c.shift);
     Floats cosines, sines;
     for (const float angle : reference::random(c.period * half, 2, 3))

@@ -1,4 +1,4 @@
-// Numbers times a factor on the host's CUDA; a factor of 1 touches nothing.
+// Numbers multiplied by a factor on the host's CUDA; a factor of 1 accesses no memory.
 #include <tessera/kernels/cuda/scale.h>
 #include <tests/cuda/numbers.h>
 
@@ -22,12 +22,12 @@ TEST(CudaScale, MultipliesByWhatTheDeviceKnows) {
   for (const Real type : {f, b})
     for (const int shift : {0, 1})
       for (const std::int64_t n : {1, 7, 64}) expect_product(type, n, shift);
-  expect_product(f, 132 * 8 * 256 + 12, 1);  // more than there are threads
+  expect_product(f, 132 * 8 * 256 + 12, 1);  // more numbers than threads
 }
 
 TEST(CudaScale, OneTouchesNothing) {
   const float one = 1;
-  cuda::multiply_unless_one({nullptr, f}, &one, 1000, nullptr);  // reading there would end the test
+  cuda::multiply_unless_one({nullptr, f}, &one, 1000, nullptr);  // a read there would crash the test
 }
 
 }  // namespace

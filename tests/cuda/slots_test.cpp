@@ -1,4 +1,4 @@
-// Slots sorted by expert, against a loop over them.
+// Slots sorted by expert, compared with a loop over them.
 #include <tessera/kernels/cuda/slots.h>
 #include <tests/cuda/numbers.h>
 
@@ -21,7 +21,7 @@ struct Sorted {
   bool operator==(const Sorted&) const = default;
 };
 
-constexpr std::int64_t untouched = -7;  // rows that no slot takes
+constexpr std::int64_t untouched = -7;  // marks rows that no slot uses
 
 Sorted expected(const Ids& ids, std::int64_t experts, std::int64_t rows_each) {
   Sorted s;
@@ -72,7 +72,7 @@ void expect_sorted(const Ids& ids, std::int64_t experts, std::int64_t rows_each 
   });
 }
 
-/// A tenth of them none.
+/// With `dropped`, a tenth of the slots has no expert.
 Ids random_ids(std::int64_t slots, std::int64_t experts, bool dropped) {
   std::mt19937_64 numbers(static_cast<std::uint64_t>(slots * 1000 + experts));
   Ids ids;
@@ -94,7 +94,7 @@ TEST(CudaSlots, AreInTheOrderOfExperts) {
 TEST(CudaSlots, ManyExpertsAndManyParts) {
   const Ids many = random_ids(1031, 1000, true);
   EXPECT_EQ(sorted(many, 1000, 0), expected(many, 1000, 0));
-  const Ids long_line = random_ids(300 * 256 + 5, 3, true);  // more parts than a block adds up in one turn
+  const Ids long_line = random_ids(300 * 256 + 5, 3, true);  // more parts than a block sums in one iteration
   EXPECT_EQ(sorted(long_line, 3, 0), expected(long_line, 3, 0));
 }
 

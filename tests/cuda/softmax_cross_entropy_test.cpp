@@ -1,4 +1,4 @@
-// Cross-entropy of rows of logits and its gradient against the plain formulas in double.
+// Cross-entropy of rows of logits and its gradient, compared with the plain formulas in double.
 #include <tessera/kernels/cuda/softmax_cross_entropy.h>
 #include <tests/cuda/numbers.h>
 
@@ -47,7 +47,7 @@ std::pair<Doubles, Doubles> expected(const Doubles& logits, const std::vector<st
   return {losses, gradients};
 }
 
-/// Compares, where NaN equals NaN only.
+/// Compares; NaN equals only NaN.
 template <class Some>
 void expect_near(const Some& got, const Doubles& want, double bound, double scale_of_bound) {
   ASSERT_EQ(got.size(), want.size());
@@ -124,7 +124,7 @@ TEST(CudaSoftmaxCrossEntropy, NotANumberStaysVisible) {
   EXPECT_TRUE(std::isnan(logits[0]));
 }
 
-// Columns behind the vocabulary count for nothing, and their gradient is 0.
+// Columns beyond the vocabulary are ignored, and their gradient is 0.
 TEST(CudaSoftmaxCrossEntropy, Padding) {
   constexpr std::int64_t rows = 3, columns = 513, padding = 7;
   const std::vector<std::int64_t> targets = {0, ignored, columns - 1};

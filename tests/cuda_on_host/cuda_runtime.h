@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// Stands in for the CUDA toolkit's header of the same name where a .cu file is compiled for the host: the part of CUDA
-/// that tessera/kernels/cuda uses, on the fibers of grid.h. Numbers are rounded as on a device (compile with
-/// -ffp-contract=off); atomics are plain, since fibers switch at barriers only. Shared memory belongs to the calling
-/// thread, since several threads run grids at once.
+/// Replaces the CUDA toolkit's header of the same name when a .cu file is compiled for the host: the part of CUDA that
+/// tessera/kernels/cuda uses, on the fibers of grid.h. Numbers are rounded as on a device (compile with
+/// -ffp-contract=off). Atomics are plain operations, because fibers switch only at barriers. Shared memory belongs to
+/// the calling thread, because several threads run grids at once.
 
 #include <tests/cuda_on_host/grid.h>
 
@@ -52,8 +52,7 @@ enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t) { return "an error of the host's CUDA"; }
 
-// Copies are functions, so that UndefinedBehaviorSanitizer sees one from or to a misaligned address, which stops a
-// device.
+// Copies are functions, so that UndefinedBehaviorSanitizer detects a misaligned address, which is an error on a device.
 struct alignas(16) float4 {
   float x, y, z, w;
   float4(float x_, float y_, float z_, float w_) : x(x_), y(y_), z(z_), w(w_) {}
@@ -173,7 +172,7 @@ Number atomicMax(Number* place, Number value) {
   return before;
 }
 
-/// Byte k of the result is the one that nibble k of `which` says, of a's four and then b's.
+/// Byte k of the result is selected by nibble k of `which` from a's four bytes followed by b's.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
   const std::uint64_t bytes = std::uint64_t{b} << 32 | a;
   unsigned result = 0;

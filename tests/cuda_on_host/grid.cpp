@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <vector>
 
-// Weak: there in programs with AddressSanitizer, which must know on which stack a program runs.
+// Weak: defined only in programs with AddressSanitizer, which must know the stack on which a program runs.
 extern "C" __attribute__((weak)) void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom,
                                                                      size_t size);
 extern "C" __attribute__((weak)) void __sanitizer_finish_switch_fiber(void* fake_stack, const void** bottom,
@@ -25,25 +25,25 @@ namespace {
 constexpr unsigned warp_size = 32;
 constexpr std::size_t stack_bytes = 64 << 10;
 
-/// A stack, made once: it runs one thread of a block after another. swapcontext() asks the kernel for the mask of
-/// signals each time, so it only starts a fiber; from then on they jump.
+/// A stack, created once, that runs one thread of a block after another. swapcontext() makes a system call for the
+/// signal mask each time, so it only starts a fiber; afterwards fibers switch by longjmp().
 struct Fiber {
   jmp_buf context;
   bool started = false;
   std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(stack_bytes);
   void* fake_stack = nullptr;
   Place place;
-  unsigned number = 0;  // in its block
+  unsigned number = 0;  // index in its block
   bool ended = false;
-  const void* block_site = nullptr;  // the barrier that it waits at
+  const void* block_site = nullptr;  // barrier at which it waits
   const void* warp_site = nullptr;
-  // What it gives to the exchange under way. Two in turn: who has passed a barrier may give the next value while others
-  // still read this one.
+  // Its values for the current exchange. Two, used alternately: a fiber that has passed a barrier may set the next
+  // value while others still read the current one.
   std::uint64_t values[2] = {0, 0};
   unsigned exchanges = 0;
 };
 
-/// One block: its fibers, and who runs.
+/// One block: its fibers, and which one is running.
 struct Block {
   std::span<Fiber> fibers;
   Fiber* running = nullptr;
@@ -57,7 +57,7 @@ struct Block {
 };
 
 thread_local Block* block_now = nullptr;
-thread_local std::vector<Fiber> idle;  // between grids: their stacks are the dear part
+thread_local std::vector<Fiber> idle;  // kept between grids, because their stacks are expensive
 thread_local Order order_now = Order::forward;
 thread_local std::mt19937_64 random_now;
 
@@ -74,7 +74,7 @@ void leave() {
   if (_setjmp(fiber.context) == 0) _longjmp(block.scheduler, 1);
 }
 
-/// What a fiber does when it goes on, on its own stack.
+/// Called by a fiber on its own stack when it resumes.
 void arrive() {
   if (__sanitizer_finish_switch_fiber == nullptr) return;
   Block& block = *block_now;
@@ -100,7 +100,7 @@ void run_threads() {
   }
 }
 
-/// It never returns: AddressSanitizer must leave no marks in a frame that a jump leaves.
+/// Never returns: AddressSanitizer must not mark a frame that is left by a jump.
 __attribute__((no_sanitize("address"))) void start(Fiber& fiber) {
   ucontext_t context, unused;
   getcontext(&context);
@@ -125,7 +125,7 @@ void resume(Block& block, Fiber& fiber) {
   if (block.failure) std::rethrow_exception(block.failure);
 }
 
-/// Lets the fibers [begin, end) go on if all of them wait at one barrier. True when it was so.
+/// Releases the fibers [begin, end) if all of them wait at one barrier. Returns whether it did.
 bool release(Block& block, unsigned begin, unsigned end, const void* Fiber::* site) {
   const void* first = block.fibers[begin].*site;
   if (first == nullptr) return false;
@@ -149,8 +149,8 @@ void reorder(std::vector<unsigned>& order) {
   if (order_now == Order::shuffled) std::shuffle(order.begin(), order.end(), random_now);
 }
 
-/// A warp goes on until all of it waits for the block or has ended. That another warp does not begin before is the
-/// order in which a barrier left out shows most.
+/// Runs a warp until all of it waits for the block or has ended. No other warp starts before that, because this order
+/// exposes missing barriers best.
 void run_warp(Block& block, unsigned begin, unsigned end, std::vector<unsigned>& lanes) {
   do {
     reorder(lanes);
@@ -183,7 +183,7 @@ void set_order(Order order, std::uint64_t seed) {
 
 void run_grid(Dim3 grid, Dim3 size, std::size_t shared_bytes, const std::function<void()>& thread) {
   const unsigned count = size.x * size.y * size.z;
-  std::vector<Fiber> fibers = std::move(idle);  // after a failure they are in the middle of it, and end with this call
+  std::vector<Fiber> fibers = std::move(idle);  // after a failure they are suspended mid-kernel, so they are not reused
   while (fibers.size() < count) fibers.emplace_back();
   Block block;
   block.fibers = {fibers.data(), count};

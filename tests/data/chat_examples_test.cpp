@@ -1,5 +1,5 @@
-// Conversations as training sees them, by the chat template: the ids and scored tokens that Python transformers gives
-// (tests/parity/chat_examples.py), and what is refused.
+// Conversations rendered for training by the chat template: the ids and scored tokens of Python transformers
+// (tests/parity/chat_examples.py), and errors.
 
 #include <gtest/gtest.h>
 
@@ -63,7 +63,8 @@ TEST(ChatExamples, IdsAndScoresAreThoseOfTransformers) {
 }
 
 TEST(ChatExamples, WithoutMarksATurnIsWhatTheTextGrowsBy) {
-  // The same conversations by Qwen2.5's own template: scored is what its copy with {% generation %} marks.
+  // The same conversations with Qwen2.5's own template: the scored tokens are those marked by its copy with {%
+  // generation %}.
   const auto tokenizer = text::load_tokenizer(fixtures);
   const Value lines = read_json(path_join(fixtures, "expected.json")).at("lines");
   for (const char* name : {"one", "turns", "system", "tools"}) {
@@ -72,7 +73,8 @@ TEST(ChatExamples, WithoutMarksATurnIsWhatTheTextGrowsBy) {
     };
     const ExampleLine plain = encoded("qwen2_5.jinja"), marked = encoded("qwen2_5_training.jinja");
     EXPECT_EQ(plain.ids, marked.ids) << name;
-    // A mark that takes in the line feed behind the end: what the model never has to say is not scored here.
+    // The mark includes the newline after the end of a turn, which the model never has to produce and which is not
+    // scored here.
     for (std::size_t i = 0; i < plain.ids.size(); ++i) EXPECT_LE(plain.scored[i], marked.scored[i]) << name << " " << i;
     EXPECT_GT(plain.scored_tokens(), 0) << name;
   }
@@ -89,7 +91,7 @@ class ChatRecords : public ::testing::Test {
     std::vector<std::string> notes;
     return examples_request({corpus::source_file(path)}, tokenizer_, options, 1, notes);
   }
-  /// What is trained on, as text.
+  /// The trained-on tokens, as text.
   std::string text_of(const std::string& line, const std::string& chat_template) {
     const corpus::TokenRequest made = request(line, chat_template);
     corpus::EncodedRecord out;
@@ -128,7 +130,7 @@ TEST_F(ChatRecords, WhatStandsBesideMessagesGoesToTheTemplate) {
                        {"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]})",
                     rule_),
             "[user]u[assistant]!")
-      << "an answer that only calls";
+      << "an answer with only tool calls";
 }
 
 TEST_F(ChatRecords, ArgumentsOfCallsAreThoseOfTheRow) {
@@ -192,7 +194,7 @@ TEST_F(ChatRecords, AnotherTemplateIsAnotherEntryOfTheCache) {
   EXPECT_NE(request(chat, rule_).settings, request(chat, rule_ + " ").settings);
   EXPECT_NE(request(chat, rule_).settings, request(chat, "").settings);
   const std::string text = R"({"text": "a"})";
-  EXPECT_EQ(request(text, rule_).settings, request(text, rule_ + " ").settings) << "no conversation is in it";
+  EXPECT_EQ(request(text, rule_).settings, request(text, rule_ + " ").settings) << "it contains no conversation";
 }
 
 TEST_F(ChatRecords, WhatIsRefusedIsNamed) {

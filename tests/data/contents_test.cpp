@@ -1,4 +1,4 @@
-// What a dataset holds, in words that a later start compares.
+// The description of a dataset's contents, which a later start compares.
 
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ TEST(Contents, TellsWhatIsAppendedCutOrShiftedInManyRows) {
   EXPECT_NE(contents(other, 64), whole) << "shifted";
   other = tokens;
   other.back() ^= 1;
-  EXPECT_NE(contents(other, 64), whole) << "the last row is looked at";
+  EXPECT_NE(contents(other, 64), whole) << "the last row is checked";
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class DatasetTest : public ::testing::Test {
                         std::int64_t vocab_size = 256) {
     try {
       open(config, block_size, vocab_size);
-      ADD_FAILURE() << "accepted; expected a complaint with '" << part << "'";
+      ADD_FAILURE() << "accepted; expected an error with '" << part << "'";
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "\nlacks " << part;
     }
@@ -184,7 +184,7 @@ TEST_F(DatasetTest, ExamplesAreHeldOutCutAndPackedAsConfigured) {
   for (int i = 0; i < 40; ++i)
     text += concat("{\"text\": \"", std::string(static_cast<std::size_t>(2 + i % 4), static_cast<char>('0' + i)),
                    "\", \"id\": 1}\n");
-  text += "{\"text\": \"a\"}\n";  // FakeTokenizer ends no text: nothing to score
+  text += "{\"text\": \"a\"}\n";  // FakeTokenizer appends no end of text, so there is nothing to score
   DataConfig config = from(write("t.jsonl", text), 10);
   const Datasets padded = open(config, 4);
   ASSERT_EQ(padded.train->size(), 36);
@@ -240,7 +240,7 @@ TEST_F(DatasetTest, TheFirstRowsAreTakenWhenAsked) {
   ASSERT_EQ(datasets.validation->size(), 1);
   EXPECT_EQ(block(*datasets.train, 1), (std::vector<std::int64_t>{'e', 'f', 'g', 'h'}));
   config.max_train_samples = 5;
-  EXPECT_EQ(open(config, 4, 256, true).train->size(), 3) << "there are no more";
+  EXPECT_EQ(open(config, 4, 256, true).train->size(), 3) << "no more rows";
 }
 
 TEST_F(DatasetTest, DocumentsOfTokenFilesAreKnown) {
@@ -283,7 +283,7 @@ TEST_F(DatasetTest, BatchesAreRowsOfTheSampleOrder) {
   std::iota(tokens.begin(), tokens.end(), 0);
   const auto blocks = token_blocks(tokens, 3, 30, "memory");
   const Sampler sampler(SamplingStrategy::random, blocks->size(), 9);
-  const Batch batch = make_batch(*blocks, sampler, 8, 4);  // runs over into the second epoch
+  const Batch batch = make_batch(*blocks, sampler, 8, 4);  // crosses into the second epoch
   ASSERT_EQ(batch.ids.sizes(), (std::vector<std::int64_t>{4, 3}));
   EXPECT_EQ(batch.ids.scalar_type(), at::kLong);
   EXPECT_TRUE(at::equal(batch.ids, batch.labels));
@@ -292,7 +292,7 @@ TEST_F(DatasetTest, BatchesAreRowsOfTheSampleOrder) {
   for (std::int64_t row = 0; row < 4; ++row) {
     for (std::int64_t t = 0; t < 3; ++t) EXPECT_EQ(batch.ids[row][t].item<std::int64_t>(), 3 * sampler(8 + row) + t);
   }
-  // The rows of two ranks are the rows of one, cut in two.
+  // The rows of two ranks are the rows of one rank, divided in two.
   const Batch left = make_batch(*blocks, sampler, 8, 2), right = make_batch(*blocks, sampler, 10, 2);
   EXPECT_TRUE(at::equal(at::cat({left.ids, right.ids}), batch.ids));
 }

@@ -43,7 +43,7 @@ class ExamplesTest : public ::testing::Test {
   static Row row(const File& file, std::int64_t example) {
     return example_rows(file.examples, 0, file.examples->size())->read(example);
   }
-  /// The complaint, without the folder's name.
+  /// The error message, without the folder's name.
   std::string complaint(const std::string& text, const text::Tokenizer& tokenizer) {
     DataConfig config;
     config.train_file = write(text);
@@ -151,7 +151,7 @@ TEST_F(ExamplesTest, BadLinesAreNamed) {
   EXPECT_EQ(complaint("\n{\"text\": 5}\n"), "e.jsonl:2:10: expected a string, found an integer");
   EXPECT_EQ(complaint("[\"text\"]\n"), "e.jsonl:1:1: expected an object, found an array");
   for (const char* columns : {"{\"prompt\": \"a\"}\n", "{\"completion\": \"a\"}\n", "{\"texts\": \"a\"}\n"})
-    EXPECT_TRUE(complaint(columns).starts_with("e.jsonl:1:1: ")) << complaint(columns);  // corpus/columns.h says why
+    EXPECT_TRUE(complaint(columns).starts_with("e.jsonl:1:1: ")) << complaint(columns);  // see corpus/columns.h
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"prompt\": \"b\", \"completion\": \"c\"}\n"),
             "e.jsonl:2:1: contains prompt and completion, but e.jsonl:1:1 contains text: all examples of a file must "
             "be of one kind");
@@ -242,7 +242,7 @@ TEST_F(ExamplesTest, RowsOfTokens) {
             "e.jsonl:1:33: \"labels\" has 1 items, but \"input_ids\" has 2: they need one item per token");
   EXPECT_NE(complaint("{\"input_ids\": [5], \"labels\": [5]}\n{\"input_ids\": [5]}\n").find("one kind"),
             std::string::npos)
-      << "a row that says nothing of what is scored";
+      << "a row that does not specify its scored tokens";
   EXPECT_NE(complaint("{\"input_ids\": [5, 260]}\n").find("a token has id 260"), std::string::npos);
 }
 
@@ -273,7 +273,7 @@ TEST_F(ExamplesTest, EndsThatTheTextBringsComeOnce) {
   EXPECT_EQ(std::ssize(ids("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}")), 10);
 }
 
-/// A model's own template, without marks of generation.
+/// A model's own template, without generation marks.
 std::shared_ptr<const text::ChatTemplate> plain_template(const std::string& end = ".") {
   return std::make_shared<const text::ChatTemplate>(
       text::ChatTemplate::Source{"{{ 'T' ~ tools[0].name if tools else '' }}{% for m in messages %}{{ m.role[0] ~ "
@@ -295,7 +295,7 @@ TEST_F(ExamplesTest, OfMessagesThatCompleteAPromptTheCompletionIsScored) {
   EXPECT_EQ(mine.ids, (Ids{'u', 'x', '.', 'a', 'y', '.', 'u', 'z', '.', 'a', 'p', '.', 't', 'q', '.', 'a', 'r', '.'}));
   EXPECT_EQ(mine.labels, (Ids{-100, -100, -100, -100, -100, -100, -100, -100, -100, -100, 'p', '.', -100, -100, -100,
                               -100, 'r', '.'}));
-  options_.assistant_only = false;  // TRL's default: all of the completion
+  options_.assistant_only = false;  // TRL's default: the whole completion
   EXPECT_EQ(row(read(line), 0).labels,
             (Ids{-100, -100, -100, -100, -100, -100, -100, -100, -100, -100, 'p', '.', 't', 'q', '.', 'a', 'r', '.'}));
   options_.completion_only = false;
@@ -324,7 +324,7 @@ TEST_F(ExamplesTest, AModelsTemplateWritesTheConversationWhole) {
   const std::string messages =
       "\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"yz\"}]";
   const Row chat = row(read("{" + messages + "}\n"), 0);
-  EXPECT_EQ(chat.ids, (Ids{'u', 'x', '.', 'a', 'y', 'z', '.'})) << "nothing of the tokenizer's around it";
+  EXPECT_EQ(chat.ids, (Ids{'u', 'x', '.', 'a', 'y', 'z', '.'})) << "the tokenizer adds nothing around it";
   EXPECT_EQ(chat.labels, (Ids{-100, -100, -100, -100, 'y', 'z', '.'}));
   options_.assistant_only = false;
   EXPECT_EQ(row(read("{" + messages + "}\n"), 0).labels, chat.ids);
@@ -345,7 +345,7 @@ TEST_F(ExamplesTest, AnotherTemplateHasOtherTokensInTheCache) {
   };
   EXPECT_NE(settings(chats, "."), settings(chats, "!"));
   EXPECT_EQ(settings(chats, "."), settings(chats, "."));
-  EXPECT_EQ(settings(texts, "."), settings(texts, "!")) << "texts do not depend on it";
+  EXPECT_EQ(settings(texts, "."), settings(texts, "!")) << "texts are independent of it";
 }
 
 TEST_F(ExamplesTest, SeveralBadLinesAreListedAtOnceUpToTwenty) {
@@ -360,7 +360,8 @@ TEST_F(ExamplesTest, SeveralBadLinesAreListedAtOnceUpToTwenty) {
   EXPECT_TRUE(what.ends_with("\n  e.jsonl:20:10: expected a string, found an integer\n  ... and more")) << what;
 }
 
-/// A part of a file does not know its first line's number, which is counted from the beginning when somebody asks.
+/// A part of a file does not know its first line's number, so lines are counted from the beginning when the number is
+/// needed.
 TEST_F(ExamplesTest, GoodLinesOfALargeFileAreReadOnce) {
   const auto bytes_read = [] {
     std::ifstream counters("/proc/self/io");
@@ -384,7 +385,7 @@ TEST_F(ExamplesTest, GoodLinesOfALargeFileAreReadOnce) {
     const auto before = bytes_read();
     const File file = read_file(path);
     EXPECT_EQ(static_cast<std::size_t>(file.examples->size()), text.size() / line.size());
-    EXPECT_LT(bytes_read() - before, 6 * text.size());  // hashed, read, and written shards read again
+    EXPECT_LT(bytes_read() - before, 6 * text.size());  // hashed, read, and the written shards read back
   }
 }
 

@@ -1,4 +1,4 @@
-// Fill in the middle: what becomes of the texts of a row.
+// Fill in the middle: how it rearranges the texts of a row.
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ namespace {
 using tessera::testing::error_of;
 using Ids = std::vector<std::int64_t>;
 
-/// One id per byte, and marks: @ in place of special ones.
+/// One id per byte, and marks; special ids decode to @.
 class Bytes final : public text::Tokenizer {
  public:
   static constexpr std::int32_t prefix = 256, middle = 257, suffix = 258, pad = 259, end = 260, mark = 261;
@@ -64,7 +64,7 @@ Row row_of(const std::string& text, Ids starts = {0}) {
     if (start > 0) row.labels[static_cast<std::size_t>(start)] = not_scored;
   return row;
 }
-/// P, M, S, _ for the tokens of it, | for the end of a text.
+/// P, M, S, _ for its tokens, | for the end of a text.
 std::string shown(const Row& row) {
   std::string text;
   for (const std::int64_t id : row.ids) text += id < 256 ? static_cast<char>(id) : "PMS_|*"[id - 256];
@@ -79,7 +79,7 @@ FillInMiddle always(double spm_rate, std::uint64_t seed = 3) {
   return fill_in_middle(config, tokenizer, seed);
 }
 
-/// What the text was, of PxSzMy or PSzMxy.
+/// Reconstructs the text from PxSzMy or PSzMxy.
 std::string put_together(const std::string& text, const std::string& whole) {
   const std::size_t suffix = text.find('S'), middle = text.find('M');
   if (text.empty() || text[0] != 'P' || suffix == std::string::npos || middle == std::string::npos) return text;
@@ -94,7 +94,7 @@ TEST(FillInMiddle, PutsTheMiddleLast) {
   for (int sample = 0; sample < 200; ++sample) {
     const Row psm = filled_in_middle(row_of(text + "|||"), always(0), tokenizer, sample);
     const std::string made = shown(psm);
-    ASSERT_EQ(made.size(), text.size() + 3);  // the empty texts behind it are gone, and the end does not fit any more
+    ASSERT_EQ(made.size(), text.size() + 3);  // the empty texts after it are dropped; the end of text does not fit
     ASSERT_EQ(put_together(made, text), text) << made;
     ++seen[made];
     const std::string other = shown(filled_in_middle(row_of(text + "|||"), always(1), tokenizer, sample));
@@ -102,7 +102,7 @@ TEST(FillInMiddle, PutsTheMiddleLast) {
     ASSERT_EQ(put_together(other, text), text) << other;
     EXPECT_EQ(psm.labels, psm.ids);
   }
-  EXPECT_GT(seen.size(), 100u) << "other places for other samples";
+  EXPECT_GT(seen.size(), 100u) << "other samples split at other positions";
 }
 
 TEST(FillInMiddle, FollowsFromSeedAndSample) {
@@ -122,7 +122,7 @@ TEST(FillInMiddle, HappensAsOftenAsItIsAskedFor) {
   for (int sample = 0; sample < 4000; ++sample) {
     const std::string made = shown(filled_in_middle(row_of("abcdefghij"), how, tokenizer, sample));
     changed += made != "abcdefghij";
-    // PS could also begin a PSM whose prefix is empty: of the 11 places two are drawn
+    // PS could also begin a PSM with an empty prefix: two of its 11 positions are drawn
     suffix_first += made.starts_with("PS");
   }
   EXPECT_NEAR(changed / 4000.0, 0.6, 0.03);
@@ -195,7 +195,7 @@ TEST(FillInMiddle, FragmentsOfATextByThemselves) {
   ASSERT_EQ(made[6], '#') << made;
   EXPECT_EQ(put_together(made.substr(0, 6), "abc"), "abc") << made;
   EXPECT_EQ(put_together(made.substr(7, 5), "de"), "de") << made;
-  config.fim_fragment_rate = 0;  // where a text has fragments
+  config.fim_fragment_rate = 0;  // if a text has fragments
   made = shown(filled_in_middle(row, fill_in_middle(config, tokenizer, 1), tokenizer, 0));
   EXPECT_TRUE(made.starts_with("abc#de|P")) << made;
 }

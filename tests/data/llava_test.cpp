@@ -1,4 +1,4 @@
-// LLaVA's records as rows: ids and labels of its own code (tests/parity/llava_fixture.py), images, batches, refusals.
+// LLaVA's records as rows: the ids and labels of its own code (tests/parity/llava_fixture.py), images, batches, errors.
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ using Ids = std::vector<std::int64_t>;
 
 constexpr std::int64_t image_token = 1000;
 
-/// Llama's, as LLaVA loads it: with a beginning of text.
+/// Llama's, as LLaVA loads it: adds a beginning-of-text token.
 class WithBeginning final : public text::Tokenizer {
  public:
   explicit WithBeginning(std::shared_ptr<const text::Tokenizer> other) : other_(std::move(other)) {}
@@ -68,7 +68,7 @@ struct LlavaTest : ::testing::Test {
     return open_datasets(config_, *tokenizer_, 64, 1001, false, {}, "", 0, false, input);
   }
   Datasets open() { return open(input_); }
-  /// The complaint without the folder's name.
+  /// The error message, without the folder's name.
   std::string complaint(const std::string& text, bool sees = true) {
     write(text);
     std::string what = error_of([&] { open(sees ? std::optional(input_) : std::nullopt); });
@@ -271,7 +271,7 @@ TEST_F(LlavaTest, UnclearConversationsAreLeftOutAndCounted) {
   EXPECT_NE(data.warnings[1].find("1 record without an image have <image>"), std::string::npos);
 }
 
-/// Rows with images and without, of lengths that differ.
+/// Rows with and without images, of different lengths.
 class Mixed final : public Dataset {
  public:
   std::int64_t size() const override { return 203; }

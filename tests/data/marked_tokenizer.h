@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A tokenizer for tests: one id per byte, and ids of its own for the marks of documents and conversations.
+/// A tokenizer for tests: one id per byte, and separate ids for the marks of documents and conversations.
 
 #include <tessera/text/tokenizer.h>
 

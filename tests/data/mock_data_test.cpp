@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t vocabulary = 50, end = 49;
 
-/// Documents of the first `blocks` blocks, by their ends.
+/// Documents of the first `blocks` blocks, split at their ends.
 std::vector<std::vector<std::int64_t>> documents_of(const Dataset& dataset, std::int64_t blocks) {
   std::vector<std::vector<std::int64_t>> documents(1);
   for (std::int64_t block = 0; block < blocks; ++block)
@@ -19,7 +19,7 @@ std::vector<std::vector<std::int64_t>> documents_of(const Dataset& dataset, std:
       documents.back().push_back(id);
       if (id == end) documents.emplace_back();
     }
-  documents.pop_back();  // which goes on
+  documents.pop_back();  // it continues beyond the blocks
   return documents;
 }
 
@@ -38,7 +38,7 @@ TEST(MockData, DocumentsCountAndEnd) {
   EXPECT_LE(longest, 4095u);
 }
 
-// A row is made by itself, so it must not matter which one is read first, nor how long rows are.
+// Each row is generated independently, so neither the order of reading nor the length of rows may matter.
 TEST(MockData, RowsAreCutFromOneStream) {
   const auto short_rows = made_up_blocks(16, vocabulary, false), long_rows = made_up_blocks(64, vocabulary, false);
   const std::int64_t last = long_rows->size() - 1;

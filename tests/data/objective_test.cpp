@@ -139,7 +139,7 @@ TEST_F(LabelledTest, RowsHoldClassAndPairs) {
   EXPECT_EQ(batch.lengths.size(), 2u);
 }
 
-/// Everything that other training data are read from.
+/// Every file type that other training data can be read from.
 TEST_F(LabelledTest, ReadsFilesOfAnyKind) {
   const std::string numbers = write("text,label\n\"the, earth\",1\nthe,0\n", "a.csv");
   EXPECT_EQ(label_names(numbers, "text"), (std::vector<std::string>{"LABEL_0", "LABEL_1"}));

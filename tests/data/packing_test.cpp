@@ -18,7 +18,7 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 using Rows = std::vector<Ids>;
 
-/// Example i has `lengths[i]` tokens 10 i, 10 i + 1, ..., of which the first two are a prompt.
+/// Example i has `lengths[i]` tokens 10 i, 10 i + 1, ...; the first two are a prompt.
 std::shared_ptr<const ExampleSource> examples(const std::vector<int>& lengths) {
   auto all = std::make_shared<MadeExamples>();
   for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -54,7 +54,7 @@ TEST(Packing, EveryExampleOnceAndRowsNearlyFull) {
       half_empty += 2 * tokens <= capacity;
       seen.insert(seen.end(), row.begin(), row.end());
     }
-    RC_ASSERT(half_empty <= 1);  // two such rows would have been one
+    RC_ASSERT(half_empty <= 1);  // two such rows would have been merged
     RC_ASSERT(std::is_sorted(rows.begin(), rows.end()));
     std::sort(seen.begin(), seen.end());
     RC_ASSERT(seen.size() == lengths.size());
@@ -126,7 +126,7 @@ TEST(Packing, AResumedRunSeesTheRowsThatItWouldHaveSeen) {
   }
 }
 
-/// For every scored position: the ids of its document up to it, and what it is to predict.
+/// For every scored position: the ids of its document up to it, and the id to predict.
 std::map<Ids, std::int64_t> scored_contexts(const Batch& batch) {
   std::map<Ids, std::int64_t> out;
   const std::int64_t length = batch.ids.size(1);

@@ -1,4 +1,4 @@
-// Pairs of answers: which ids a record becomes, what of them is scored, what is cut, and rows side by side.
+// Preference pairs: the ids of a record, which ones are scored, what is truncated, and the rows of a pair.
 
 #include <tessera/data/pairs.h>
 
@@ -78,9 +78,9 @@ TEST_F(PairsTest, PromptsLoseTheirBeginningAnswersTheirEnd) {
   const Datasets data = open("{\"prompt\": \"abcd\", \"chosen\": \"xyz\", \"rejected\": \"w\"}\n");
   EXPECT_EQ(data.train->read(0).ids, (Ids{'c', 'd', 'x', 'y', 'c', 'd', 'w'}));
   EXPECT_EQ(data.train->max_length(), 4) << "of one example";
-  EXPECT_FALSE(data.warnings.empty()) << "what is cut is told";
+  EXPECT_FALSE(data.warnings.empty()) << "truncation is reported";
 
-  config_.max_prompt_length = 0;  // then no answer has room: the pair is left out
+  config_.max_prompt_length = 0;  // then no answer fits, so the pair is dropped
   EXPECT_NE(complaint("{\"prompt\": \"abcd\", \"chosen\": \"xyz\", \"rejected\": \"w\"}\n").find("none of its 1"),
             std::string::npos);
 }
@@ -125,7 +125,7 @@ TEST_F(PairsTest, ConversationsOfPairsAreReadAsOthersAre) {
   EXPECT_EQ(row.ids, Ids(all.begin(), all.end()));
   EXPECT_EQ(row.document_starts[1], std::ssize(prompt + chosen));
   const auto scored = std::count_if(row.labels.begin(), row.labels.end(), [](auto label) { return label >= 0; });
-  EXPECT_EQ(scored, std::ssize(chosen + rejected)) << "the whole answer, as TRL";
+  EXPECT_EQ(scored, std::ssize(chosen + rejected)) << "the whole answer, as in TRL";
   config_.column_map = "prompt=q,chosen=good";
   EXPECT_EQ(open("{\"q\": \"a\", \"good\": \"b\", \"rejected\": \"c\"}\n").train->read(0).ids,
             (Ids{'a', 'b', 'a', 'c'}));

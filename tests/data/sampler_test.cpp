@@ -35,7 +35,7 @@ TEST(Sampler, EveryEpochIsAPermutation) {
   }));
 }
 
-// A resumed run must see the order that it saw before: these values may never change.
+// A resumed run must see the same order as before: these values may never change.
 TEST(Sampler, OrderIsFixedForever) {
   EXPECT_EQ(epoch_order(Sampler(SamplingStrategy::random, 10, 42), 10, 0),
             (std::vector<std::int64_t>{0, 4, 1, 6, 5, 2, 3, 9, 7, 8}));
@@ -115,7 +115,7 @@ TEST(Sampler, HugeDatasetsAndBadArguments) {
   EXPECT_THROW(sampler(-1), Error);
 }
 
-/// A dataset of which only the lengths matter.
+/// A dataset that defines only lengths.
 class Lengths final : public Dataset {
  public:
   explicit Lengths(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
@@ -151,7 +151,7 @@ TEST(GroupByLength, MegabatchesOfFiftyStepsLongestFirst) {
   const Sampler grouped(SamplingStrategy::group_by_length, dataset, 3, 8), random(SamplingStrategy::random, 4000, 3);
   const auto order = epoch_order(grouped, 4000, 2), shuffled = epoch_order(random, 4000, 2);
   for (std::size_t begin = 0; begin < 4000; begin += 400) {
-    // PerSource from the one row that was moved to the front, a megabatch has the rows of the random order, sorted.
+    // Except for the one row that was moved to the front, a megabatch contains the rows of the random order, sorted.
     std::size_t unsorted = 0;
     for (std::size_t i = begin + 1; i < begin + 400; ++i)
       unsorted += dataset.length(order[i]) > dataset.length(order[i - 1]);
@@ -172,13 +172,13 @@ TEST(GroupByLength, MegabatchesOfFiftyStepsLongestFirst) {
 TEST(GroupByLength, SmallDatasetsHaveSmallerMegabatches) {
   const Lengths dataset(skewed_lengths(64));
   const auto order = epoch_order(Sampler(SamplingStrategy::group_by_length, dataset, 3, 4), 64, 0);
-  std::size_t rises = 0;  // at the borders of 4 megabatches of 16, and behind the row that was moved to the front
+  std::size_t rises = 0;  // at the boundaries of 4 megabatches of 16, and after the row moved to the front
   for (std::size_t i = 1; i < 64; ++i) rises += dataset.length(order[i]) > dataset.length(order[i - 1]);
   EXPECT_GE(rises, 2u);
   EXPECT_LE(rises, 5u);
 }
 
-/// Tokens that `rows` per step are padded to, of an epoch.
+/// Tokens of an epoch after padding the `rows` rows of each step.
 std::int64_t padded_tokens(const Sampler& sampler, const Dataset& dataset, std::int64_t rows) {
   std::int64_t tokens = 0;
   for (std::int64_t i = 0; i + rows <= dataset.size(); i += rows) {

@@ -1,4 +1,4 @@
-// Rows that are made while they are read.
+// Rows that are produced while they are read.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class StreamTest : public ::testing::Test {
     write_file_atomically(path, text);
     return path;
   }
-  /// Lines of letters of all lengths, some empty.
+  /// Lines of letters of all lengths, including empty ones.
   std::string text(std::size_t lines, char first = 'a') {
     std::string out;
     for (std::size_t i = 0; i < lines; ++i) {
@@ -75,7 +75,7 @@ class StreamTest : public ::testing::Test {
   void expect_complaint(const DataConfig& config, const std::string& part) {
     try {
       streamed(config, 100);
-      ADD_FAILURE() << "accepted; expected a complaint with '" << part << "'";
+      ADD_FAILURE() << "accepted; expected an error with '" << part << "'";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "\nlacks " << part;
     }
@@ -85,13 +85,14 @@ class StreamTest : public ::testing::Test {
     data.stream->start(0);
     return data.train->read(row).ids;
   }
-  /// For every sample: a stream that begins there with the state of one that has come so far gives the same rows.
+  /// For every sample: a stream that starts there, from the saved state of one that has come that far, gives the same
+  /// rows.
   void expect_resumable(const DataConfig& config, std::int64_t count) {
     const Rows all = streamed(config, count + 12);
     for (std::int64_t at = 0; at <= count; ++at) {
       const Datasets first = open(config);
       first.stream->start(0);
-      if (at > 1) rows(*first.train, 0, at - 1);  // the last one is another rank's, say
+      if (at > 1) rows(*first.train, 0, at - 1);  // as if the last row were another rank's
       const Value state = parse_json(dump_json(first.stream->state_at(at), -1), "state");
       const Datasets second = open(config);
       second.stream->start(at, state);
@@ -107,7 +108,7 @@ class StreamTest : public ::testing::Test {
   FakeTokenizer tokenizer_;
 };
 
-/// In the order of the files a stream gives what an ordinary run gives, epoch after epoch.
+/// In file order a stream gives the same rows as an ordinary run, epoch after epoch.
 TEST_F(StreamTest, SequentialRowsAreThoseOfTheOrdinaryReader) {
   const std::string a = write("a.txt", text(40)), b = write("b.txt", text(30, 'A')),
                     records = write("c.jsonl", examples(23));
@@ -226,7 +227,7 @@ TEST_F(StreamTest, WhatTheThreadComesAcrossIsToldToTheReader) {
                 }(),
                 0, 15)
                 .size(),
-            15u);  // what stands before it can be read
+            15u);  // rows before the change can be read
 }
 
 TEST_F(StreamTest, AStateOfOtherDataOrSettingsIsRefused) {
@@ -263,7 +264,8 @@ TEST_F(StreamTest, EmptyRowsAreLeftOutAndCounted) {
                                                 ":29:1: left out: \"text\" is null (10 records so far)"}));
 }
 
-/// A file that is replaced while it is read ends the stream by name; nothing of the new one is taken for the old.
+/// If a file is replaced while it is read, the stream ends with an error that names it; new contents are never taken
+/// for the old ones.
 TEST_F(StreamTest, AChangedFileIsAnError) {
   DataConfig sequential = config(concat(write("a.txt", text(400)), " ", write("b.txt", text(400))));
   sequential.train_sampling_strategy = SamplingStrategy::sequential;
@@ -279,7 +281,7 @@ TEST_F(StreamTest, AChangedFileIsAnError) {
   }
 }
 
-/// Pieces of a file come in another order, too, and a place among them is found again.
+/// The pieces of a file can be visited in any order, and a position in that order can be restored.
 TEST(RecordCursorTest, GoesThroughPiecesInAnyOrderAndComesBack) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "a.txt");

@@ -1,4 +1,4 @@
-// Attention within documents and windows on the double of the device, against the CPU, without a wait of the host.
+// Attention within documents and windows on the double of the device, compared with the CPU and without a host wait.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ void expect_close(const std::vector<at::Tensor>& got, const std::vector<at::Tens
   for (std::size_t i = 0; i < want.size(); ++i) {
     ASSERT_EQ(got[i].sizes(), want[i].sizes());
     EXPECT_LE((got[i].to(at::kFloat) - want[i].to(at::kFloat)).abs().max().item<double>(),
-              bound * std::max(0.1, want[i].abs().max().item<double>()))  // a single key has no gradient
+              bound * std::max(0.1, want[i].abs().max().item<double>()))  // with a single key the gradient is zero
         << name << ": " << i;
   }
 }
@@ -106,7 +106,7 @@ TEST(DeviceAttention, Autocast) {
       on_device());
 }
 
-/// Bytes of the device at the peak of a forward pass, above those that were in use before.
+/// Peak device bytes of a forward pass above those in use before it.
 std::size_t peak(const at::Tensor& q, const at::Tensor& k, const nn::DocumentStarts& documents) {
   const int device = q.device().index();
   cuda_double::reset_peak(device);
@@ -121,7 +121,7 @@ TEST(DeviceAttention, NeitherMasksNorCopiesOfKeys) {
       [](comm::World& world) {
         const at::TensorOptions options = at::TensorOptions(at::kBFloat16).device(world.device());
         const at::Tensor q = at::ones({1, 512, 8, 16}, options), k = at::ones({1, 512, 2, 16}, options);
-        const std::size_t bytes = q.nbytes();  // as many as keys, values or the output have, with all heads
+        const std::size_t bytes = q.nbytes();  // the bytes of keys, values or the output, with all heads
         EXPECT_LT(peak(q, k, {0, 100, 101}), 2 * bytes) << "a mask of 512 x 512 has " << 512 * 512;
         EXPECT_LT(peak(q, k, {}), 2 * bytes);
       },
@@ -132,7 +132,7 @@ TEST(DeviceAttention, TensorsOfAnyStrides) {
   run_ranks(
       1,
       [](comm::World& world) {
-        const auto laid = [](const at::Tensor& x, std::vector<std::int64_t> order) {  // in memory in this order
+        const auto laid = [](const at::Tensor& x, std::vector<std::int64_t> order) {  // lays out memory in this order
           std::vector<std::int64_t> back(order.size());
           for (std::size_t i = 0; i < order.size(); ++i) back[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
           return x.permute(order).contiguous().permute(back);
@@ -149,7 +149,7 @@ TEST(DeviceAttention, TensorsOfAnyStrides) {
       on_device());
 }
 
-// Heads of 12: the flash kernel refuses them, so documents become a mask.
+// Heads of 12, which the flash kernel rejects, so documents become a mask.
 TEST(DeviceAttention, HeadsThatTheFlashKernelDoesNotTake) {
   run_ranks(
       1,

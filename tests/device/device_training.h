@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Runs of the program on the double of the device beside runs on the CPU.
+/// Runs of the program on the double of the device and on the CPU.
 
 #include <tests/tool/program.h>
 
@@ -13,7 +13,7 @@ class DeviceTraining : public ToolTest {
   struct Run {
     std::map<std::int64_t, double> losses;  // by step
     Strings findings;                       // lines of all reports
-    std::size_t waits = 0;                  // rank 0's waits of the host
+    std::size_t waits = 0;                  // rank 0's host waits
   };
 
   static Strings gpt2(const std::string& more = "") {
@@ -36,8 +36,8 @@ class DeviceTraining : public ToolTest {
     return {"--config_name", at("mixtral.json")};
   }
 
-  /// `ranks` processes on the double's devices, or on the CPU. `settings`: the model's too. `data`: other data than the
-  /// text.
+  /// `ranks` processes on the double's devices, or on the CPU. `settings`: including the model's. `data`: data other
+  /// than the text.
   Run train(const std::string& name, bool cuda, int ranks, const Strings& settings,
             launch::Environment environment = {}, Strings data = {}) const {
     if (data.empty()) data = {"--tokenizer_name", "byte", "--train_file", at("text.txt")};
@@ -68,7 +68,7 @@ class DeviceTraining : public ToolTest {
 
   std::string learning_rate_ = "1e-2";
 
-  /// The host's waits in a steady step. The data are made-up tokens: the text that a run of others shows at its end
+  /// Host waits in a steady step. The data are synthetic tokens, because the text that other runs generate at the end
   /// waits for each token.
   std::size_t waits_per_step(const std::string& name, const Strings& settings) const {
     const auto waits = [&](int steps) {
@@ -87,7 +87,7 @@ class DeviceTraining : public ToolTest {
     return all;
   }
 
-  /// Trains both ways; compares the losses of every step.
+  /// Trains both ways and compares the losses of every step.
   void expect_same(int ranks, const Strings& settings, double bound = 1e-6,
                    launch::Environment environment = {}) const {
     const Strings all = settings + Strings{"--save_strategy", "no"};

@@ -1,4 +1,4 @@
-// Dropout by place on the double of the device: the bits of the CPU, without a wait of the host.
+// Dropout by position on the double of the device: the bits of the CPU, without a host wait.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The examples of the faces on the double of the device: they train there, and nothing is found.
+// The examples of the faces on the double of the device: they train there without findings.
 #include <gtest/gtest.h>
 
 #include <tessera/base/file.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-/// Starts an example in `ranks` processes; its output. The device must have worked, without a finding.
+/// Starts an example in `ranks` processes and returns its output. The device must have worked, without a finding.
 std::string run(int ranks, const std::string& example, const Strings& arguments, int devices = 2) {
   const TemporaryFolder folder;
   Strings command;
@@ -49,7 +49,7 @@ TEST(DeviceExamples, DeepSpeedTakesTheGpu) {
   EXPECT_NE(run(1, "deepspeed_simple", {}).find("ZeRO-2"), std::string::npos);
 }
 
-/// The model is made before the Trainer; TrainingArguments loads the plug-in before it.
+/// The model is made before the Trainer; TrainingArguments loads the plug-in earlier still.
 TEST(DeviceExamples, TrainerTakesTheGpuItIsTold) {
   EXPECT_NE(run(1, "trainer_simple", {"--device", "cuda"}, 1).find("'eval_accuracy': 1"), std::string::npos);
   EXPECT_NE(run(2, "trainer_simple", {"--device", "cuda", "--bf16", "--fsdp", "full_shard"}).find("'eval_accuracy'"),

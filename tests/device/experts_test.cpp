@@ -1,4 +1,4 @@
-// A mixture of experts on the double of the device, against the CPU: results, gradients, and when the host waits.
+// A mixture of experts on the double of the device, compared with the CPU: results, gradients, and when the host waits.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::size_t waits_in(const std::function<void()>& body) {
   return cuda_double::waits() - before;
 }
 
-/// Three of the experts for each token; nobody chooses the last one.
+/// Three of the experts for each token; no token chooses the last one.
 at::Tensor drawn_ids() {
   at::manual_seed(5);
   return std::get<1>(at::rand({tokens, experts - 1}).topk(3, -1));
@@ -67,7 +67,7 @@ Tensors leaves(std::int64_t inner, c10::Device device, at::ScalarType type) {
   return all;
 }
 
-/// The experts' result and all gradients. `waits`: of the host.
+/// The experts' result and all gradients. `waits`: number of host waits.
 Tensors run(const Tensors& all, bool bf16, std::int64_t padded_to, bool gated, std::size_t* waits = nullptr) {
   const auto begin = all.begin() + 2;
   nn::ExpertWeights w{.gate = {begin, begin + experts},
@@ -120,7 +120,8 @@ TEST(DeviceExperts, InFp32WithoutAWait) {
   });
 }
 
-/// By autocast and by weights, gated and not. An inner size of 36 is not aligned: the loop over experts takes it.
+/// By autocast and by weight type, gated and ungated. An inner size of 36 is not aligned, so the loop over experts
+/// runs.
 TEST(DeviceExperts, InBf16WithoutAWait) {
   on_the_double([] {
     for (const std::int64_t inner : {40, 36}) {
@@ -135,7 +136,7 @@ TEST(DeviceExperts, InBf16WithoutAWait) {
             EXPECT_LE(waits, inner == 40 || padded_to > 0 ? 0U : 1U);
             expect_close(got, want, 3e-2);
             EXPECT_EQ(got.back().scalar_type(), type);
-            EXPECT_EQ(got.back().abs().sum().item<double>(), 0) << "of an expert that nobody chose";
+            EXPECT_EQ(got.back().abs().sum().item<double>(), 0) << "of an expert that no token chose";
           }
         }
       }

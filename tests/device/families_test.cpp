@@ -1,5 +1,5 @@
-// Every family of tests/fixtures on the double of the device, against the same steps on the CPU: plain rows, documents
-// that are packed, and two ranks that share the parameters.
+// Every family of tests/fixtures on the double of the device, compared with the same steps on the CPU: plain rows,
+// packed documents, and two ranks that share the parameters.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ constexpr std::int64_t vocabulary = 97, length = 20, ignored = -100;
 
 std::shared_ptr<models::CausalLm> load(const std::string& family, c10::Device device) {
   ModelConfig config;
-  if (family == "gpt2") {  // which has no fixture with enough positions: weights by the seed
+  if (family == "gpt2") {  // its fixtures have too few positions: draw the weights from the seed
     config.config_name = "gpt2-tiny";
     config.config_overrides =
         "n_layer=2,n_embd=32,n_head=2,vocab_size=97,n_positions=20,bos_token_id=96,eos_token_id=96";
@@ -38,7 +38,7 @@ std::shared_ptr<models::CausalLm> load(const std::string& family, c10::Device de
   return model;
 }
 
-/// Two rows; `packed`: of three documents each.
+/// Two rows; `packed`: three documents in each.
 data::Batch batch(std::int64_t step, bool packed) {
   data::Batch data;
   data.ids = (at::arange(2 * length).view({2, length}) * 37 + step * 11).remainder(vocabulary);
@@ -56,7 +56,7 @@ data::Batch batch(std::int64_t step, bool packed) {
   return data;
 }
 
-/// Losses and gradient norms of four steps of AdamW: two of plain rows, two of packed ones. `bf16`: by autocast.
+/// Losses and gradient norms of four steps of AdamW: two with plain rows, two with packed ones. `bf16`: by autocast.
 std::vector<double> train(models::CausalLm& model, c10::Device device, Sharded* sharded, bool bf16 = false) {
   std::vector<optim::Slot> slots;
   if (sharded != nullptr) {
@@ -119,14 +119,14 @@ TEST_P(DeviceFamilies, FullShardOverTwoRanks) {
         ShardingOptions options;
         options.strategy = "full_shard";
         Sharded sharded(*cuda, options);
-        // Both ranks have the same rows, so the mean is one rank's alone.
+        // Both ranks have the same rows, so the mean is that of one rank.
         expect_equal(train(*cuda, world.device(), &sharded), train(*cpu, c10::Device(c10::kCPU), nullptr));
         EXPECT_EQ(cuda_double::all_findings(), 0U);
       },
       on_device());
 }
 
-/// A device rounds what the CPU keeps in fp32 between its products, and the other way round.
+/// A device rounds values that the CPU keeps in fp32 between its products, and vice versa.
 TEST(DeviceFamiliesInBf16, AsOnTheCpu) {
   run_ranks(
       1,

@@ -1,5 +1,5 @@
-// Eight bits on the double of the device, or on a card: operands rounded by the kernels are the CPU's bit for bit, and
-// a linear map gives what the CPU's gives.
+// Eight bits on the double of the device, or on a real card: operands rounded by the kernels are the CPU's bit for bit,
+// and a linear map gives the CPU's results.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::shared_ptr<nn::Fp8State> state_on(c10::Device device, const nn::Fp8Options&
   return std::make_shared<nn::Fp8State>(o, 2, device);
 }
 
-/// The bits of what a map rounds x to, and its scale.
+/// The bits to which a map rounds x, and its scale.
 Tensors rounded(const std::shared_ptr<nn::Fp8State>& state, const at::Tensor& x, Fp8Operand operand) {
   const c10::Device device = state->noted().device();
   const nn::Fp8Tensor out = nn::Fp8Map(state, 1).rounded(x.to(device), operand, /*note=*/true);
@@ -72,10 +72,10 @@ struct Layer {
 };
 const std::vector<Layer> layers = {{48, 32, 64, nn::WeightLayout::out_in},
                                    {48, 32, 64, nn::WeightLayout::in_out},
-                                   {45, 36, 20, nn::WeightLayout::out_in},  // at::_scaled_mm takes no such sizes
+                                   {45, 36, 20, nn::WeightLayout::out_in},  // at::_scaled_mm rejects these sizes
                                    {45, 36, 20, nn::WeightLayout::in_out}};
 
-/// y, then the gradients of input, weight and bias, twice, with a step's end between; on the CPU.
+/// y, then the gradients of input, weight and bias, twice, with a step's end in between; on the CPU.
 Tensors results(const Layer& layer, const nn::Fp8Options& o, c10::Device device, bool bf16, bool frozen) {
   at::manual_seed(3);
   const auto state = state_on(device, o);
@@ -100,7 +100,7 @@ Tensors results(const Layer& layer, const nn::Fp8Options& o, c10::Device device,
     EXPECT_EQ(weight.grad().defined(), !frozen);
     for (const at::Tensor& t : {y.detach(), x.grad(), weight.grad(), bias.grad()})
       if (t.defined()) all.push_back(t.cpu().to(at::kFloat));
-    all.push_back(state->noted().cpu().clone());  // end_step() forgets it
+    all.push_back(state->noted().cpu().clone());  // end_step() clears it
     state->end_step();
   }
   return all;
@@ -112,8 +112,8 @@ void expect_close(const Tensors& device, const Tensors& cpu, double bound) {
     EXPECT_LE((device[i] - cpu[i]).abs().max().item<double>(), bound * cpu[i].abs().max().item<double>()) << i;
 }
 
-// The operands have the same bits, so only the order of sums differs; in bf16 the result's rounding and the bias's.
-// Sums of a card's products in eight bits keep about 14 bits (DeepSeek-V3 Technical Report, 3.3.2).
+// The operands have the same bits, so only the order of sums differs; in bf16 also the rounding of the result and the
+// bias. Sums of a card's products in eight bits keep about 14 bits (DeepSeek-V3 Technical Report, 3.3.2).
 TEST(DeviceFp8, LinearMapsGiveWhatTheCpusGive) {
   on_the_double([] {
     const double exact = cuda_double::is_double() ? 1e-6 : 2e-3;
@@ -123,7 +123,7 @@ TEST(DeviceFp8, LinearMapsGiveWhatTheCpusGive) {
           const auto o = options(recipe, format);
           for (const bool frozen : {false, true})
             expect_close(results(layer, o, cuda, false, frozen), results(layer, o, c10::kCPU, false, frozen), exact);
-          // What at::_scaled_mm does not take has no rounding but the result's own.
+          // Sizes that at::_scaled_mm does not accept are rounded only in the result.
           expect_close(results(layer, o, cuda, true, false), results(layer, o, c10::kCPU, true, false),
                        layer.in % 16 == 0 ? 6e-3 : 4e-3);
         }
@@ -132,8 +132,8 @@ TEST(DeviceFp8, LinearMapsGiveWhatTheCpusGive) {
   });
 }
 
-/// What the maps 0 and 1 make of x on a device, one after the other; whether they share it, and whether the history is
-/// the CPU's, whose maps round each for itself.
+/// Runs the maps 0 and 1 on a device, one after the other; returns whether they share the rounding of x, and checks
+/// that the history equals the CPU's, whose maps round separately.
 bool shares(const at::Tensor& first, const std::function<at::Tensor(const at::Tensor&)>& second, bool note = true,
             bool first_turned = true) {
   const auto o = options(Fp8Recipe::delayed);
@@ -177,7 +177,7 @@ TEST(DeviceFp8, MapsOfOneInputShareItsRounding) {
   });
 }
 
-/// Whether maps share is a matter of each step.
+/// Sharing between maps is decided in each step.
 TEST(DeviceFp8, AMapThatSharedMayReadAnotherInputLater) {
   on_the_double([] {
     const auto state = state_on(cuda, options(Fp8Recipe::delayed));

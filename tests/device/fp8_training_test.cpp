@@ -1,5 +1,5 @@
-// Runs in eight bits on the double of the device: the CPU's losses, products and roundings by the kernels that are
-// meant, and no wait of the host.
+// Eight-bit runs on the double of the device: the CPU's losses, products and roundings by the intended kernels, and no
+// host wait.
 #include <tests/device/device_training.h>
 
 namespace tessera::testing {
@@ -7,12 +7,12 @@ namespace {
 
 class DeviceFp8Training : public DeviceTraining {
  protected:
-  /// Adam's first steps are as long for small gradients as for large ones, so that at 1e-2 roundings of any kind change
-  /// losses much: llama's by 2e-3 between CPU and device, and by 5e-3 between bf16 and eight bits.
+  /// Adam's first steps are as long for small gradients as for large ones, so at a rate of 1e-2 any rounding changes
+  /// losses considerably: llama's by 2e-3 between CPU and device, and by 5e-3 between bf16 and eight bits.
   DeviceFp8Training() { learning_rate_ = "1e-3"; }
 
-  /// Bounds of losses: an eighth of what eight bits change of bf16's at 1e-3 (4e-4, here llama's second step) for fp32;
-  /// half of it where the device's results between the products are bf16, and the CPU's are not.
+  /// Bounds of losses. For fp32: an eighth of the change from bf16 to eight bits at a rate of 1e-3 (4e-4, here llama's
+  /// second step). Half of that change if the device's results between the products are bf16 and the CPU's are not.
   static constexpr double wide = 5e-5, narrow = 2e-4;
 
   static Strings fp8(const std::string& recipe) {
@@ -21,7 +21,8 @@ class DeviceFp8Training : public DeviceTraining {
 };
 
 // Without --bf16 the maps' results are fp32 on both sides and their operands have the same bits, until the order of a
-// sum tips a number over the middle between two of eight bits: then losses differ by what that number weighs.
+// sum moves a number across the midpoint between two eight-bit values: then losses differ by that number's
+// contribution.
 TEST_F(DeviceFp8Training, BesideFloat32) {
   for (const char* recipe : {"delayed", "tensorwise"}) {
     expect_same(1, gpt2() + batch(2, 2, 4) + fp8(recipe), wide);

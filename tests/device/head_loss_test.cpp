@@ -1,4 +1,4 @@
-// The head with its loss on the double of the device: what the CPU gives, in chunks, without a wait of the host.
+// The head with its loss on the double of the device: the CPU's results, in chunks, without a host wait.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
@@ -19,14 +19,14 @@ struct Head {
   at::Tensor hidden, weight, bias, labels;
 };
 
-/// Labels: some are not scored.
+/// Some labels are not scored.
 Head random_head(std::int64_t rows, std::int64_t tokens, std::int64_t c, std::int64_t v) {
   Head head{at::randn({rows, tokens, c}), at::randn({v, c}) * 0.3, at::randn({v}), at::randint(v, {rows, tokens})};
   if (tokens > 1) head.labels.select(1, 1).fill_(nn::ignored_label);
   return head;
 }
 
-/// The loss and the gradients of what wants one, on the CPU; counts the host's waits.
+/// The loss and all required gradients, on the CPU; counts host waits.
 std::vector<at::Tensor> results(const Head& head, c10::Device device, const LossOptions& options,
                                 bool autocast = false) {
   const auto leaf = [&](const at::Tensor& x) { return x.defined() ? x.detach().to(device).requires_grad_(true) : x; };

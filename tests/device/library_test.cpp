@@ -70,7 +70,7 @@ TEST(DeviceLibrary, DeferredModulesAreConstructedOnTheDevice) {
   }
 }
 
-/// One process, two devices: forward, gradients, a step, and inference with the new weights are those of one CPU.
+/// One process, two devices: forward, gradients, a step, and inference with the new weights equal those of one CPU.
 TEST(DeviceLibrary, DataParallelOverTwoDevices) {
   on_the_double([] {
     at::manual_seed(9);
@@ -104,7 +104,7 @@ TEST(DeviceLibrary, DataParallelOverTwoDevices) {
   });
 }
 
-/// A language model's loss, its blocks computed again in backward.
+/// A language model's loss, with its blocks recomputed in backward.
 TEST(DeviceLibrary, DataParallelOfALanguageModelWithCheckpointedBlocks) {
   on_the_double([] {
     const auto config = models::with_overrides(models::preset("llama-tiny"),
@@ -152,7 +152,7 @@ struct NoisyNetImpl : torch::nn::Module {
   }
 };
 
-/// Each replica computes again with the numbers of its own stream, though a thread of the engine does it.
+/// Each replica recomputes with the numbers of its own stream, although a thread of the engine runs it.
 TEST(DeviceLibrary, DataParallelComputesAgainWithTheSameRandomNumbers) {
   on_the_double([] {
     at::manual_seed(9);

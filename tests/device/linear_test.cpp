@@ -1,4 +1,4 @@
-// Gradients of fp32 weights under autocast on the double of the device: the sums of products themselves.
+// Gradients of fp32 weights under autocast on the double of the device: unrounded sums of products.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 const c10::Device cuda(c10::kCUDA, 0);
 
 /// `passes` backward passes of a map under autocast to `type`; `in_place`: the gradient may be added to grad() as it is
-/// formed. Returns the weight's gradient and what it must be, in double precision.
+/// formed. Returns the weight's gradient and its expected value, in double precision.
 std::pair<at::Tensor, at::Tensor> gradients(at::ScalarType type, nn::WeightLayout layout, bool apart, int passes,
                                             bool in_place) {
   const bool out_first = layout == nn::WeightLayout::out_in;
@@ -61,7 +61,7 @@ TEST(DeviceLinear, GradientsOfFp32WeightsAreSumsInFp32) {
         for (const bool apart : {false, true})
           for (const int passes : {1, 2})
             for (const bool in_place : {false, true}) {
-              if (apart && type == at::kHalf) continue;  // our kernels have no fp16
+              if (apart && type == at::kHalf) continue;  // our kernels do not support fp16
               SCOPED_TRACE(concat(c10::toString(type), apart ? " apart" : "", in_place ? " in place " : " ", passes));
               const auto [got, want] = gradients(type, layout, apart, passes, in_place);
               ASSERT_EQ(got.scalar_type(), at::kFloat);

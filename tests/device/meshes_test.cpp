@@ -22,7 +22,7 @@ class DeviceMeshes : public ::testing::TestWithParam<std::string> {
  protected:
   std::string path(const std::string& name) const { return path_join(folder_.path(), name); }
 
-  /// Losses and norms of three steps.
+  /// Losses and gradient norms of three steps.
   std::vector<double> train(const std::string& output, bool cuda, int ranks, const Words& flags) const {
     const Words words = Words{"--model_name_or_path",
                               source_path("tests/fixtures/llama/" + GetParam()),
@@ -33,7 +33,7 @@ class DeviceMeshes : public ::testing::TestWithParam<std::string> {
                               "1e-3",
                               "--lr_scheduler_type",
                               "constant",
-                              "--adam_epsilon",  // large: rounding of tiny gradients is not to become whole steps
+                              "--adam_epsilon",  // large: rounding of tiny gradients must not become full-size steps
                               "1e-3",
                               "--per_device_train_batch_size",
                               "2",
@@ -68,7 +68,7 @@ class DeviceMeshes : public ::testing::TestWithParam<std::string> {
     for (const std::string& line : split(read_file(metrics), '\n')) {
       if (line.empty()) continue;
       const Value value = parse_json(line, metrics);
-      if (const Value* norm = value.find("grad_norm"); norm != nullptr) {  // a step's, not the end's
+      if (const Value* norm = value.find("grad_norm"); norm != nullptr) {  // of a step, not of the end
         all.push_back(value.at("loss").as_real());
         all.push_back(norm->as_real());
       }
@@ -76,7 +76,7 @@ class DeviceMeshes : public ::testing::TestWithParam<std::string> {
     return all;
   }
 
-  /// `cpu`: flags of the run on the CPU, without what divides it.
+  /// `cpu`: losses and norms of the same run on the CPU, in one process.
   void expect_same(const Mesh& mesh, const std::vector<double>& cpu) const {
     const std::vector<double> cuda = train(mesh.name, true, mesh.ranks, mesh.flags);
     ASSERT_EQ(cuda.size(), cpu.size()) << mesh.name;
@@ -109,7 +109,7 @@ TEST_P(DeviceMeshes, HaveTheLossesOfOneProcess) {
   expect_same({"lora", 1, adapters}, train("lora_cpu", false, 1, adapters));
 }
 
-/// One of each kind of architecture, or, with TESSERA_FULL=1, all.
+/// One family per kind of architecture, or all with TESSERA_FULL=1.
 std::vector<std::string> families() {
   if (whole_product()) return list_folder(source_path("tests/fixtures/llama"));
   return {"cohere2", "deepseek_v3", "ernie4_5", "gemma2",   "gemma3_text", "gpt_neox",  "granite",

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Ranks of tests whose devices are the double's, or, in device_check, a real card.
+/// Ranks of tests whose devices are the double's or, in device_check, a real card.
 
 #include <tests/distributed/harness.h>
 #include <tests/double/findings.h>
@@ -15,14 +15,14 @@ inline RankOptions on_device() {
   return options;
 }
 
-/// Runs the body in a process of its own, since backward starts threads; it must have no finding.
+/// Runs the body in a separate process, because backward starts threads; there must be no finding.
 inline void on_the_double(const std::function<void()>& body) {
   run_ranks(
       1,
       [&](comm::World&) {
         body();
         EXPECT_EQ(cuda_double::all_findings(), 0U);
-        if (cuda_double::all_findings() > 0) cuda_double::write_report();  // the process ends without its destructors
+        if (cuda_double::all_findings() > 0) cuda_double::write_report();  // the process runs no destructors
       },
       on_device());
 }

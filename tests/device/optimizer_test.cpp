@@ -1,4 +1,4 @@
-// Optimizers' updates on the device: the bits of the CPU's.
+// Optimizer updates on the device: the same bits as on the CPU.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace optim;
 
-/// Four parameters, the last a piece of a larger one; the same values for the same device or another.
+/// Four parameters, the last a piece of a larger one, with the same values on every device.
 std::vector<Slot> slots_on(c10::Device device) {
   at::manual_seed(3);
   std::vector<Slot> slots;
@@ -29,7 +29,7 @@ void expect_same_bits(const std::string& what, const at::Tensor& device, const a
   EXPECT_TRUE(at::equal(device.cpu(), cpu)) << what;
 }
 
-/// Three steps on both; `clipped`: by the norm, which the device keeps to itself.
+/// Three steps on both; `clipped`: by the norm, which never leaves the device.
 void expect_the_bits_of_the_cpu(bool decay_in_gradient, const CommonOptions& common, bool clipped) {
   const AdamWOptions options;
   const auto make = decay_in_gradient ? &make_adam : &make_adamw;
@@ -91,7 +91,7 @@ TEST(DeviceOptimizer, StatesAreRoundedAsOnTheCpu) {
           round_to_bf16(x.to(c10::kCUDA), there, rounding, which);
           const at::Tensor got = there.cpu();
           EXPECT_EQ(got.view(at::kShort)[7].item<std::int16_t>(), 0x7fc0);
-          got[7] = here[7] = 0;  // ATen's NaN is another one
+          got[7] = here[7] = 0;  // ATen's NaN has other bits
           EXPECT_TRUE(at::equal(got, here)) << which << " " << first << " " << stochastic;
         }
   });

@@ -1,4 +1,4 @@
-// The double of the device: what its clocks and its memory find, each fault beside its right form.
+// The double of the device: faults that its clocks and its memory find, each next to the correct form.
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -30,7 +30,7 @@ void wait_between(c10::Stream earlier, c10::Stream later) {
   event.block(later);
 }
 
-/// Number of findings of `kind` that `work` adds; then all are forgotten.
+/// Number of findings of `kind` that `work` adds; clears all findings afterwards.
 template <class Work>
 std::size_t found(Kind kind, Work work) {
   work();
@@ -39,7 +39,7 @@ std::size_t found(Kind kind, Work work) {
   return count;
 }
 
-/// compute -> side -> compute, with or without the wait before and behind.
+/// compute -> side -> compute, with or without the waits before and after.
 void overlap(bool before, bool behind) {
   const c10::Stream compute = compute_stream(), side = side_stream();
   const at::Tensor a = at::ones({1000}, cuda);
@@ -142,7 +142,7 @@ TEST(DoubleMemory, OperatorsRefuseTwoDevices) {
   const at::Tensor here = at::ones({2}, cuda), there = at::ones({2}, c10::Device(c10::kCUDA, 1));
   EXPECT_THROW(here + there, c10::Error);
   EXPECT_THROW(here.add_(at::ones({2})), c10::Error);
-  EXPECT_NO_THROW(here.add_(at::scalar_tensor(2)));  // a number of the host is an argument of the kernel
+  EXPECT_NO_THROW(here.add_(at::scalar_tensor(2)));  // a host scalar is passed as a kernel argument
   cuda_double::forget_findings();
 }
 
@@ -168,7 +168,7 @@ TEST(DoubleMemory, WaitsOfTheHostAreCounted) {
 }
 
 TEST(DoubleMemory, ResultsAreTheCpusToTheBit) {
-  tessera::testing::RankOptions options;  // a process of its own: backward starts threads
+  tessera::testing::RankOptions options;  // a separate process: backward starts threads
   options.init.device = tessera::Device::cuda;
   const auto body = [](tessera::comm::World&) {
     at::manual_seed(1);

@@ -1,4 +1,4 @@
-// The row operations of nn/ on the double of the device, against the CPU: results, gradients, types.
+// The row operations of nn/ on the double of the device, compared with the CPU: results, gradients, types.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@ Tensors random(const std::vector<std::vector<std::int64_t>>& shapes) {
   return all;
 }
 
-/// Results of `operation` on the inputs, then the gradients of the sum of weighted results; of all inputs but `frozen`.
+/// Results of `operation` on the inputs, then the gradients of the sum of weighted results with respect to all inputs
+/// except `frozen`.
 Tensors run(const Operation& operation, const Tensors& inputs, c10::Device device,
             const std::vector<at::ScalarType>& types = {}, std::size_t frozen = 99) {
   Tensors own;
@@ -131,7 +132,7 @@ TEST(DeviceRows, AsOnTheCpu) {
   });
 }
 
-/// The tensors' device is not the one that is current, where the kernels would go by themselves.
+/// The tensors' device is not the current one, on which the kernels would run by default.
 TEST(DeviceRows, OnAnotherDeviceThanTheCurrentOne) {
   on_the_double([] {
     if (at::globalContext().getAcceleratorHooksInterface(c10::kCUDA).deviceCount() < 2) return;  // a single card
@@ -142,7 +143,7 @@ TEST(DeviceRows, OnAnotherDeviceThanTheCurrentOne) {
   });
 }
 
-/// What is bf16 may differ by roundings to it.
+/// bf16 results may differ by bf16 rounding.
 TEST(DeviceRows, InBf16AsTheCpuInFp32) {
   on_the_double([] {
     const std::vector<at::ScalarType> all_narrow(5, at::kBFloat16);

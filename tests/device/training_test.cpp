@@ -1,5 +1,5 @@
-// Training on the double of the device: the same losses as on the CPU, no finding, and the number of waits of the host
-// per step.
+// Training on the double of the device: the same losses as on the CPU, no finding, and the expected number of host
+// waits per step.
 #include <tests/device/device_training.h>
 
 namespace tessera::testing {
@@ -7,7 +7,7 @@ namespace {
 
 TEST_F(DeviceTraining, OneRank) { expect_same(1, gpt2() + batch(2, 2, 3)); }
 
-// Dropout keeps elements by their places, so it keeps the same ones on every device.
+// Dropout keeps elements by their positions, so it keeps the same ones on every device.
 TEST_F(DeviceTraining, Dropout) {
   expect_same(1, gpt2(",resid_pdrop=0.1,attn_pdrop=0.1,embd_pdrop=0.1") + batch(2, 1, 3));
 }
@@ -33,7 +33,7 @@ TEST_F(DeviceTraining, Bf16States) {
     EXPECT_FALSE(contains(operations, pass)) << pass << operations;
 }
 
-// Lion's update is ATen's operators, and then one pass to round its state.
+// Lion's update uses ATen's operators, and then one pass to round its state.
 TEST_F(DeviceTraining, Bf16StatesOfLion) {
   expect_same(1, gpt2() + batch(2, 1, 3) + Strings{"--bf16_optimizer_states", "--optim", "lion"}, 1e-3);
   const std::string operations = report("cuda");
@@ -45,7 +45,7 @@ TEST_F(DeviceTraining, ShardedBf16States) {
   expect_same(2, gpt2() + batch(2, 1, 3) + Strings{"--fsdp", "full_shard", "--bf16_optimizer_states"});
 }
 
-// Parameters are cast at the gathers (one each, of a single block); their gradients go into the sum, are squared, and
+// Parameters are cast in the gathers (one each, of a single block); their gradients are added to the sum, squared, and
 // used: nothing else passes over memory of their size.
 TEST_F(DeviceTraining, PassesOverTheParametersOfOneShardedRank) {
   const auto bytes = [&](int steps) {
@@ -73,7 +73,8 @@ TEST_F(DeviceTraining, PassesOverTheParametersOfOneShardedRank) {
                                                 {"aten::copy_ BFloat16 to Float", 6},
                                                 {"aten::copy_ Float to BFloat16", 6}};
   for (const auto& [operation, moved] : step) {
-    if (operation.starts_with("aten::mm") || operation.starts_with("aten::addmm")) continue;  // they read parameters
+    if (operation.starts_with("aten::mm") || operation.starts_with("aten::addmm"))
+      continue;  // products read parameters
     const auto pass = passes.find(operation);
     EXPECT_NEAR(moved / parameters, pass == passes.end() ? 0 : pass->second, 1) << operation;
   }
@@ -97,7 +98,7 @@ TEST_F(DeviceTraining, ExpertsWithinACapacity) {
   expect_same(1, mixtral() + batch(2, 1, 3) + Strings{"--moe_capacity_factor", "0.6"});
 }
 
-// Where roundings of the device and of the CPU send a token to another expert, losses differ by more than roundings. A
+// If rounding on the device and on the CPU sends a token to different experts, losses differ by more than rounding. A
 // loop over experts on the device differs as much.
 TEST_F(DeviceTraining, ExpertsInBf16) { expect_same(1, mixtral() + batch(2, 2, 3) + Strings{"--bf16"}, 3e-3); }
 
@@ -131,7 +132,7 @@ TEST_F(DeviceTraining, SavesAndResumes) {
   EXPECT_EQ(rest.losses.at(4), whole.losses.at(4));
 }
 
-// The n-th wait for a collective is left out; the numbers stay right, so only the clocks can tell.
+// The n-th wait for a collective is skipped; the numbers stay right, so only the clocks can detect it.
 TEST_F(DeviceTraining, ALeftOutWaitIsFound) {
   const Strings settings = gpt2() + batch(2, 1, 3) + Strings{"--fsdp", "full_shard", "--save_strategy", "no"};
   for (const char* wait : {"62", "66", "70", "74", "82"}) {
@@ -169,7 +170,7 @@ TEST_F(DeviceTraining, AStepThatIsNotFiniteIsSkipped) {
   EXPECT_TRUE(contains(failed.err, "step 2: the gradient norm is ")) << failed.err;
 }
 
-// A device that is slower than the host: the step's time includes its work, and it is not booked to logs.
+// A device that is slower than the host: the step's time includes its work, and that time is not charged to logging.
 TEST_F(DeviceTraining, TimesIncludeTheDevicesWork) {
   constexpr double milliseconds = 150;
   for (const char* every : {"1", "4"}) {

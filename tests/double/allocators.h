@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// LibTorch's two allocators of a CUDA device: its memory, and pinned memory of the host.
+/// LibTorch's two allocators of a CUDA device: device memory, and pinned host memory.
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>

@@ -41,14 +41,14 @@ Tensors on_mirrors(const char* name, const Tensors& inputs, Kernel kernel, doubl
   for (at::Tensor& t : results) t = mirrors.back(t);
   for (const at::Tensor& t : mirrors.made()) add_accesses(t, true, accesses);
   start(name, device, accesses);
-  // How fast products are depends on the size of the heads.
+  // The speed of products depends on the head size.
   const std::string counted = flops > 0 ? name + (" d" + std::to_string(inputs.front().size(-1))) : name;
   count_operation(counted, {.bytes = bytes_of(accesses), .flops = flops});
   return results;
 }
 
-/// The kernel that LibTorch 2.11 takes on compute capability 9.0 with cuDNN 9.19, in outline: alignment and the
-/// environment's switches are not modelled.
+/// The kernel that LibTorch 2.11 chooses on compute capability 9.0 with cuDNN 9.19, in outline: alignment and
+/// environment switches are not modelled.
 at::SDPBackend kernel_for(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool masked, double dropout,
                           bool groups) {
   const bool half = q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16;
@@ -84,7 +84,7 @@ std::optional<at::Tensor> optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-/// Two products of [queries, keys] with D columns, for every head; a causal one forms half of them.
+/// Two products of [queries, keys] with D columns, for every head; a causal one computes half of them.
 double attention_flops(const at::Tensor& q, const at::Tensor& k, bool causal) {
   return 4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.size(2)) * (causal ? 0.5 : 1.0);
 }
@@ -169,7 +169,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_backward(
 
 using Numbers = std::optional<c10::SymInt>;
 
-/// One document of packed rows: tokens [begin, end) and, with a window, 0 where a query sees a key, else -infinity.
+/// One document of packed rows: tokens [begin, end) and, with a window, a mask that is 0 where a query sees a key and
+/// -infinity elsewhere.
 struct Document {
   std::int64_t begin, end;
   at::Tensor mask;
@@ -191,7 +192,7 @@ std::vector<Document> documents_of(const at::Tensor& bounds, const Numbers& left
   return all;
 }
 
-/// Two products with D columns for every head, of the keys that each query sees.
+/// Two products with D columns for every head, over the keys that each query sees.
 double documents_flops(const at::Tensor& q, const at::Tensor& bounds, const Numbers& left) {
   const at::Tensor here = host_view(bounds);
   const auto* at = here.const_data_ptr<std::int32_t>();
@@ -209,7 +210,8 @@ at::Tensor of_document(const at::Tensor& x, const Document& document, std::int64
   return spread(x.slice(0, document.begin, document.end).transpose(0, 1).unsqueeze(0), heads);
 }
 
-/// What the product asks of the flash kernel: documents that are causal, with a window to the left at most.
+/// Checks that the product uses only what the flash kernel supports: causal documents, with at most a window to the
+/// left.
 void check_documents_form(const std::optional<at::Tensor>& q_bounds, const std::optional<at::Tensor>& k_bounds,
                           double dropout, bool causal, const Numbers& left, const Numbers& right, const at::Tensor& q) {
   TORCH_CHECK(q_bounds && k_bounds && q_bounds->is_same(*k_bounds) && dropout == 0,
@@ -241,7 +243,7 @@ FlashResults flash_documents(const at::Tensor& q, const at::Tensor& k, const at:
       out.slice(0, d.begin, d.end).copy_(output.squeeze(0).transpose(0, 1));
       sums.slice(1, d.begin, d.end).copy_(logsumexp.squeeze(0));
     }
-    // Two tensors that only dropout needs.
+    // The last two tensors are used only by dropout.
     return Tensors{out, sums, at::zeros({2}, at::kLong), at::empty({0}, at::kLong)};
   };
   const Tensors r =
@@ -275,7 +277,7 @@ Gradients flash_documents_backward(const at::Tensor& gradient, const at::Tensor&
   return {r[0], r[1], r[2]};
 }
 
-// half_to_float: CUDA's kernels widen inside, the CPU's refuse.
+// half_to_float: CUDA's kernels widen internally; the CPU's refuse.
 at::Tensor& softmax_out(const at::Tensor& self, std::int64_t dim, bool widen, at::Tensor& out) {
   const Tensors r = on_mirrors("aten::_softmax.out", {widen ? self.to(at::kFloat) : self},
                                [&](const Tensors& in) { return Tensors{at::_softmax(in[0], dim, false)}; });

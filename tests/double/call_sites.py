@@ -3,8 +3,8 @@
 
 usage: call_sites.py REPORT... [--frames N] [--minus REPORT --divide STEPS]
 
-Waits of the host are added up by call site, most frequent first; findings are printed with theirs. --minus gives what a
-longer run waits more than a shorter one, divided by the steps between them: the waits of one step.
+Host waits are summed by call site, most frequent first; findings are printed with their call sites. --minus subtracts a
+shorter run's waits from a longer run's and divides by the difference in steps: the waits of one step.
 """
 import argparse
 import collections

@@ -1,7 +1,7 @@
-// What LibTorch asks of a device: the guard that switches devices and streams, and the hooks by which libtorch_cpu.so
-// asks libtorch_cuda.so. Both are registered under CUDA's own names, which are free in a process without
-// libtorch_cuda.so. LibTorch keeps the hooks that it finds at its first question (the first backward is one): the
-// library must be loaded before.
+// The parts of a device that LibTorch requires: the guard that switches devices and streams, and the hooks through
+// which libtorch_cpu.so calls libtorch_cuda.so. Both are registered under CUDA's own names, which are free in a process
+// without libtorch_cuda.so. LibTorch caches the hooks on first use (the first backward, for example), so this library
+// must be loaded earlier.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -115,7 +115,7 @@ const c10::impl::DeviceGuardImplRegistrar guard_registered(c10::DeviceType::CUDA
 }  // namespace cuda_double
 
 namespace at {
-// The registry's key is the text of the second argument, so the class has its own name for the third.
+// The registry's key is the text of the second argument; the third needs a class name of its own.
 using DoubleHooks = cuda_double::Hooks;
 C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, DoubleHooks)
 }  // namespace at

@@ -1,4 +1,4 @@
-// Every operator without a kernel of its own on the double: the CPU's kernel on the mirrors of its arguments.
+// For operators without a kernel of their own on the double: runs the CPU's kernel on the mirrors of the arguments.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
@@ -15,7 +15,7 @@
 namespace cuda_double {
 namespace {
 
-/// Operators whose result has a shape that depends on values: CUDA's kernels wait for it.
+/// Operators whose result shape depends on values: CUDA's kernels wait for it.
 bool waits_for_shape(const std::string& name) {
   static const std::set<std::string> names = {
       "aten::nonzero",    "aten::masked_select", "aten::_unique2", "aten::unique_consecutive",
@@ -23,7 +23,7 @@ bool waits_for_shape(const std::string& name) {
   return names.contains(name);
 }
 
-/// Operators that take index tensors of the host, which CUDA's kernels copy.
+/// Operators that accept index tensors on the host, which CUDA's kernels copy.
 bool takes_host_tensors(const std::string& name) {
   static const std::set<std::string> names = {"aten::index",         "aten::index_put",
                                               "aten::index_put_",    "aten::_index_put_impl_",
@@ -31,14 +31,14 @@ bool takes_host_tensors(const std::string& name) {
   return names.contains(name);
 }
 
-/// In-place operators that do not read what they overwrite.
+/// In-place operators that do not read the memory they overwrite.
 bool only_writes(const c10::OperatorHandle& op) {
   static const std::set<std::string> names = {"aten::fill_", "aten::zero_", "aten::_foreach_zero_"};
   const std::string& name = op.schema().name();
   return names.contains(name) || (op.hasTag(at::Tag::nondeterministic_seeded) && name.back() == '_');
 }
 
-/// addmm_ and its like with beta 0 do not read what they overwrite.
+/// addmm_ and similar operators with beta 0 do not read the memory they overwrite.
 bool ignores_self(const c10::OperatorHandle& op, const torch::jit::Stack& stack, std::size_t first) {
   const auto& arguments = op.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -49,7 +49,7 @@ bool ignores_self(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
   return false;
 }
 
-/// A kernel asks for the data of what it reads or writes; a released storage says so by throwing.
+/// A kernel requests the data of everything it reads or writes; a released storage throws.
 void check_present(const at::Tensor& tensor, const char* operation) {
   try {
     static_cast<void>(tensor.storage().data());
@@ -72,7 +72,7 @@ void for_each_tensor(const c10::IValue& value, Function function) {
   }
 }
 
-/// `value` with `function` applied to each of its tensors.
+/// Applies `function` to each tensor in `value`.
 template <class Function>
 c10::IValue with_tensors(const c10::IValue& value, Function function) {
   if (value.isTensor()) return function(value.toTensor());
@@ -122,7 +122,7 @@ class Call {
   }
 
  private:
-  /// The one device of all tensors; without tensors the device argument or the current device.
+  /// The one device of all tensors; without tensors, the device argument or the current device.
   c10::Device find_device() const {
     std::optional<c10::Device> device;
     std::optional<c10::Device> other;
@@ -155,7 +155,7 @@ class Call {
       const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
       const bool overwrites =
           writes && (argument.is_out() || (i == 0 && (only_writes(op_) || ignores_self(op_, stack_, arguments_))));
-      // A view's argument is an alias that nothing reads.
+      // The argument of a view is an alias that is not read.
       const bool reads = argument.alias_info() == nullptr || (writes && !overwrites);
       value = with_tensors(value, [&](const at::Tensor& t) {
         if (!t.defined() || !t.is_cuda()) return t;
@@ -174,7 +174,7 @@ class Call {
     }
   }
 
-  /// Notes what a product costs; true: its result is on the stack already, zeros.
+  /// Counts a product's cost. true: its result, zeros, is already on the stack.
   bool skip_product() {
     const int first = first_matrix_of(op_.schema().name());
     if (first < 0) return false;
@@ -201,7 +201,7 @@ class Call {
     return true;
   }
 
-  /// What an argument out_dtype says.
+  /// The argument out_dtype, if any.
   std::optional<at::ScalarType> out_type() const {
     const auto& arguments = op_.schema().arguments();
     for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -220,8 +220,8 @@ class Call {
       stack_.emplace_back(result);
       return;
     }
-    // A kernel that takes no generator uses LibTorch's default one of the CPU: for this call it gets the device's
-    // numbers.
+    // A kernel that accepts no generator uses LibTorch's default CPU generator; for this call that one gets the
+    // device's numbers.
     const bool lend = op_.hasTag(at::Tag::nondeterministic_seeded) && !seeded_;
     at::Generator host = at::detail::getDefaultCPUGenerator();
     const at::Tensor former = lend ? host.get_state() : at::Tensor();
@@ -237,9 +237,9 @@ class Call {
 
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
-  std::size_t arguments_;  // index of the first argument on the stack, then of the first result
+  std::size_t arguments_;  // stack index of the first argument, then of the first result
   const char* name_;
-  std::string label_ = name_;  // in the table of operators
+  std::string label_ = name_;  // name in the table of operators
   Cost cost_;
   c10::Device device_;
   Mirrors mirrors_;
@@ -254,14 +254,14 @@ void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Call(o
 
 TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>()); }
 
-// An operator with a kernel of the CPU's own has nearly always one of CUDA's own. Without this one that also has a
-// composite kernel would take that (native_layer_norm: seven operators for one, other last bits).
+// An operator with its own CPU kernel nearly always has its own CUDA kernel, too. Without this registration, one that
+// also has a composite kernel would use that (native_layer_norm: seven operators instead of one, with other last bits).
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const std::string text = c10::toString(name);
     if (!text.starts_with("aten::") || has_own_kernel(text)) continue;
     const auto op = c10::Dispatcher::singleton().findOp(name);
-    // _grouped_mm has a kernel for CUDA; the composite one of all other devices copies the offsets to the host.
+    // _grouped_mm has a CUDA kernel; the composite kernel of all other devices copies the offsets to the host.
     if (op && (op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || text == "aten::_grouped_mm")) {
       m.impl(text.c_str(), torch::CppFunction::makeFromBoxedFunction<&fall_back>());
     }

@@ -53,7 +53,7 @@ struct State {
 
   State() {
     void* frame[1];
-    backtrace(frame, 1);  // loads libgcc now: the handler of a host access must not
+    backtrace(frame, 1);  // loads libgcc early: the handler of a host access must not
     std::atexit([] { write_report(); });
   }
 };

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Our own CUDA kernels on the double: compiled for the host (tests/cuda_on_host), they run on the mirrors of their
-/// pointers; the pointers are checked and their accesses ordered as those of every other operator.
+/// pointers. Their pointers are checked and their accesses ordered like those of every other operator.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -14,10 +14,10 @@
 namespace cuda_double {
 
 /// The pointers of one kernel. Each function returns the argument for the host's kernel; a null pointer stays null.
-/// Throws as a GPU does for a host pointer; adds a finding for memory of another device than the current one.
+/// Throws for a host pointer, as a GPU does; adds a finding for memory of a device other than the current one.
 class KernelArguments {
  public:
-  /// `kernel`: its name, with the life of the process.
+  /// `kernel`: its name, which must live as long as the process.
   explicit KernelArguments(const char* kernel) : kernel_(kernel) {}
 
   template <class Number>
@@ -42,8 +42,8 @@ class KernelArguments {
     return {add(y.data, count * bytes_of(y.type), true, true), y.type};
   }
 
-  /// Enqueues the kernel on the current stream of the current device; true: now it runs on the mirrors. false: this
-  /// process only counts (products.h), and what the kernel would write is zeros. `flops`: of matrix products.
+  /// Enqueues the kernel on the current stream of the current device. true: the caller runs it on the mirrors. false:
+  /// this process only counts (products.h), and the kernel's outputs are zeros. `flops`: of matrix products.
   [[nodiscard]] bool enqueue(double flops = 0) const;
 
  private:

@@ -20,7 +20,7 @@
 namespace cuda_double {
 namespace {
 
-constexpr std::size_t region = std::size_t{1} << 35;  // bytes of addresses per device
+constexpr std::size_t region = std::size_t{1} << 35;  // bytes of address space per device
 constexpr std::size_t devices = 8;
 constexpr std::size_t grain = 512;  // CUDA's caching allocator rounds to this many bytes
 
@@ -36,7 +36,7 @@ struct State {
   char* mirror_base = nullptr;
   std::array<std::size_t, devices> top{}, now{}, peak{};  // bytes
   std::map<char*, Allocation> allocations;
-  // By (device, stream, rounded bytes), as CUDA's caching allocator: memory stays with its stream.
+  // By (device, stream, rounded bytes), as in CUDA's caching allocator: memory stays with its stream.
   std::map<std::tuple<int, std::int64_t, std::size_t>, std::vector<char*>> free_lists;
   struct sigaction former{};
 
@@ -48,7 +48,7 @@ State& state() {
   return *s;
 }
 
-/// SIGSEGV. The fault comes from host code between allocations, so this may allocate and print.
+/// Handles SIGSEGV. The fault comes from host code between allocations, so this may allocate and print.
 void host_access(int number, siginfo_t* info, void* context) {
   if (is_device(info->si_addr)) {
     const std::string text = "the host touched memory of cuda:" + std::to_string(device_of(info->si_addr)) + " (" +

@@ -13,12 +13,12 @@ namespace cuda_double {
 /// Exit code of a process whose host code touched device memory.
 inline constexpr int host_access_exit = 77;
 
-/// Device memory of `bytes` bytes that belongs to `stream`; nullptr for 0 bytes.
+/// Allocates `bytes` bytes of device memory that belong to `stream`; nullptr for 0 bytes.
 void* allocate(std::size_t bytes, int device, std::int64_t stream);
 void release(void* pointer);
 
 bool is_device(const void* pointer);
-/// Index of the device whose range has `pointer`; only for device pointers.
+/// Index of the device whose range contains `pointer`; only for device pointers.
 int device_of(const void* pointer);
 /// The same byte in the mirror; throws for a host pointer.
 void* mirror(const void* pointer);

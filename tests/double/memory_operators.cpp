@@ -1,5 +1,5 @@
-// Operators that make memory, change a storage or move data between host and device: kernels of their own on the
-// double, since the CPU's would make host memory.
+// Operators that allocate memory, change a storage or move data between host and device. They need kernels of their own
+// on the double, because the CPU's would allocate host memory.
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
@@ -112,7 +112,7 @@ void record_use(at::Tensor& self, at::Stream stream) {
   record_stream(self.storage().data(), stream.device_index(), stream.id());
 }
 
-/// The current stream of `later` waits for the current stream of `earlier`.
+/// Makes the current stream of `later` wait for the current stream of `earlier`.
 void order_streams(c10::Device earlier, c10::Device later) {
   void* event = event_record(nullptr, earlier.index(), current_stream(earlier.index()));
   event_block(event, later.index(), current_stream(later.index()));
@@ -134,7 +134,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   count_operation(over_the_bus ? "copy between host and device" : name, {.bytes = bytes_of(accesses)});
   const c10::Device device = source.is_cuda() ? source.device() : self.device();
   const c10::DeviceGuard guard(device);
-  // A copy between two devices is ordered with the streams of both, as CUDA's is.
+  // A copy between two devices is ordered with the streams of both, as in CUDA.
   const bool between_devices = self.is_cuda() && source.is_cuda() && self.device() != source.device();
   if (between_devices) order_streams(self.device(), device);
   start("aten::copy_", device, accesses);

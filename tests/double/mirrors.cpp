@@ -13,8 +13,8 @@ namespace {
 constexpr c10::DispatchKeySet cpu_keys{c10::DispatchKey::CPU};
 
 c10::Storage mirror_storage(const c10::Storage& storage) {
-  // No check that the memory is there: views of a released storage (sharded parameters) are legal. Kernels that read it
-  // are checked in fallback.cpp.
+  // Does not check that the memory is present: views of a released storage (sharded parameters) are legal. Kernels that
+  // read it are checked in fallback.cpp.
   void* memory = mirror(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
   return {c10::Storage::use_byte_size_t(), storage.nbytes(), c10::DataPtr(memory, c10::Device(c10::kCPU)),
           c10::GetAllocator(c10::kCPU), /*resizable=*/true};
@@ -24,7 +24,7 @@ at::Tensor tensor_on(c10::Storage storage, const at::Tensor& like) {
   at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), cpu_keys, like.dtype());
   auto* impl = t.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  // A Python or C++ number as a tensor does not take part in type promotion.
+  // A Python or C++ number wrapped as a tensor does not take part in type promotion.
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   return t;
 }
@@ -46,7 +46,7 @@ void add_accesses(const at::Tensor& t, bool write, std::vector<Access>& out) {
   const auto dimensions = dimensions_of(t);
   std::int64_t run = 1;  // elements
   std::size_t outer = 0;
-  while (outer < dimensions.size() && dimensions[outer].first <= run) {  // "<": windows that overlap
+  while (outer < dimensions.size() && dimensions[outer].first <= run) {  // "<": overlapping windows
     run += dimensions[outer].first * (dimensions[outer].second - 1);
     ++outer;
   }
@@ -101,7 +101,7 @@ at::Tensor Mirrors::back(const at::Tensor& result) {
   }
   for (const auto& [device, host] : tensors_) {
     if (host.storage().unsafeGetStorageImpl() != result.storage().unsafeGetStorageImpl()) continue;
-    // All keys of the viewed tensor, as LibTorch's own view kernels do: keys of wrappers must survive.
+    // All keys of the viewed tensor, as in LibTorch's own view kernels: keys of wrappers must survive.
     at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(device.storage()),
                                                                device.key_set(), result.dtype());
     view.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides(), result.storage_offset());

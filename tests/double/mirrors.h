@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// CPU tensors on the mirrors of device tensors, for the CPU's kernels, and the way back for their results.
+/// CPU tensors on the mirrors of device tensors, for the CPU's kernels, and the conversion of their results back.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -14,27 +14,26 @@ namespace cuda_double {
 
 inline constexpr c10::DispatchKeySet cuda_keys{c10::DispatchKey::CUDA};
 
-/// Keeps autograd and autocast away from the mirrors: both have done their work above the device's kernels.
+/// Disables autograd and autocast on the mirrors: both have already run above the device's kernels.
 struct BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard autograd{c10::autograd_dispatch_keyset_with_ADInplaceOrView};
   c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
 };
 
-/// A CPU tensor on the mirror of a device tensor's memory, without ownership.
+/// A non-owning CPU tensor on the mirror of a device tensor's memory.
 at::Tensor host_view(const at::Tensor& tensor);
 
-/// Adds the bytes of the tensor's elements to `out`, as runs of adjacent bytes. More than 1,024 runs become one that
-/// spans all.
+/// Appends the tensor's elements to `out`, as runs of adjacent bytes. More than 1,024 runs become one that spans all.
 void add_accesses(const at::Tensor& tensor, bool write, std::vector<Access>& out);
 
 /// The mirrors of one operator's arguments: one CPU tensor per device tensor, one CPU storage per device storage, so
-/// that aliases stay aliases.
+/// that aliases remain aliases.
 class Mirrors {
  public:
   at::Tensor of(const at::Tensor& tensor);
 
-  /// The device tensor of a result: an argument itself, a view of an argument, or a copy in new memory of the current
-  /// device.
+  /// Returns the device tensor of a result: an argument itself, a view of an argument, or a copy in new memory of the
+  /// current device.
   at::Tensor back(const at::Tensor& result);
 
   /// Gives arguments that the kernel resized (out=) the same shape and memory on the device.

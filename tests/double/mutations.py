@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Plants faults in a copy of the sources and shows whether the double of the device finds them, and where.
+"""Plants faults in a copy of the sources and shows whether and where the double of the device finds them.
 
 usage: mutations.py [--work FOLDER] [NUMBER...]
 
-All faults are built at once, each behind a number in the environment (PLANTED), so that one build serves all runs.
-Every run is also made without a fault, and must find nothing then. A fault is found when the double reports what the
-table says, at a place in the file that it says. Not part of .ci/run: a build and some twenty runs. Exit code 1 when one
-is missed. --work keeps the copy and its build for the next time.
+All faults are built at once, each enabled by its number in the environment (PLANTED), so one build serves all runs.
+Every run is also made without a fault and must then find nothing. A fault counts as found if the double reports the
+table's text at a place in the table's file. Not part of .ci/run: takes a build and some twenty runs. Exit code 1 if a
+fault is missed. --work keeps the copy and its build for the next time.
 """
 import argparse
 import collections
@@ -26,8 +26,9 @@ MIXTRAL = """{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], 
   "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
   "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": false}"""
 
-# `changes`: (file, before, after); PLANTED in `after` is true when the fault is. `run`: ranks and flags of a training,
-# or a filter of device_tests. `report`: what a finding, or a wait of the host, must say; `place`: where it must be.
+# `changes`: (file, before, after); PLANTED in `after` is true in runs with the fault. `run`: ranks and flags of a
+# training run, or a filter of device_tests. `report`: expected text of a finding or a host wait; `place`: its expected
+# location.
 Fault = collections.namedtuple("Fault", "what changes run report place")
 
 FAULTS = [

@@ -13,7 +13,7 @@
 namespace cuda_double {
 namespace {
 
-using Transport = tessera::comm::Backend;  // through shared memory of the host
+using Transport = tessera::comm::Backend;  // through shared host memory
 using Started = std::shared_ptr<tessera::comm::Pending>;
 using tessera::comm::Reduction;
 using Tensors = std::vector<at::Tensor>;
@@ -48,7 +48,7 @@ class Work final : public c10d::Work {
  private:
   const char* name_;
   int device_;
-  void* done_;       // event behind the collective
+  void* done_;       // event recorded after the collective
   Started started_;  // never null
   Tensors tensors_;  // keeps the memory alive until the wait
   bool waited_ = false;
@@ -136,7 +136,7 @@ class Nccl final : public c10d::Backend {
   void shutdown() override { transport_->close(); }
 
  private:
-  /// The tensor of which `chunks` are equal, adjacent parts.
+  /// The tensor that `chunks` divide into equal, adjacent parts.
   at::Tensor whole(const Tensors& chunks) const {
     const at::Tensor first = host_view(chunks.front());
     return first.as_strided({first.numel() * getSize()}, {1});

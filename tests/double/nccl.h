@@ -1,11 +1,11 @@
 #pragma once
 /// \file
 /// NCCL on the double: a c10d::Backend named "nccl" whose collectives run on a stream of their own and move the bytes
-/// of the mirrors through shared memory of the host. As ProcessGroupNCCL's, wait() orders the current stream behind the
-/// collective and does not make the host wait.
+/// of the mirrors through shared host memory. As with ProcessGroupNCCL, wait() orders the current stream after the
+/// collective and does not block the host.
 ///
-/// Environment: DOUBLE_SKIP_WAIT=n: the n-th wait() of the process orders nothing, as if the product had left it out.
-/// The data is right all the same, so only the clocks can tell.
+/// Environment: DOUBLE_SKIP_WAIT=n: the n-th wait() of the process orders nothing, as if the product had omitted it.
+/// The data are still right, so only the clocks can detect it.
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 

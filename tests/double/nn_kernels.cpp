@@ -49,7 +49,7 @@ void softmax_cross_entropy(cuda::Reals logits, const std::int64_t* targets, doub
   if (arguments.enqueue()) cuda::softmax_cross_entropy(logits, targets, losses, rows, columns, args, nullptr);
 }
 
-// The factor is known here, too: none of the double's kernels runs later.
+// The factor is already known here: the double's kernels never run later.
 void multiply_unless_one(cuda::Reals x, const float* factor, std::int64_t n) {
   KernelArguments arguments("multiply_unless_one");
   factor = arguments.read(factor, 1);
@@ -215,8 +215,8 @@ void group_sums(const cuda::GroupSums& a, std::int64_t rows, std::int64_t lines,
   if (arguments.enqueue(flops(rows, lines, columns))) cuda::group_sums(seen, rows, lines, columns, groups, nullptr);
 }
 
-// Eight bits. A kernel that finds a chosen value does not look for the largest: so it is in a steady step, and so it is
-// counted where nothing is computed.
+// Eight bits. A kernel that is given a chosen value does not search for the largest. That is the normal case in a
+// steady step, and calls are also counted that way if nothing is computed.
 
 bool is_chosen(KernelArguments& arguments, const float*& chosen) {
   if (chosen == nullptr) return false;
@@ -268,7 +268,7 @@ constexpr DeviceKernels kernels = {
     .join_columns = &join_columns,
     .joined_partial_sums = &cuda::joined_partial_sums,
     .sort_slots = &sort_slots,
-    .groups_products = [] { return true; },  // an H200 has them
+    .groups_products = [] { return true; },  // as on an H200
     .group_rows = &group_rows,
     .group_sums = &group_sums,
     .fp8_largest = &fp8_largest,

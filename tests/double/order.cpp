@@ -15,7 +15,7 @@ namespace cuda_double {
 namespace {
 
 constexpr int most_devices = 8;
-constexpr std::uint64_t kernels_ahead = 50;  // keep a device busy while the host goes on
+constexpr std::uint64_t kernels_ahead = 50;  // enough to keep a device busy while the host continues
 
 struct Clock {
   std::vector<std::uint64_t> ticks;  // per stream
@@ -34,12 +34,12 @@ struct Clock {
 
 struct Event {
   Clock clock;
-  std::uint32_t stream = 0;  // that recorded it
-  bool asked = false;        // event_query() has said no since it was recorded
+  std::uint32_t stream = 0;  // the stream that recorded it
+  bool asked = false;        // event_query() has returned false since it was recorded
   std::chrono::steady_clock::time_point time;
 };
 
-/// An access that later accesses must be ordered behind: bytes [low, high) of its block.
+/// An access that later accesses must be ordered after: bytes [low, high) of its block.
 struct Done {
   std::size_t low, high;
   std::uint32_t stream;
@@ -54,7 +54,7 @@ struct Block {
   std::uint32_t owner;  // stream
   std::vector<Done> accesses;
   std::map<std::size_t, std::size_t> written;  // disjoint [low, high)
-  std::set<std::uint32_t> recorded;            // streams of record_stream
+  std::set<std::uint32_t> recorded;            // streams passed to record_stream
   const char* writer = "nothing";
 
   void mark_written(std::size_t low, std::size_t high) {
@@ -130,7 +130,8 @@ void access_block(State& s, Block& block, const Done& now) {
                                 name_of(s, done.stream) + (done.write ? " wrote" : " read") +
                                 " without waiting for it");
   }
-  // What the new access covers needs no entry of its own: whoever is ordered behind the new one is behind the old one.
+  // Older accesses that the new one covers need no entry: a kernel ordered after the new one is also ordered after
+  // them.
   std::erase_if(block.accesses, [&](const Done& done) {
     const bool covered = now.low <= done.low && done.high <= now.high;
     return covered && (now.write || (done.stream == now.stream && !done.write));
@@ -185,7 +186,7 @@ void enqueue(const char* operation, int device, std::int64_t stream, const std::
   clock.join(s.host);
   if (clock.ticks.size() <= number) clock.ticks.resize(number + 1);
   const std::uint64_t tick = ++clock.ticks[number];
-  // Reads before writes: x.add_(1) of fresh memory reads it.
+  // Reads before writes: x.add_(1) on fresh memory reads it.
   for (const bool write : {false, true}) {
     for (const Access& access : accesses) {
       if (access.write != write || access.bytes == 0 || access.begin == nullptr) continue;
@@ -217,7 +218,7 @@ void end_block(char* begin) {
   const auto it = s.blocks.find(begin);
   if (it == s.blocks.end()) return;
   const Block& block = it->second;
-  // The caching allocator gives the block to the next allocation of its stream at once.
+  // The caching allocator may give the block to the next allocation of its stream at once.
   for (const Done& done : block.accesses) {
     if (done.stream == block.owner || s.clocks[block.owner].covers(done.stream, done.tick) ||
         s.host.covers(done.stream, done.tick) || block.recorded.contains(done.stream)) {

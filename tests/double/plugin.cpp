@@ -1,6 +1,6 @@
-// The tables of libtessera_cuda.so on the double.
+// The function tables of libtessera_cuda.so on the double.
 //
-// Environment: DOUBLE_ONE_GPU: all devices say that they are one GPU, so that ranks share it.
+// Environment: DOUBLE_ONE_GPU: all devices report the same GPU, so that ranks share it.
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/c10d/c10d_backend.h>
 #include <tessera/kernels/cuda/adamw.h>

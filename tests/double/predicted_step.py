@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Predicts a training step on one H200 from what the double counts: bytes, FLOPs and launches of every operator.
+"""Predicts the time of a training step on one H200 from the double's counts: each operator's bytes, FLOPs, launches.
 
 usage: predicted_step.py BUILD [gpt2-124m] [llama-8b] [llama-8b-fp8] [llama-8b-fp8-tensorwise]
 
-The double runs steps without computing products, small ones of the true widths; what an operator costs is linear in
-rows, layers and vocabulary, so the full size follows. An operator takes the longer of bytes / 4.2 TB/s and FLOPs /
-the rate of its kind; the step takes the longer of that sum and the host's launches. The rates are those that others
-measured on an H200 or H100 (cuBLASLt bf16 products of 768 columns and more; cuDNN attention, forward and backward
-together, figures of FlashAttention-3, arXiv 2407.08608); nothing here was run on one.
+The double runs small steps of the true widths without computing products. An operator's cost is linear in rows, layers
+and vocabulary, so the cost at full size can be extrapolated. An operator takes the longer of bytes / 4.2 TB/s and
+FLOPs / the rate of its kind; the step takes the longer of the sum over operators and the host's launches. The rates are
+published measurements on an H200 or H100 (cuBLASLt bf16 products of 768 columns and more; cuDNN attention, forward and
+backward together, figures of FlashAttention-3, arXiv 2407.08608); no run here used such a device.
 """
 import argparse
 import collections
@@ -19,10 +19,10 @@ import tempfile
 
 BYTES_PER_SECOND = 4.2e12
 LAUNCH_SECONDS = 5e-6
-# FLOPs per second, by the beginning of the operator's name; the first that fits. Products in bf16: MODELS.
+# FLOPs per second by the beginning of the operator's name; the first match decides. Products in bf16: MODELS.
 # In fp8 with fast accumulation: 1,083 to 1,141 TFLOP/s were measured on an H100 of 500 W for three shapes of 3584 to
 # 65536 (pytorch/FBGEMM pull request 2546, "fp8 row gemm only"; bf16 has 546 to 585 there, so an H200 of 700 W, for
-# which MODELS has 660, may have more). Without: 1.15 times slower, as fast accumulation brings 1.1 to 1.2
+# which MODELS has 660, may have more). Without: 1.15 times slower, since fast accumulation gains 1.1 to 1.2
 # (pytorch/ao issue 2377).
 RATES = [(r"aten::[\w.]+ BFloat16 unaligned", 230e12), (r"aten::_scaled_mm[\w.]* Float8_\w+ fast", 1100e12),
          (r"aten::_scaled_mm[\w.]* Float8_", 1100e12 / 1.15), (r"(aten::|group_)[\w.]+ Float", 50e12),
@@ -85,12 +85,12 @@ def extrapolated(runs, base, changes):
 
 
 MODELS = {
-    # name: (base size: rows, layers, vocabulary; what changes: (index, other, full); tokens of the step; FLOPs per
+    # name: (base size: rows, layers, vocabulary; sizes to vary: (index, other, full); tokens of the step; FLOPs per
     # second of products in bf16, which grow with their size; target; more flags)
     "gpt2-124m": ((1, 12, 50257), [(0, 2, 64)], 64 * 1024, 600e12, 590_000, []),
     "llama-8b": ((1, 1, 16032), [(1, 2, 32), (2, 32064, 128256)], 8192, 660e12, 11_500, []),
 }
-# Weights, activations and gradients on their way in bf16, fp32 masters: what llm.c, LLMQ and FSDP's param_dtype train.
+# Weights, activations and gradients in flight in bf16, fp32 masters: as in llm.c, LLMQ and FSDP's param_dtype.
 BF16_WEIGHTS = ["--param_dtype", "bf16", "--bf16_optimizer_states", "--fsdp"]
 FP8 = ["--fp8_format", "hybrid", "--fp8_recipe"]
 for model, name, flags in (("gpt2-124m", "bf16-weights", BF16_WEIGHTS + ["shard_grad_op"]),

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Random numbers of the double's devices: generators whose state is a seed and an offset, as CUDA's. The numbers are
-/// the CPU generator's for a seed drawn from that state, so they repeat with the state and differ from the CPU's.
+/// Random numbers of the double's devices: generators whose state is a seed and an offset, as in CUDA. The numbers are
+/// those of a CPU generator seeded from that state, so they repeat with the state and differ from the CPU's.
 
 #include <ATen/core/Generator.h>
 
@@ -12,7 +12,7 @@ const at::Generator& default_generator(int device);
 
 at::Generator new_generator(int device);
 
-/// A seed for one operator; the generator's offset moves on.
+/// Returns a seed for one operator and advances the generator's offset.
 std::uint64_t take_seed(at::Generator generator);
 
 }  // namespace cuda_double

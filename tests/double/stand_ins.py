@@ -3,9 +3,9 @@
 
 usage: stand_ins.py LIBRARY OUT_DIR
 
-A stand-in has the name of a missing library and all functions that no library here defines; each returns 100, CUDA's
-"no device". Only NVIDIA's libraries are replaced, and never its driver (libcuda). OUT_DIR also gets links to NVIDIA's
-libraries of the toolkit, so that it alone can be put into LD_LIBRARY_PATH.
+A stand-in has the name of a missing library and all functions that no installed library defines; each returns 100,
+CUDA's "no device". Only NVIDIA's libraries are replaced, and never its driver (libcuda). OUT_DIR also gets links to the
+toolkit's NVIDIA libraries, so that LD_LIBRARY_PATH needs only this folder.
 """
 import glob
 import os

@@ -1,4 +1,4 @@
-// Experts on several ranks compute what one process with all of them and all tokens does.
+// Experts on several ranks compute the same as one process with all experts and all tokens.
 #include <tests/distributed/harness.h>
 
 #include <ATen/ATen.h>
@@ -15,14 +15,15 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-// Widths of whole vectors, so that bits can be compared; on two ranks chunks have two experts, on four one.
+// Widths that are multiples of the vector length, so that bits can be compared; chunks have two experts on two ranks,
+// one on four.
 constexpr std::int64_t C = 16, F = 32, E = 16, k = 2;
 
 struct Layer {
   at::Tensor router;  // [E, C]
   nn::ExpertWeights experts;
 };
-/// The experts [begin, end) of the same layer everywhere.
+/// Experts [begin, end) of a layer that is the same on every rank.
 Layer make_layer(std::int64_t begin, std::int64_t end, at::ScalarType type = at::kDouble) {
   Layer layer;
   layer.experts.first = begin;
@@ -42,7 +43,7 @@ Layer make_layer(std::int64_t begin, std::int64_t end, at::ScalarType type = at:
   return layer;
 }
 
-/// How tokens choose: `all_to`: an expert that every token's first choice is; -1: by the router alone.
+/// Routes tokens. `all_to`: the expert that is every token's first choice; -1: the router alone decides.
 nn::Routing choose(const Layer& layer, const at::Tensor& x, int all_to) {
   at::Tensor logits = nn::router_logits(x, layer.router);
   if (all_to >= 0) {
@@ -104,7 +105,7 @@ TEST(ExpertParallel, equals_one_process) {
   }
 }
 
-// What travels is what the slots that go elsewhere weigh, there and back, and in backward again.
+// Wire bytes equal the bytes of the slots that leave their rank, there and back, and the same again in backward.
 TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
   for (const int ranks : {2, 4}) {
     const auto outcomes = run_ranks(ranks, [&](comm::World& world) {
@@ -126,7 +127,7 @@ TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
       const at::Tensor here = routing.ids.ge(own.begin).logical_and(routing.ids.lt(own.end)).sum();
       sent[1] = 4.0 * C * 4 * static_cast<double>(n * k - here.item<std::int64_t>());
       sent[1] += 8.0 * static_cast<double>(E - (own.end - own.begin));
-      group.all_reduce(sent).wait();  // what is sent there by one comes back from another
+      group.all_reduce(sent).wait();  // sum over ranks: each rank also sends back the rows it received
       EXPECT_NEAR(sent[0].item<double>() / sent[1].item<double>(), 1, 0.01);
       if (group.rank() == 0)
         post(concat(ranks, " ranks: ", sent[0].item<double>(), " bytes, formula ", sent[1].item<double>()));
@@ -135,8 +136,8 @@ TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
   }
 }
 
-// Each rank's tokens have products of their own: results and gradients are those of each rank's tokens alone, bit by
-// bit, on whatever rank an expert lies.
+// Each rank's tokens get separate products: results and gradients are bit for bit those of that rank's tokens alone,
+// whichever rank has the expert.
 TEST(ExpertParallel, fixed_order_keeps_the_ranks_tokens_apart) {
   const std::vector<std::int64_t> each = {5, 0, 9, 3};
   run_ranks(4, [&](comm::World& world) {
@@ -150,7 +151,7 @@ TEST(ExpertParallel, fixed_order_keeps_the_ranks_tokens_apart) {
       at::Tensor x = parts[static_cast<std::size_t>(group.rank())].clone().requires_grad_();
       const at::Tensor y = function(x, choose(layer, x, -1), layer.experts, {});
       y.square().sum().backward();
-      std::vector<std::vector<at::Tensor>> up;  // gradients of this rank's experts, by the rank of the tokens
+      std::vector<std::vector<at::Tensor>> up;  // gradients of this rank's experts, by the tokens' rank
       for (const at::Tensor& weight : layer.experts.up) {
         up.push_back(per_source->take(weight));
         up.back().insert(up.back().begin(), weight.grad());
@@ -175,7 +176,7 @@ TEST(ExpertParallel, fixed_order_keeps_the_ranks_tokens_apart) {
   });
 }
 
-// Padded to a capacity, results are the same, and what travels is known beforehand.
+// Padding to a capacity gives the same results and fixes the wire bytes in advance.
 TEST(ExpertParallel, padded_to_capacity) {
   run_ranks(2, [&](comm::World& world) {
     const comm::Group& group = world.group();
@@ -218,7 +219,7 @@ TEST(ExpertParallel, says_what_does_not_fit) {
     }
   });
   const auto outcomes = run_ranks_outcomes(2, [](comm::World& world) {
-    const Layer layer = make_layer(0, E / 2);  // rank 1 has those of rank 0
+    const Layer layer = make_layer(0, E / 2);  // rank 1 has the experts of rank 0
     const at::Tensor x = tokens(4);
     (void)expert_parallel(world.group())(x, choose(layer, x, -1), layer.experts, {});
   });

@@ -10,7 +10,7 @@ const std::vector<std::string> families_with_experts = {"mixtral", "qwen2_moe", 
 
 struct Case {
   Grid grid;
-  int passes;  ///< one process': the data-parallel ranks
+  int passes;  ///< passes of one process: number of data-parallel ranks
 };
 
 void check(int ranks, const std::vector<Case>& cases, double capacity, nn::DropBy drop = nn::DropBy::probability) {

@@ -1,5 +1,5 @@
-// All tokens of all ranks to one rank's experts: it works, and what is kept for backward is what docs/parallelism.md
-// says, with a capacity the share of an even load.
+// All tokens of all ranks go to one rank's experts: this works, and the bytes kept for backward match
+// docs/parallelism.md; with a capacity they are those of an even load.
 #include <tests/distributed/harness.h>
 
 #include <ATen/ATen.h>
@@ -16,7 +16,7 @@ using namespace tessera::testing;
 
 constexpr std::int64_t C = 64, F = 48, E = 4, k = 2, N = 256;
 
-/// Counts what autograd keeps, and leaves it as it is.
+/// Counts the tensors that autograd saves, without changing them.
 struct Counting final : parallel::SavedTensorPolicy {
   std::unique_ptr<parallel::PackedTensor> pack(const at::Tensor& tensor) override {
     kept += static_cast<std::int64_t>(tensor.nbytes());
@@ -25,7 +25,7 @@ struct Counting final : parallel::SavedTensorPolicy {
   std::int64_t kept = 0;
 };
 
-/// Tokens that all choose expert 0, then expert 1; on this rank `own` of E.
+/// Tokens that all choose expert 0, then expert 1; this rank has `own` of E.
 nn::Routing all_to_the_first() {
   at::Tensor logits = at::randn({N, E});
   logits.select(1, 0).add_(200);
@@ -62,7 +62,7 @@ TEST(ExpertImbalance, memory_is_within_the_stated_bound) {
         const parallel::SavedTensors scope(counting);
         y = expert_parallel(ep)(x, routing, weights, {});
       }
-      const std::int64_t most = factor > 0 ? N * k : ep.size() * N * k;  // rows that may come
+      const std::int64_t most = factor > 0 ? N * k : ep.size() * N * k;  // most rows that can arrive
       const std::int64_t rows = ep.rank() == 0 ? most : 0, slots = factor > 0 ? N * k / 2 : N * k;
       const std::int64_t floats = 4 * (rows * (C + 2 * F) + slots * C), indices = 16 * rows + 40 * N * k;
       EXPECT_GE(counting->kept, floats) << "rank " << ep.rank() << ", capacity " << factor;

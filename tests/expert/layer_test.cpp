@@ -1,4 +1,4 @@
-// A module of somebody's with a mixture of experts in it: any number of ranks trains it as one process does.
+// A user's module that contains a mixture of experts: any number of ranks trains it as one process does.
 #include <tests/distributed/harness.h>
 #include <tests/error_of.h>
 
@@ -38,7 +38,7 @@ struct Trained {
   std::vector<double> losses;
   std::map<std::string, at::Tensor> weights;
 };
-/// Rows [first, first + count) of every step's.
+/// Trains on rows [first, first + count) of every step.
 Trained train(const char* strategy, const comm::Group& ep, const comm::Group& sums, const comm::Group& copies,
               const comm::Group& all, std::int64_t first, std::int64_t count) {
   torch::manual_seed(5);
@@ -126,7 +126,7 @@ TEST(ExpertsLayer, what_is_shared_by_experts_the_group_is_summed_or_refused) {
     };
     backward();
     expect(3, 1);
-    backward();  // joins what was reduced
+    backward();  // adds to gradients that are already reduced
     expect(6, 2);
     engine.zero_grad();
     EXPECT_FALSE(layer->weight.grad().defined() || layer->bias.grad().defined());

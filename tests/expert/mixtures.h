@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Mixtures of experts in small, and the training of them that any grid must equal: one process with the same passes.
+/// Small mixtures of experts, and their training in one process with the same passes, which any grid must reproduce.
 
 #include <tessera/config/sections/model_config.h>
 #include <tessera/models/load.h>
@@ -20,12 +20,12 @@ struct Mixture {
 };
 
 struct MixtureRun : Run {
-  std::map<std::int64_t, at::Tensor> load;  ///< all steps', by block
+  std::map<std::int64_t, at::Tensor> load;  ///< of all steps, by block
   std::int64_t dropped = 0;
 };
 
 struct Grid {
-  std::string mesh;  ///< all axes, etp too
+  std::string mesh;  ///< all axes, including etp
   bool sequence_parallel = false;
   std::string strategy = "ddp";
 };
@@ -51,7 +51,7 @@ inline void note_routers(MixtureRun& run, models::LanguageModel& model) {
     run.load[block] = run.load.contains(block) ? run.load[block] + load : load;
 }
 
-/// One process; a step's rows in so many passes.
+/// One process; a step's rows are divided into `passes` passes.
 inline MixtureRun mixture_alone(const Mixture& mixture, int passes) {
   const auto model = load_mixture(mixture);
   model->set_auxiliary_scale(1.0 / passes);
@@ -83,7 +83,8 @@ inline MixtureRun mixture_alone(const Mixture& mixture, int passes) {
   return run;
 }
 
-/// The same on a grid; each data-parallel rank makes one pass of a step. Gradients and weights: those that lie here.
+/// The same on a grid; each data-parallel rank makes one pass of a step. Returns gradients and weights of this rank's
+/// parameters.
 inline MixtureRun mixture_on_grid(comm::World& world, const Mixture& mixture, const Grid& grid) {
   using layout::Axis;
   const layout::Mesh mesh = layout::parse_mesh(grid.mesh, world.size());
@@ -164,7 +165,7 @@ inline MixtureRun mixture_on_grid(comm::World& world, const Mixture& mixture, co
   return run;
 }
 
-/// What lies here is what one process has; `run` is a grid's.
+/// Compares this rank's part of a grid's `run` with the run of one process.
 inline void expect_same_mixture(const MixtureRun& run, const MixtureRun& wanted, double of, const std::string& what) {
   MixtureRun here = wanted;
   std::erase_if(here.gradients, [&](const auto& item) { return !run.gradients.contains(item.first); });

@@ -1,5 +1,5 @@
-// Rows travel while others are computed: the order in which chunks leave and are waited for, and how much of the time
-// that they are under way holds a rank up.
+// Rows travel while others are computed: the order in which chunks are sent and waited for, and how long their transfer
+// blocks a rank.
 #include <tests/distributed/harness.h>
 
 #include <ATen/ATen.h>
@@ -18,14 +18,14 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-// Four experts on each of two ranks, so four chunks; a chunk's products take many times as long as its journey.
+// Four experts on each of two ranks, hence four chunks; a chunk's products take many times as long as its transfer.
 constexpr std::int64_t C = 256, F = 512, E = 8, k = 2, N = 512;
 
 struct Times {
   std::int64_t begin, end;
 };
 
-/// The rows' journeys since `first`, in the order in which they began.
+/// Transfers of rows since `first`, in the order in which they began.
 std::vector<comm::Entry> journeys(std::uint64_t first, const char* tag) {
   std::vector<comm::Entry> found;
   for (const comm::Entry& entry : comm::recorder().last())
@@ -38,12 +38,14 @@ std::uint64_t next_entry() {
   return last.empty() ? 0 : last.back().id + 1;
 }
 
-/// All of `out` leave before the first is waited for, and each comes back while the next ones are still under way.
+/// All of `out` are sent before the first is waited for, and each result is sent back while the next chunks are still
+/// in flight.
 void expect_overlap(const std::vector<comm::Entry>& out, const std::vector<comm::Entry>& back, const char* pass) {
   ASSERT_EQ(out.size(), 4u) << pass;
   ASSERT_EQ(back.size(), 4u) << pass;
   for (std::size_t j = 0; j < 4; ++j) {
-    EXPECT_LT(out[j].start_ns, out[0].end_ns) << pass << ": chunk " << j << " leaves when the first is there";
+    EXPECT_LT(out[j].start_ns, out[0].end_ns)
+        << pass << ": chunk " << j << " was sent only after the first had arrived";
     EXPECT_GT(back[j].start_ns, out[j].end_ns) << pass << ": chunk " << j;
     if (j + 1 == 4) continue;
     EXPECT_GT(out[j + 1].end_ns, back[j].start_ns) << pass << ": chunk " << j + 1 << " is waited for too early";
@@ -51,7 +53,7 @@ void expect_overlap(const std::vector<comm::Entry>& out, const std::vector<comm:
   }
 }
 
-/// 1 - waited / under way.
+/// 1 - waited / in flight.
 double hidden(const std::vector<comm::Entry>& entries) {
   double waited = 0, under_way = 0;
   for (const comm::Entry& entry : entries) {
@@ -89,8 +91,8 @@ TEST(ExpertOverlap, rows_travel_while_others_are_computed) {
       });
       const auto out = journeys(forward, "tokens to experts"), home = journeys(forward, "results of experts");
       expect_overlap(out, home, "forward");
-      EXPECT_LT(out.back().start_ns, shared.begin) << "the shared expert is computed before rows leave";
-      EXPECT_GT(out.front().end_ns, shared.end) << "rows are waited for before the shared expert is computed";
+      EXPECT_LT(out.back().start_ns, shared.begin) << "the shared expert was computed before rows were sent";
+      EXPECT_GT(out.front().end_ns, shared.end) << "rows were waited for before the shared expert was computed";
       const std::uint64_t backward = next_entry();
       y.sum().backward();
       auto of_results = journeys(backward, "results of experts"), of_rows = journeys(backward, "tokens to experts");
@@ -100,7 +102,7 @@ TEST(ExpertOverlap, rows_travel_while_others_are_computed) {
       shares.push_back(hidden(all));
     }
     std::sort(shares.begin(), shares.end());
-    // The best round: in another one, somebody else may have had the processor.
+    // Take the best round: in others, another process may have had the processor.
     post(concat("rank ", ep.rank(), ": ", shares.back(), " of the time under way holds nobody up"));
     EXPECT_GT(shares.back(), 0.5);
   });

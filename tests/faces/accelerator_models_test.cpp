@@ -1,4 +1,4 @@
-// tessera::Accelerator with several models, each with its optimizer.
+// tessera::Accelerator with several models, each with its own optimizer.
 #include <tests/faces/loop.h>
 
 #include <tessera/base/file.h>
@@ -17,7 +17,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-/// x [B, 5] -> [B, 1]: what judges the outputs of SimpleModel.
+/// x [B, 5] -> [B, 1]: scores the outputs of SimpleModel.
 struct JudgeImpl : torch::nn::Module {
   torch::nn::Linear in{5, 16}, out{16, 1};
   JudgeImpl() {
@@ -33,7 +33,8 @@ Judge make_judge() {
   return Judge();
 }
 
-/// A model that makes outputs and one that tells them from the true ones: each loss reaches what the other trains.
+/// A model that produces outputs and one that distinguishes them from the true ones: each loss depends on what the
+/// other model learns.
 at::Tensor judge_loss(const at::Tensor& true_scores, const at::Tensor& made_scores) {
   return (true_scores - 1).square().mean() + made_scores.square().mean();
 }
@@ -72,7 +73,7 @@ Both train_plain() {
     clip(*judge, 0.5);
     judge_optimizer.step();
     maker_optimizer.zero_grad();
-    maker_loss(judge->forward(made)).backward();  // through the judge, who does not learn from it
+    maker_loss(judge->forward(made)).backward();  // through the judge, which does not learn from it
     clip(*maker, 0.01);
     maker_optimizer.step();
   }
@@ -111,14 +112,15 @@ TEST_P(AcceleratorModels, two_models_learn_from_each_other) {
   });
 }
 
-/// One Accelerator for both, or one for each: the same bits, with accumulation, bf16, and both losses in one backward.
+/// One Accelerator for both models, or one for each: the same bits, with accumulation, bf16, and both losses in one
+/// backward.
 TEST_P(AcceleratorModels, models_that_do_not_touch_are_trained_as_apart) {
   run_ranks(GetParam(), [](comm::World& world) {
     for (const char* strategy : {"ddp", "zero2", "full_shard"}) {
       const AcceleratorOptions settings{
           .gradient_accumulation_steps = 2, .mixed_precision = "bf16", .arguments = {concat("--strategy=", strategy)}};
       const OptimizerSettings adamw{.lr = 0.01}, lamb{.name = "lamb", .lr = 0.02};
-      const std::int64_t of_all_ranks = 10 * world.size();  // a schedule takes a step for each of them
+      const std::int64_t of_all_ranks = 10 * world.size();  // a schedule takes one step per rank
       const optim::Schedule falling{.type = ScheduleType::linear, .total_steps = of_all_ranks, .learning_rate = 0.01};
       Accelerator together(settings), first(settings), second(settings);
       auto [a, b, optimizer_a, optimizer_b, scheduler] =
@@ -181,9 +183,9 @@ TEST_P(AcceleratorModels, the_norm_may_be_of_one_model_or_of_all) {
   });
 }
 
-/// One life of a program; saves after two of four steps, or begins there.
+/// One run of a program; saves after two of four steps, or starts from that checkpoint.
 Both live(const std::string& folder, bool resume, const std::vector<std::string>& arguments) {
-  // schedules step alike on any number of ranks with split_batches, so one may continue what two began
+  // with split_batches schedules step alike on any number of ranks, so one rank can continue what two began
   Accelerator accelerator({.split_batches = true, .arguments = arguments});
   const auto maker_net = make_net();
   Judge judge_net = make_judge();
@@ -234,7 +236,7 @@ TEST(Accelerator, several_models_are_saved_under_accelerates_names_and_go_on_wit
       auto [model, optimizer] = one.prepare(make_net(), OptimizerSettings{});
       try {
         one.load_state(saved);
-        FAIL() << "a model too few";
+        FAIL() << "one model too few";
       } catch (const InputError& error) {
         EXPECT_NE(std::string(error.what()).find("saved with 2 models, but there are 1"), std::string::npos)
             << error.what();
@@ -249,7 +251,7 @@ TEST(Accelerator, several_models_are_saved_under_accelerates_names_and_go_on_wit
   }
 }
 
-/// fp16: one loss scale for both, which each step of either adapts.
+/// fp16: both models share one loss scale, which each step of either adapts.
 AcceleratorOptions half_precision(const std::string& strategy, std::int64_t accumulation = 1) {
   return {.gradient_accumulation_steps = accumulation,
           .mixed_precision = "fp16",
@@ -257,8 +259,9 @@ AcceleratorOptions half_precision(const std::string& strategy, std::int64_t accu
 }
 const OptimizerSettings plain_sgd{.name = "sgd", .lr = 1};
 
-/// The rows are what accelerate 1.15 does (torch 2.11): two AcceleratedOptimizers with one GradScaler(init_scale =
-/// 1024, growth_interval = 3), whose scale() belongs to each loss and whose update() follows each step.
+/// The rows show the behaviour of accelerate 1.15 (torch 2.11): two AcceleratedOptimizers with one
+/// GradScaler(init_scale = 1024, growth_interval = 3), whose scale() applies to each loss and whose update() follows
+/// each step.
 TEST(Accelerator, several_models_in_fp16_have_one_loss_scale_as_accelerate_has_one_scaler) {
   const std::vector<double> accelerates = {1024, 1024, 2048, 2048, 1024, 1024, 1024, 512, 512, 512,
                                            256,  128,  128,  64,   64,   64,   128,  128, 128, 256};
@@ -291,8 +294,8 @@ TEST(Accelerator, several_models_in_fp16_have_one_loss_scale_as_accelerate_has_o
   });
 }
 
-/// Where Accelerate would divide by a scale that is not that of the gradients: the other model's step has changed it
-/// between their backward and their own step, or between two micro-batches.
+/// A case in which Accelerate divides by the wrong scale: the other model's step has changed it between these
+/// gradients' backward and their own step, or between two micro-batches.
 TEST(Accelerator, gradients_follow_a_loss_scale_that_another_models_step_has_changed) {
   run_ranks(2, [&](comm::World& world) {
     for (const char* strategy : {"ddp", "zero1", "zero2", "full_shard"})
@@ -340,7 +343,7 @@ TEST(Accelerator, models_and_optimizers_that_do_not_pair_are_input_errors) {
     EXPECT_THROW(Accelerator().prepare(a, OptimizerSettings{}, decay, decay), InputError) << "two schedules";
     Accelerator crossed;
     EXPECT_THROW(crossed.prepare(a, b, of_b, of_a), InputError) << "the other model's";
-    EXPECT_THROW(crossed.training(), InputError) << "nothing is prepared";
+    EXPECT_THROW(crossed.training(), InputError) << "nothing was prepared";
     Accelerator accelerator;
     auto [model_a, optimizer_a, model_b, optimizer_b] =  // in any order
         accelerator.prepare(a, OptimizerSettings{}, b, OptimizerSettings{});

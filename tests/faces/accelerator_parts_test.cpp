@@ -1,4 +1,4 @@
-// The parts of tessera::Accelerator beside the loop itself: seeds, objects, whole weights, trackers, memory, order.
+// The parts of tessera::Accelerator other than the loop itself: seeds, objects, whole weights, trackers, memory, order.
 #include <tests/faces/loop.h>
 #include <tests/faces/mixed_model.h>
 #include <tests/faces/types_seen.h>
@@ -43,7 +43,7 @@ TEST(AcceleratorParts, seeds_are_the_same_on_all_processes_or_one_for_each) {
 TEST(AcceleratorParts, objects_and_several_tensors_are_gathered) {
   run_ranks(3, [](comm::World& world) {
     const Accelerator accelerator;
-    std::vector<std::string> mine;  // as many as the rank
+    std::vector<std::string> mine;  // one for each rank below this one
     for (int i = 0; i < world.rank(); ++i) mine.push_back(concat("rank ", world.rank(), " \"", i, "\""));
     EXPECT_EQ(accelerator.gather_object(mine),
               (std::vector<std::string>{"rank 1 \"0\"", "rank 2 \"0\"", "rank 2 \"1\""}));
@@ -68,7 +68,7 @@ TEST(AcceleratorParts, whole_weights_and_buffers_come_by_name) {
       auto [model, optimizer] = accelerator.prepare(make_mixed(3), OptimizerSettings{});
       const StateDict state = accelerator.get_state_dict(model);
       if (strategy == std::string("full_shard") && world.rank() > 0) {
-        EXPECT_TRUE(state.empty()) << "as Accelerate's FSDP";
+        EXPECT_TRUE(state.empty()) << "as in Accelerate's FSDP";
       } else {
         std::size_t expected = 0;
         for (const auto& list : {plain->named_parameters(), plain->named_buffers()})
@@ -121,7 +121,7 @@ TEST(AcceleratorParts, free_memory_lets_go_of_everything) {
       unprepared.release();
     }
     EXPECT_EQ(data.use_count(), 2) << "here and in rows";
-    EXPECT_THROW(accelerator.training(), InputError) << "nothing is prepared";
+    EXPECT_THROW(accelerator.training(), InputError) << "nothing was prepared";
     auto [model, optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.1});
     EXPECT_EQ(&accelerator.training(), &model.training());
     const auto scope = accelerator.accumulate(model);
@@ -167,7 +167,7 @@ TEST(AcceleratorParts, the_local_main_process_goes_first) {
   });
 }
 
-/// A step whose first backward keeps its gradients, and whose second is inside of no_sync() again.
+/// A step whose first backward keeps its gradients local, and whose second is again inside no_sync().
 Weights two_backwards(bool trigger) {
   Accelerator accelerator({.arguments = {"--strategy=ddp"}});
   auto [model, optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.name = "sgd", .lr = 0.1});
@@ -240,7 +240,7 @@ TEST(AcceleratorParts, values_are_clipped_after_the_norm_and_hide_no_overflow) {
       EXPECT_LE((got - want).abs().max().item<double>(), 1e-6) << strategy << " " << got;
       Accelerator half({.mixed_precision = "fp16", .arguments = arguments});
       auto [narrow, narrow_optimizer] = half.prepare(std::make_shared<torch::nn::LinearImpl>(12, 1), sgd);
-      half.backward(narrow(at::ones({2, 12})).sum() * 1e37);  // infinite with the loss scale, and never 0 times that
+      half.backward(narrow(at::ones({2, 12})).sum() * 1e37);  // infinite when scaled; must never become 0 * infinity
       half.clip_grad_value_(0.5);
       narrow_optimizer.step();
       EXPECT_TRUE(half.optimizer_step_was_skipped()) << strategy;
@@ -302,13 +302,13 @@ TEST(AcceleratorParts, the_loader_that_is_read_says_what_is_the_last_batch) {
     };
     std::int64_t rows = 0;
     for (const auto& batch : training) {
-      EXPECT_EQ(rows_evaluated(), 16) << "inside of a pass";
+      EXPECT_EQ(rows_evaluated(), 16) << "inside a pass";
       rows += accelerator.gather_for_metrics(batch[0]).size(0);
     }
-    EXPECT_EQ(rows, 9) << "the pass around it goes on";
+    EXPECT_EQ(rows, 9) << "the enclosing pass continues";
     for ([[maybe_unused]] const auto& batch : training)
       if (training.state().end_of_loader) break;
-    EXPECT_EQ(rows_evaluated(), 16) << "after a pass that was left at its last batch";
+    EXPECT_EQ(rows_evaluated(), 16) << "after leaving a pass at its last batch";
     int steps = 0;
     for ([[maybe_unused]] const auto& batch : evaluated) {
       const auto scope = accelerator.accumulate();
@@ -374,7 +374,7 @@ TEST(AcceleratorParts, what_goes_into_narrow_weights_becomes_as_narrow) {
       auto [model, optimizer] = accelerator.prepare(net, OptimizerSettings{});
       const at::Tensor loss = model(at::ones({2, 12})).square().mean();
       EXPECT_EQ(net->weights, at::kBFloat16) << strategy;
-      EXPECT_EQ(net->input, at::kBFloat16) << "as FSDP's cast_forward_inputs";
+      EXPECT_EQ(net->input, at::kBFloat16) << "as with FSDP's cast_forward_inputs";
       EXPECT_EQ(loss.scalar_type(), at::kFloat);
       accelerator.backward(loss);
       optimizer.step();
@@ -382,7 +382,7 @@ TEST(AcceleratorParts, what_goes_into_narrow_weights_becomes_as_narrow) {
   });
 }
 
-/// What a user's own tracker is told.
+/// Lines passed to a user's own tracker.
 struct Heard : Tracker {
   explicit Heard(std::vector<std::string>& lines) : lines(lines) {}
   void start(const std::string& project, const Value& config) override {
@@ -402,7 +402,7 @@ TEST(AcceleratorParts, what_is_logged_reaches_every_tracker_from_the_main_proces
     Accelerator accelerator({.project_dir = folder.path(),
                              .log_with = {"tensorboard", "jsonl"},
                              .trackers = {std::make_shared<Heard>(lines)}});
-    accelerator.log(Value::make_object({{"lost", Value::of(1)}}));  // there are no trackers yet
+    accelerator.log(Value::make_object({{"lost", Value::of(1)}}));  // no trackers exist yet
     accelerator.init_trackers("run", Value::make_object({{"lr", Value::of(0.5)}}));
     accelerator.log(Value::make_object({{"loss", Value::of(2.5)}, {"note", Value::of("a text")}}), 7);
     accelerator.log(Value::make_object({{"loss", Value::of(1)}}));
@@ -410,7 +410,7 @@ TEST(AcceleratorParts, what_is_logged_reaches_every_tracker_from_the_main_proces
     EXPECT_THROW(Accelerator({.project_dir = "x", .log_with = {"wandb"}}).init_trackers("run"), InputError);
     EXPECT_THROW(Accelerator({.log_with = {"jsonl"}}).init_trackers("run"), InputError) << "where to?";
     accelerator.end_training();
-    EXPECT_FALSE(initialized()) << "the job is left";
+    EXPECT_FALSE(initialized()) << "the job has been left";
     if (!accelerator.is_main_process()) {
       EXPECT_TRUE(lines.empty());
     } else {

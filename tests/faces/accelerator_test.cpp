@@ -18,7 +18,8 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-/// Row k of the data is x = randn, y = randn, both of row k whatever the number of rows; the third tensor is k.
+/// Row k of the data is x = randn, y = randn, both depending only on k, not on the number of rows; the third tensor is
+/// k.
 RowSource rows_of(std::int64_t rows) {
   at::Generator generator = at::detail::getDefaultCPUGenerator().clone();
   generator.set_current_seed(11);
@@ -51,7 +52,7 @@ TEST_P(AcceleratorRanks, a_step_ends_every_so_many_micro_batches_and_with_the_lo
           changed.push_back(
               !at::equal(before.begin()->second, weights_of(accelerator.training().sharded()).begin()->second));
         }
-      // the fifth batch ends the pass, and the count begins again
+      // the fifth batch ends the pass, and counting starts over
       const std::vector<bool> with = {false, true, false, true, true, false, true, false, true, true},
                               without = {false, true, false, true, false, true, false, true, false, true};
       EXPECT_EQ(syncs, to_the_end ? with : without);
@@ -71,7 +72,7 @@ TEST_P(AcceleratorRanks, even_batches_give_every_rank_as_many_and_metrics_count_
           EXPECT_TRUE(at::all(counts == counts[0]).item<bool>());
         }
         if (!even && counts.max().item<std::int64_t>() != counts.min().item<std::int64_t>())
-          continue;  // cannot gather together
+          continue;  // gather() would need equal counts
         std::vector<std::int64_t> seen;
         for (const auto& batch : loader) {
           const at::Tensor all = accelerator.gather_for_metrics(batch[2]);
@@ -113,7 +114,7 @@ TEST(Accelerator, first_batches_are_skipped_without_reading_them) {
     EXPECT_EQ(rest.size(), 1);
     for (const auto& batch : rest) EXPECT_TRUE(at::equal(batch[0], all[3]));
     EXPECT_EQ(read, 1);
-    EXPECT_EQ(rest.size(), 4) << "later passes are whole";
+    EXPECT_EQ(rest.size(), 4) << "later passes are complete";
   });
 }
 
@@ -162,11 +163,11 @@ TEST(Accelerator, the_main_process_goes_first_and_triggers_reach_everyone) {
     EXPECT_TRUE(accelerator.check_trigger());
     EXPECT_FALSE(accelerator.check_trigger());
     EXPECT_EQ(accelerator.reduce(at::full({2}, 1.5)).sum().item<float>(), 12);
-    EXPECT_EQ(accelerator.gather(at::full({world.rank()}, 1)).size(0), 6) << "rows may differ in number";
+    EXPECT_EQ(accelerator.gather(at::full({world.rank()}, 1)).size(0), 6) << "numbers of rows may differ";
   });
 }
 
-/// Rows of rank `rank` in round `round` when `rows` are dealt in batches of `size`; empty: it has none.
+/// Rows of rank `rank` in round `round` when `rows` are dealt in batches of `size`; empty: none for this rank.
 std::vector<at::Tensor> dealt(std::int64_t rows, std::int64_t size, std::int64_t ranks, std::int64_t round,
                               std::int64_t rank) {
   const std::int64_t begin = (round * ranks + rank) * size, end = std::min(begin + size, rows);
@@ -217,7 +218,7 @@ TEST(Accelerator, uneven_inputs_are_joined_as_torch_joins_them) {
               EXPECT_TRUE(seen.insert(numbers[i].item<std::int64_t>()).second) << "each row once";
           }
           EXPECT_EQ(static_cast<std::int64_t>(seen.size()), rows);
-          EXPECT_EQ(losses, (rows + size - 1) / size) << "the batches that there are";
+          EXPECT_EQ(losses, (rows + size - 1) / size) << "the batches that exist";
         }
         const std::int64_t mine = (rows + size - 1) / size / ranks + (world.rank() < (rows + size - 1) / size % ranks);
         EXPECT_EQ(joined, 2 * (rounds - mine));
@@ -291,7 +292,7 @@ struct Counter : Stateful {
   void load_state(const Value& state) override { count = state.as_int(); }
 };
 
-/// One life of a program: `passes` over the data, saving after the first.
+/// One run of a program: `passes` over the data, saving after the first.
 struct Life {
   Weights weights;
   double rate = 0;
@@ -395,7 +396,7 @@ TEST(Accelerator, checkpoints_are_numbered_limited_and_refuse_other_objects) {
     } catch (const InputError& error) {
       said = error.what();
     } catch (const Error& error) {
-      said = "";  // rank 0 told
+      said = "";  // rank 0 reports it
     }
     if (accelerator.is_main_process()) {
       EXPECT_NE(said.find("saved with 0 objects"), std::string::npos) << said;
@@ -416,7 +417,7 @@ TEST(Accelerator, saved_models_are_whole_in_files_of_a_size_and_stale_ones_go) {
       if (world.rank() != 0) return;
       const format::SafetensorsFolder saved(folder.path());
       EXPECT_EQ(saved.files().size(), files);
-      std::map<std::size_t, std::pair<std::size_t, int>> held;  // bytes and tensors by file
+      std::map<std::size_t, std::pair<std::size_t, int>> held;  // bytes and tensors per file
       for (const auto& tensor : saved.tensors()) {
         auto& [bytes, count] = held[tensor.file];
         bytes += saved.bytes(tensor).size();
@@ -432,7 +433,7 @@ TEST(Accelerator, saved_models_are_whole_in_files_of_a_size_and_stale_ones_go) {
         EXPECT_EQ(std::memcmp(bytes.data(), contiguous.const_data_ptr(), bytes.size()), 0) << name;
       }
     };
-    accelerator.save_model(folder.path(), 1000);  // by name: a file ends where the next tensor would pass the size
+    accelerator.save_model(folder.path(), 1000);  // by name; a file ends before a tensor that would exceed the size
     check(3, 1000);
     accelerator.save_model(folder.path());
     check(1, SIZE_MAX);
@@ -458,7 +459,8 @@ TEST(Accelerator, obeys_what_accelerate_launch_puts_into_the_environment) {
         EXPECT_EQ(accelerator.config().sharding.strategy, Strategy::full_shard);
         EXPECT_EQ(accelerator.config().output.save_state_dict_type, StateDictType::full);
         EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
-        EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no") << "the program's word is stronger";
+        EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no")
+            << "the program's setting takes precedence";
         EXPECT_EQ(Accelerator({.mixed_precision = "fp16"}).mixed_precision(), "fp16");
       },
       ranks);

@@ -1,4 +1,4 @@
-// How rows are dealt out, against accelerate's own loops (BatchSamplerShard), written down here as they stand there.
+// How rows are dealt out, compared with accelerate's own loops (BatchSamplerShard), which are transcribed here.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

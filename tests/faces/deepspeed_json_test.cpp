@@ -1,4 +1,4 @@
-// What DeepSpeed's JSON says is what the engine does.
+// The engine follows DeepSpeed's JSON.
 #include <tests/faces/loop.h>
 
 #include <tessera/base/file.h>
@@ -68,11 +68,11 @@ TEST(DeepSpeedJson, every_section_acts) {
     const Plain plain =
         train_plain(6, steps, decay_all, [&](int step) { return rates[static_cast<std::size_t>(step)]; });
     expect_close(weights_of(engine.sharded()), plain.weights, 2e-5, "ds.json");
-    EXPECT_NEAR(rates[2], rate(2), 0.0006) << "linear, begun at the first or the second step";
+    EXPECT_NEAR(rates[2], rate(2), 0.0006) << "linear, starting at the first or the second step";
   });
 }
 
-// What is divided before the ranks' sum and multiplied after it: nothing changes but digits that are lost on the wire.
+// Gradients are divided before the ranks' sum and multiplied after it: only digits lost on the wire differ.
 TEST(DeepSpeedJson, predivided_gradients_are_small_on_the_wire_only) {
   run_ranks(2, [](comm::World& world) {
     const auto norm_with = [&](const std::string& setting, double factor) {

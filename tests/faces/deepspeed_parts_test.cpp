@@ -1,5 +1,5 @@
-// The parts of DeepSpeed's face beside the loop itself, on real processes: what initialize() gives back, who asks what,
-// gradients that stay, steps of another size, bf16 weights.
+// The parts of DeepSpeed's face other than the loop itself, on real processes: initialize()'s results, queries,
+// gradients kept local, steps of another size, bf16 weights.
 #include <tests/faces/loop.h>
 #include <tests/faces/types_seen.h>
 #include <tests/paths.h>
@@ -16,7 +16,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-/// Momentum-free SGD, so that a step is its gradients.
+/// SGD without momentum, so that a step equals its gradients.
 InitializeOptions options_of(int stage, std::int64_t micro_batch, std::int64_t accumulation = 1) {
   return {.config = concat(R"({"train_micro_batch_size_per_gpu": )", micro_batch,
                            R"(, "gradient_accumulation_steps": )", accumulation,
@@ -24,7 +24,7 @@ InitializeOptions options_of(int stage, std::int64_t micro_batch, std::int64_t a
                            stage, "}}")};
 }
 
-/// Weights after a step down the mean over `micros` of their losses, times `factor`.
+/// Weights after a step along the mean gradient of the losses of `micros`, times `factor`.
 Weights stepped(const std::vector<std::pair<int, std::int64_t>>& micros, std::int64_t of, double factor) {
   const auto net = make_net();
   for (const auto& [step, index] : micros) (mean_loss(*net, micro_batch(step, index, of)) * factor).backward();
@@ -123,7 +123,7 @@ TEST(DeepSpeedParts, gradients_stay_on_the_rank_inside_of_no_sync) {
       {
         const auto quiet = engine.no_sync();
         engine.backward(loss_of(engine, 0, world.rank(), 2));
-        if (stage == 0) {  // whose gradients are in the module's own parameters
+        if (stage == 0) {  // its gradients are in the module's own parameters
           const at::Tensor local = engine.module().parameters().at(0).grad().clone(), mean = local.clone();
           world.group().all_reduce(mean, comm::Reduction::mean).wait();
           EXPECT_FALSE(at::allclose(local, mean)) << "each rank's own";
@@ -145,7 +145,7 @@ TEST(DeepSpeedParts, a_step_may_get_another_size) {
   run_ranks(2, [&](comm::World& world) {
     auto engine = initialize(make_net(), options_of(2, 4, /*accumulation=*/2));
     EXPECT_EQ(engine.train_batch_size(), 16);
-    EXPECT_THROW(engine.set_train_batch_size(20), InputError) << "no multiple of 8";
+    EXPECT_THROW(engine.set_train_batch_size(20), InputError) << "not a multiple of 8";
     engine.backward(loss_of(engine, 0, world.rank(), 2) * 0);
     engine.step();
     EXPECT_THROW(engine.set_train_batch_size(24), InputError) << "in the middle of a step";
@@ -210,7 +210,7 @@ TEST(DeepSpeedParts, whole_weights_come_by_name_and_stay_when_the_engine_ends) {
   });
 }
 
-/// What the JSON's bf16 makes the weights here: without instructions for it the module computes in fp32.
+/// The weights' type under the JSON's bf16 on this machine: without bf16 instructions the module computes in fp32.
 at::ScalarType bf16_here() { return kernels::has_bf16_instructions() ? at::kBFloat16 : at::kFloat; }
 
 TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
@@ -245,12 +245,12 @@ TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
       const auto net = std::make_shared<TypesSeen>();
       InitializeOptions options = options_of(stage, 12);
       options.config.replace(0, 1, R"({"bf16": {"enabled": true}, )");
-      options.arguments = {"--param_dtype=bf16"};  // on a processor without bf16 instructions, too
+      options.arguments = {"--param_dtype=bf16"};  // also on a processor without bf16 instructions
       auto engine = initialize(net, options);
       EXPECT_TRUE(engine.bfloat16_enabled());
       for (int step = 0; step < 3; ++step) {
         const at::Tensor loss = loss_of(engine, step, world.rank(), 2);
-        EXPECT_EQ(loss.scalar_type(), at::kFloat) << "what comes out is widened";
+        EXPECT_EQ(loss.scalar_type(), at::kFloat) << "outputs are widened";
         engine.backward(loss);
         engine.step();
       }
@@ -271,7 +271,7 @@ TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
     const auto net = std::make_shared<TypesSeen>();
     auto engine = initialize(net, autocast);
     engine(at::ones({1, 12}));
-    EXPECT_EQ(net->weights, at::kFloat) << "autocast leaves weights as they are";
+    EXPECT_EQ(net->weights, at::kFloat) << "autocast does not change weights";
   });
 }
 

@@ -172,7 +172,7 @@ TEST(DeepSpeed, continues_with_the_same_bits_from_its_checkpoint) {
         want = weights_of(engine.sharded());
       }
       auto engine = initialize(make(), {.arguments = arguments});
-      for (int step = 0; step < 2; ++step) train_one_step(engine, world, step);  // what it was does not matter
+      for (int step = 0; step < 2; ++step) train_one_step(engine, world, step);  // the previous state must not matter
       const auto loaded = engine.load_checkpoint(folder.path());
       ASSERT_TRUE(loaded.has_value());
       EXPECT_EQ(loaded->path, path_join(folder.path(), "global_step3"));
@@ -224,7 +224,7 @@ TEST(DeepSpeed, a_damaged_or_foreign_checkpoint_is_refused) {
     auto other = initialize(std::make_shared<SharedModel>(), {.arguments = flags(3, 1)});
     const std::string foreign = refused(other);
     EXPECT_EQ(foreign.find("refused: "), 0u);
-    if (world.rank() == 0) {  // one rank tells why
+    if (world.rank() == 0) {  // only one rank gives the reason
       EXPECT_NE(foreign.find("another model"), std::string::npos) << foreign;
     }
     world.group().barrier().wait();

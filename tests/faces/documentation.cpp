@@ -1,6 +1,6 @@
-// The C++ of README and docs/, compiled: tools/docs/snippets.py finds each block of those pages here or in
-// examples/ (comments and white space apart), so that a page cannot show what does not compile. Nothing here runs; what
-// runs is in examples_test.cpp. A block that changes in a page changes here.
+// The C++ of README and docs/, compiled: tools/docs/snippets.py looks up each block of those pages here or in examples/
+// (ignoring comments and white space), so that no page shows code that does not compile. Nothing here runs;
+// examples_test.cpp runs the examples. Change a block here when it changes in a page.
 
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/faces.h>
@@ -18,7 +18,7 @@
 #include <memory>
 #include <vector>
 
-#pragma GCC diagnostic ignored "-Wreturn-type"  // README's main() returns 0 by being main()
+#pragma GCC diagnostic ignored "-Wreturn-type"  // README's main() has no return statement because main() implies one
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #pragma GCC diagnostic ignored "-Wunused-but-set-variable"
 

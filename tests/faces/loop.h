@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the tests of the faces train, and the plain loop in one process that is the truth.
+/// The training task of the faces' tests, and the plain loop in one process that serves as the reference.
 
 #include <tests/distributed/ddp_models.h>
 #include <tests/distributed/harness.h>
@@ -19,7 +19,7 @@ namespace tessera::testing {
 
 using Weights = std::map<std::string, at::Tensor>;
 
-constexpr std::int64_t all_rows = 24;  ///< rows of a step's batch: divides by 1, 2, 3, 4, 6, 8, 12
+constexpr std::int64_t all_rows = 24;  ///< rows of a step's batch: divisible by 1, 2, 3, 4, 6, 8, 12
 
 /// The same values in every process.
 inline std::shared_ptr<SimpleModel> make_net() {
@@ -35,7 +35,7 @@ struct Plain {
   Weights weights;
 };
 
-/// Gradients of V micro-batches, each divided by V, added in order; clipped to norm 1; AdamW.
+/// Adds the gradients of V micro-batches, each divided by V, in order; clips to norm 1; applies AdamW.
 inline Plain train_plain(std::int64_t V, int steps, const std::function<double(const at::Tensor&)>& decay,
                          const std::function<double(int)>& rate) {
   const auto net = make_net();
@@ -89,7 +89,7 @@ inline void expect_close(const Weights& got, const Weights& want, double bound, 
   ASSERT_EQ(got.size(), want.size()) << what;
   for (const auto& [name, value] : want)
     EXPECT_LE((got.at(name) - value).masked_fill(got.at(name) == value, 0).abs().max().item<double>(), bound)
-        << what << ": " << name;  // equal infinities are close
+        << what << ": " << name;  // equal infinities count as close
 }
 
 }  // namespace tessera::testing

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A module with everything that is saved of one: trained and frozen parameters, and buffers of several types.
+/// A module with every kind of tensor that is saved: trained and frozen parameters, and buffers of several types.
 
 #include <tests/faces/loop.h>
 
@@ -12,7 +12,7 @@
 
 namespace tessera::testing {
 
-/// With a frozen layer, statistics of batches, and a buffer of infinities, as masks are.
+/// Has a frozen layer, batch statistics, and a buffer of infinities, as in masks.
 struct MixedModel : Model {
   torch::nn::Linear in{12, 32}, frozen{32, 32}, out{32, 5};
   torch::nn::BatchNorm1d norm{32};
@@ -28,7 +28,7 @@ struct MixedModel : Model {
   at::Tensor forward(at::Tensor x) override { return out(at::relu(at::maximum(norm(frozen(in(x))), mask))); }
 };
 
-/// Another seed, other weights: what is loaded must be all of them.
+/// Another seed gives other weights, so loading must replace all of them.
 inline std::shared_ptr<MixedModel> make_mixed(std::uint64_t seed) {
   at::manual_seed(seed);
   return std::make_shared<MixedModel>();

@@ -1,4 +1,4 @@
-// save_model over an older model: whatever fails, one of the two is there, whole.
+// save_model over an older model: whatever fails, one of the two is left complete.
 #include <tests/faces/mixed_model.h>
 #include <tests/faces/trainer_options.h>
 #include <tests/small_disk.h>
@@ -31,7 +31,7 @@ std::vector<std::string> names_of(const Files& files) {
   return names;
 }
 
-/// A face with a model of which every save has other values.
+/// A face with a model that has other values in every save.
 struct Face {
   std::function<void(double value)> fill;
   std::function<void(const std::string& folder)> save;
@@ -42,7 +42,7 @@ void fill_module(const Sharded& sharded, double value) {
   for (at::Tensor& part : sharded.parameters()) part.fill_(value);
 }
 
-/// max_bytes: of a file, where the face lets the user choose it.
+/// max_bytes: per file, for faces that let the user choose it.
 Face make_face(const std::string& name, std::int64_t max_bytes) {
   const std::vector<std::string> arguments = {"--strategy=full_shard"};
   if (name == "accelerator") {
@@ -88,14 +88,14 @@ TEST_P(ModelSaves, a_full_disk_does_not_cost_the_older_model) {
   EXPECT_EQ(after.at("notes.txt"), "of the user");
   for (const std::string& name : names_of(after))
     EXPECT_TRUE(name == "notes.txt" || name.starts_with("model")) << name << " is left behind";
-  const format::SafetensorsFolder model(out);  // index and files fit each other
+  const format::SafetensorsFolder model(out);  // index and files are consistent
   EXPECT_EQ(model.sharded(), GetParam() == std::string("accelerator"));
   std::size_t trained = 0;
   for (const auto& [name, value] : checkpoint::read_hf_weights(out)) {
     if (!name.ends_with("weight") && !name.ends_with("bias")) continue;
     if (name.starts_with("frozen")) continue;
     ++trained;
-    EXPECT_TRUE(at::equal(value, at::ones_like(value))) << name << " is not that of the older model";
+    EXPECT_TRUE(at::equal(value, at::ones_like(value))) << name << " is not the older model's";
   }
   EXPECT_GE(trained, 4u);
 }
@@ -105,7 +105,7 @@ TEST(ModelSaves, a_new_model_replaces_all_files_of_the_older_one_and_no_other) {
   const std::string& out = folder.path();
   for (const char* name : {"model-best.safetensors", "config.json", "adapter_config.json"})
     write_file_atomically(path_join(out, name), name);
-  make_folders(path_join(out, "model.tmp"));  // what a run left that died while it saved
+  make_folders(path_join(out, "model.tmp"));  // leftovers of a run that died while saving
   write_file_atomically(path_join(out, "model.tmp/model.safetensors"), "half");
   std::vector<Files> saved;
   run_ranks(2, [&](comm::World& world) {

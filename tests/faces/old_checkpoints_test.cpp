@@ -1,4 +1,5 @@
-// Checkpoints that the faces wrote when state.json told what tessera_state.json tells now (tests/fixtures/checkpoints).
+// Checkpoints that the faces wrote when state.json contained the contents of today's tessera_state.json
+// (tests/fixtures/checkpoints).
 #include <tests/distributed/harness.h>
 #include <tests/paths.h>
 
@@ -26,7 +27,7 @@ struct Small : torch::nn::Module {
 
 std::string fixture(const std::string& name) { return source_path("tests/fixtures/checkpoints/" + name); }
 
-/// Weights and states of the optimizer are those of the folder. Collective.
+/// Expects the folder's weights and optimizer states. Collective.
 void expect_holds(faces::Training& training, const std::string& folder) {
   std::map<std::string, at::Tensor> weights;
   for (auto& [name, value] : checkpoint::read_hf_weights(folder)) weights[name] = value;

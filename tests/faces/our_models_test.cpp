@@ -1,4 +1,4 @@
-// Models of this library in a user's own loop: prepared and called as any module, on real processes against one.
+// Models of this library in a user's own loop: prepared and called like any module, on real processes against one.
 #include <tests/faces/loop.h>
 
 #include <tessera/config/sections/model_config.h>
@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, OurModels, ::testing::Values(2, 3));
 TEST_P(OurModels, are_called_in_the_users_loop) {
   for (const char* preset : {"gpt2-tiny", "llama-tiny"}) {
     const auto plain = make_model(preset);
-    plain->eval();  // without dropout, so that any number of ranks gives the same
+    plain->eval();  // without dropout, so that any number of ranks gives the same result
     torch::optim::SGD sgd(plain->parameters(), torch::optim::SGDOptions(0.1));
     for (int step = 0; step < 3; ++step) {
       plain->zero_grad();

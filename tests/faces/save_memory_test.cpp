@@ -1,4 +1,4 @@
-// What a save needs of memory besides what a rank holds.
+// Memory that a save needs in addition to what a rank holds.
 #include <tests/faces/loop.h>
 
 #include <tessera/base/file.h>
@@ -38,15 +38,15 @@ struct WideImpl : torch::nn::Module {
 };
 TORCH_MODULE(Wide);
 
-/// Bytes that this process grew by at most while `save` ran. What it reads of its peers' shards counts as its own
-/// memory from then on, so it looks at them before.
+/// Peak growth of this process in bytes while `save` ran. Pages of its peers' shards count as its own once it has read
+/// them, so it reads them beforehand.
 std::int64_t growth(comm::World& world, Sharded& sharded, const std::function<void()>& save) {
   for (int owner = 0; owner < world.size(); ++owner)
     sharded.gather_to_owners(std::vector<int>(sharded.named_parameters().size(), owner),
                              [](std::size_t, std::int64_t, const at::Tensor&) {});
   ::malloc_trim(0);
   world.group().barrier().wait();
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak
   const std::int64_t before = train::resident_bytes();
   world.group().barrier().wait();
   save();
@@ -82,8 +82,8 @@ void measure(comm::World& world, Face face, const std::string& type, const std::
   report("save_model", growth(world, sharded, [&] { accelerator.save_model(folder); }));
 }
 
-/// SHARDED: a unit, which is the largest tensor here; FULL, and a model: twice the largest tensor. Besides, what does
-/// not depend on the model: messages, and the buffer in which files are read back.
+/// SHARDED: one unit, which is the largest tensor here; FULL, and a model: twice the largest tensor. In addition,
+/// memory that does not depend on the model: messages, and the buffer in which files are read back.
 TEST(SaveMemory, is_bounded_by_one_tensor_and_not_by_the_model) {
   constexpr std::int64_t buffers_bytes = 6 << 20;
   static_assert(weights_bytes > 2 * largest_bytes + buffers_bytes, "even the weights alone would be too much");

@@ -57,7 +57,7 @@ struct Job {
       optimizer.zero_grad();
     };
   }
-  /// Everything, whole, in one folder: what layouts are compared by.
+  /// Saves everything, whole, in one folder, for comparing layouts.
   void save_whole(const std::string& folder) {
     faces::save_training({&accelerator.training()}, folder, /*full=*/true, {});
   }
@@ -70,7 +70,7 @@ std::vector<std::string> of(const std::string& strategy, const std::vector<std::
   return all;
 }
 
-/// Readers may use a mapped file as it is.
+/// Tensors are aligned, so that readers can use a mapped file directly.
 void expect_aligned(const std::string& folder) {
   for (const std::string& name : list_folder(folder)) {
     if (!name.ends_with(".safetensors")) continue;
@@ -164,13 +164,13 @@ TEST_P(FaceSaves, every_rank_writes_its_part_unless_whole_tensors_are_asked_for)
                                     "model-00002-of-00002.safetensors", "model.safetensors.index.json",
                                     "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors",
                                     "optimizer.safetensors.index.json", "random.safetensors", "tessera_state.json"}))
-          << "nothing of rank 0's alone";
+          << "nothing that belongs to rank 0 only";
       const format::SafetensorsFolder weights(parts);
       EXPECT_EQ(weights.tensors().size(), format::SafetensorsFolder(full).tensors().size());
       std::uint64_t bytes[] = {0, 0};
       for (const auto& stored : weights.tensors()) bytes[stored.file] += weights.bytes(stored).size();
       EXPECT_LE(std::max(bytes[0], bytes[1]), weights.data_bytes() / 2 + 4 * 32 * 32)
-          << "half each, but for one tensor";
+          << "half each, except for one tensor";
     });
 }
 
@@ -192,7 +192,7 @@ TEST(FaceSaves, what_cannot_be_written_is_an_error_everywhere_and_the_former_sta
     EXPECT_NE(outcomes[0].error.find(saved + " is not saved: rank "), std::string::npos) << outcomes[0].error;
     EXPECT_FALSE(outcomes[1].ok);
     EXPECT_TRUE(format::verify_folder(saved).whole());
-    EXPECT_EQ(list_folder(folder.path()), std::vector<std::string>{"state"}) << "nothing is left of it";
+    EXPECT_EQ(list_folder(folder.path()), std::vector<std::string>{"state"}) << "no part of it remains";
   }
 }
 
@@ -225,7 +225,7 @@ TEST(FaceSaves, a_model_of_hugging_face_is_opened_as_it_is) {
       const auto loss = [&] { return net->loss(ids, ids, 1.0 / 30); };
       const at::Tensor prompt = at::arange(40).unsqueeze(0);
       at::Tensor logits;
-      const auto see = [&] {  // while the parameters are here
+      const auto see = [&] {  // while the parameters are gathered
         const at::NoGradGuard no_grad;
         net->eval();
         logits = net->logits(prompt);
@@ -265,7 +265,7 @@ TEST(FaceSaves, a_model_of_hugging_face_is_opened_as_it_is) {
   });
 }
 
-/// Overflows before and after a checkpoint: with a hysteresis of 2 only the second lowers the scale.
+/// Overflows before and after a checkpoint: with a hysteresis of 2 only the second one lowers the scale.
 TEST(FaceSaves, a_dynamic_loss_scale_goes_on_exactly) {
   for (const bool consecutive : {false, true}) {
     const TemporaryFolder folder;

@@ -1,4 +1,5 @@
-// Schedules of tessera::Accelerator step as Accelerate's do: the learning rates of the Python library itself.
+// Schedules of tessera::Accelerator step as Accelerate's do: compared with the learning rates of the Python library
+// itself.
 #include <tests/faces/loop.h>
 
 #include <tessera/base/file.h>
@@ -24,7 +25,8 @@ struct Case {
   Rates rates;
 };
 
-// What tests/parity/accelerate_schedules.py printed under accelerate 1.15.0 and torch 2.15.0 (it says how to run it).
+// The output of tests/parity/accelerate_schedules.py under accelerate 1.15.0 and torch 2.15.0 (the script documents how
+// to run it).
 const Rates kEach = {200, 400, 390, 380, 370, 360, 350, 340, 330, 320};
 const Rates kEverySecond = {0, 200, 200, 400, 390, 390, 380, 380, 370, 360};
 const std::vector<Case> kGolden = {
@@ -57,11 +59,11 @@ const std::vector<Case> kGolden = {
 constexpr double kRate = 0.4;
 constexpr int kWarmup = 2, kTotal = 42;
 
-/// Python's LambdaLR of transformers' linear schedule, for LibTorch.
+/// LibTorch version of Python's LambdaLR with transformers' linear schedule.
 class LinearLR : public torch::optim::LRScheduler {
  public:
   explicit LinearLR(torch::optim::Optimizer& optimizer) : LRScheduler(optimizer) {
-    for (auto& group : optimizer.param_groups()) group.options().set_lr(0);  // as Python's does when it is made
+    for (auto& group : optimizer.param_groups()) group.options().set_lr(0);  // as Python's constructor does
   }
 
  protected:
@@ -118,7 +120,7 @@ TEST_P(ScheduleSteps, are_those_of_accelerate) {
         Accelerator accelerator(options);
         auto [model, optimizer, loader] =
             accelerator.prepare(make_net(), OptimizerSettings{.name = "sgd", .lr = kRate}, data);
-        // made when loader.size() is known, and so prepared alone
+        // created once loader.size() is known, and therefore prepared separately
         auto scheduler = accelerator.prepare(
             optim::Schedule{.type = ScheduleType::linear, .warmup_steps = kWarmup, .total_steps = kTotal});
         EXPECT_EQ(run(accelerator, model, optimizer, loader, scheduler), one.rates) << what;
@@ -132,7 +134,7 @@ TEST(Schedules, prepared_alone_belong_to_the_first_model_without_one) {
   run_ranks(1, [](comm::World&) {
     const optim::Schedule falling{.type = ScheduleType::linear, .total_steps = 10};
     Accelerator accelerator;
-    EXPECT_THROW(accelerator.prepare(falling), InputError) << "no model is prepared";
+    EXPECT_THROW(accelerator.prepare(falling), InputError) << "no model was prepared";
     auto [first, first_optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.lr = 1});
     auto [second, second_optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.lr = 2});
     auto first_scheduler = accelerator.prepare(falling), second_scheduler = accelerator.prepare(falling);
@@ -144,7 +146,7 @@ TEST(Schedules, prepared_alone_belong_to_the_first_model_without_one) {
     EXPECT_THROW(accelerator.prepare(make_net(), OptimizerSettings{},
                                      optim::Schedule{.type = ScheduleType::reduce_lr_on_plateau}),
                  InputError);
-    EXPECT_THROW(accelerator.prepare(falling), InputError) << "what was refused has prepared no model";
+    EXPECT_THROW(accelerator.prepare(falling), InputError) << "the refused call prepared no model";
   });
 }
 

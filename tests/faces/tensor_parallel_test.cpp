@@ -1,4 +1,4 @@
-// --tp_size in the faces: a user's module by a plan, our models by their own, on real processes against one.
+// --tp_size in the faces: a user's module with a plan, our models with their own, on real processes against one.
 #include <tests/faces/loop.h>
 #include <tests/tensor/user_nets.h>
 
@@ -19,8 +19,8 @@ using namespace tessera::testing;
 
 constexpr int kSteps = 4;
 constexpr double kRate = 0.01;
-/// Adam's epsilon: large, since gradients of key biases are mere rounding noise, which Adam's default would turn into
-/// whole steps.
+/// Adam's epsilon: large, because the gradients of key biases are pure rounding noise, which Adam's default would turn
+/// into full-size steps.
 constexpr double kEpsilon = 1e-3;
 torch::optim::AdamWOptions adam_options() { return torch::optim::AdamWOptions(kRate).weight_decay(0.01).eps(kEpsilon); }
 OptimizerSettings own_adam() { return {.lr = kRate, .weight_decay = 0.01, .arguments = concat("eps=", kEpsilon)}; }
@@ -80,7 +80,7 @@ const std::vector<Mesh>& meshes() {
   return all;
 }
 
-/// The rows of this rank: as many parts as there are tp groups.
+/// This rank's rows: as many parts as there are tp groups.
 at::Tensor own_rows(const at::Tensor& ids, const faces::Training& training) {
   return ids.chunk(training.group().size())[training.group().rank()];
 }
@@ -111,7 +111,7 @@ TEST(FacesTensorParallel, accelerator_equals_one_process_for_a_users_module) {
   for (const Mesh& mesh : meshes())
     run_ranks(mesh.ranks, [&](comm::World& world) {
       Accelerator accelerator({.tp_plan = heads_plan(), .arguments = mesh.flags});
-      auto net = user_net(world.rank() == 0 ? 21 : 99);  // rank 0's weights are everyone's
+      auto net = user_net(world.rank() == 0 ? 21 : 99);  // rank 0's weights are used by all
       torch::optim::AdamW adam(net->parameters(), adam_options());
       auto [model, optimizer] = accelerator.prepare(net, adam);
       loop(accelerator, model, optimizer, 0, kSteps);
@@ -137,7 +137,7 @@ TEST(FacesTensorParallel, accelerator_equals_one_process_for_our_models) {
   }
 }
 
-/// Saved by tp, continued by FSDP with tp and alone, with torch's optimizer and with ours.
+/// Saved under tp, continued under FSDP with tp and by one process, with torch's optimizer and with ours.
 TEST(FacesTensorParallel, a_state_of_one_mesh_continues_on_any_other) {
   const Weights want = train_alone(user_net());
   const TemporaryFolder folder;
@@ -165,7 +165,7 @@ TEST(FacesTensorParallel, a_state_of_one_mesh_continues_on_any_other) {
   }
 }
 
-/// save_model() has the bytes of the state that every rank sees, whatever cuts the module.
+/// save_model() writes the bytes of the state that every rank sees, however the module is cut.
 TEST(FacesTensorParallel, a_saved_model_is_whole) {
   const TemporaryFolder folder;
   run_ranks(1, [&](comm::World&) {
@@ -283,7 +283,7 @@ TEST(FacesTensorParallel, the_trainer_equals_one_process_and_resumes) {
   });
 }
 
-/// What a face says instead of training something else.
+/// Settings that cannot work are refused rather than changed.
 TEST(FacesTensorParallel, what_cannot_work_is_refused_with_its_remedy) {
   run_ranks(2, [](comm::World& all) {
     const auto refuses = [](const std::function<void()>& call, const std::vector<std::string>& parts) {
@@ -291,7 +291,7 @@ TEST(FacesTensorParallel, what_cannot_work_is_refused_with_its_remedy) {
         call();
         ADD_FAILURE() << "was accepted: " << join(parts);
       } catch (const std::exception& error) {
-        if (parts.front() == "tp_size 3" && world().rank() > 0) return;  // agreed upon: rank 0 says why
+        if (parts.front() == "tp_size 3" && world().rank() > 0) return;  // only rank 0 gives the reason
         EXPECT_NE(dynamic_cast<const InputError*>(&error), nullptr) << error.what();
         for (const std::string& part : parts)
           EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();

@@ -1,5 +1,5 @@
-// A step's loss and gradients are means over its labels, however micro-batches and ranks cut them: TrainerOptions::
-// loss_count, or labels.
+// A step's loss and gradients are means over its labels, however micro-batches and ranks divide them:
+// TrainerOptions::loss_count, or labels.
 #include <tests/error_of.h>
 #include <tests/faces/trainer_options.h>
 
@@ -16,7 +16,7 @@ struct Classes : torch::nn::Module {
   torch::nn::Linear w = register_module("w", torch::nn::Linear(4, 5));
 };
 
-/// Four rows of 8 labels, of which 8, 1, 1 and, with `empty`, none count, else 1.
+/// Four rows of 8 labels each, 8, 1, 1 and 1 of them counted; with `empty` none of the last row's.
 RowSource few_labels(bool empty) {
   at::manual_seed(1);
   const at::Tensor x = at::randn({4, 8, 4}), y = at::randint(5, {4, 8}, at::kLong);
@@ -63,7 +63,7 @@ Trained train(TrainerOptions made) {
   return {loss, weights_of(trainer.training().sharded())};
 }
 
-/// The step by hand, of all labels at once.
+/// The step by hand, over all labels at once.
 Trained by_hand(bool empty) {
   const TrainerOptions made = options(By::nothing, 4, 1, empty);
   const at::Tensor loss = made.loss(*made.model, made.train_dataset->read({0, 1, 2, 3}));
@@ -78,7 +78,7 @@ TEST(TrainerCounts, a_step_is_one_mean_over_its_labels_however_it_is_cut) {
     const Trained want = by_hand(empty);
     for (const auto& [ranks, rows, micro_batches] :
          {std::tuple(1, 4, 1), std::tuple(1, 1, 4), std::tuple(2, 2, 1), std::tuple(2, 1, 2), std::tuple(4, 1, 1),
-          std::tuple(1, 8, 1), std::tuple(3, 1, 2), std::tuple(5, 1, 1)})  // four rows are all of an epoch
+          std::tuple(1, 8, 1), std::tuple(3, 1, 2), std::tuple(5, 1, 1)})  // an epoch has only four rows
       run_ranks(ranks, [&](comm::World&) {
         for (const By by : {By::labels, By::count})
           for (const char* strategy : {"--strategy=ddp", "--strategy=full_shard"}) {
@@ -92,7 +92,7 @@ TEST(TrainerCounts, a_step_is_one_mean_over_its_labels_however_it_is_cut) {
   }
 }
 
-// Its backward divides by the number of labels, too: what comes out of it may not be used where there is none.
+// Backward also divides by the number of labels, so its result must not be used if that number is 0.
 TEST(TrainerCounts, a_mean_that_is_not_a_number_without_labels) {
   const Trained want = by_hand(true);
   run_ranks(2, [&](comm::World&) {
@@ -106,7 +106,7 @@ TEST(TrainerCounts, a_mean_that_is_not_a_number_without_labels) {
   });
 }
 
-// Without counts each micro-batch that has rows counts alike: four of one row here, of six.
+// Without counts, each micro-batch that has rows gets the same weight: here four of one row, out of six.
 TEST(TrainerCounts, the_last_step_of_an_epoch_is_a_mean_over_the_micro_batches_that_have_rows) {
   const TrainerOptions made = options(By::nothing, 4, 1);
   double want = 0;

@@ -1,4 +1,4 @@
-// What tessera::Trainer does after an evaluation (the best model, reduce_lr_on_plateau), and label smoothing.
+// Actions of tessera::Trainer after an evaluation (the best model, reduce_lr_on_plateau), and label smoothing.
 #include <tests/error_of.h>
 #include <tests/faces/trainer_options.h>
 
@@ -22,7 +22,7 @@ struct Rates : TrainerCallback {
   }
 };
 
-/// The flags that give the same global batches on any number of ranks.
+/// Flags that give the same global batches on any number of ranks.
 std::vector<std::string> flags(const comm::World& world, const std::vector<std::string>& more) {
   std::vector<std::string> flags = {concat("--per_device_train_batch_size=", all_rows / world.size()),
                                     "--per_device_eval_batch_size=5"};
@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(All, TrainerEvaluation, ::testing::Values(1, 2));
 
 const std::vector<std::string> plateau = {
     "--learning_rate=1e-2", "--lr_scheduler_type=reduce_lr_on_plateau",
-    // an improvement of 100 never comes
+    // an improvement of 100 never happens
     "--lr_scheduler_kwargs=patience=0,threshold=100,threshold_mode=abs,factor=0.5", "--eval_strategy=steps",
     "--eval_steps=2", "--logging_steps=1", "--save_steps=4"};
 
@@ -78,7 +78,7 @@ TEST_P(TrainerEvaluation, the_learning_rate_falls_on_a_plateau) {
         whole = weights_of(trainer.training().sharded());
       trainer.evaluate();
       EXPECT_EQ(trainer.training().update().learning_rates().at(0), 1.25e-3)
-          << "the last one of train() counted, this not";
+          << "the last one of train() counted, this one did not";
     }
   });
 }
@@ -93,7 +93,7 @@ TEST_P(TrainerEvaluation, a_plateau_follows_the_metric_that_is_named_and_lowers_
     made.eval_dataset = steps_of(1);
     int evaluations = 0;
     made.compute_metrics = [&](const at::Tensor&, const TensorBatch&) {
-      const std::vector<double> scores = {1, 2, 2, 1, 5, 4, 4};  // bad in a row: 0 0 1 2: falls; 0 1 2: falls
+      const std::vector<double> scores = {1, 2, 2, 1, 5, 4, 4};  // bad in a row: 0 0 1 2: the rate falls; 0 1 2: again
       return Metrics{{"score", scores.at(static_cast<std::size_t>(evaluations++))}};
     };
     torch::optim::AdamW optimizer(made.model->parameters(), torch::optim::AdamWOptions(1e-2));
@@ -123,7 +123,7 @@ TEST_P(TrainerEvaluation, the_best_model_is_loaded_at_the_end) {
     const TemporaryFolder folder;
     const std::string best = folder.path() + "/checkpoint-2";
     run_ranks(GetParam(), [&](comm::World& world) {
-      // the loss falls, so that the greatest is the first one
+      // the loss decreases, so the first one is the greatest
       TrainerOptions made =
           options(flags(world, {"--eval_strategy=steps", "--eval_steps=2", "--save_steps=2", "--load_best_model_at_end",
                                 "--greater_is_better=true", "--save_total_limit=1", "--output_dir=" + folder.path(),
@@ -134,7 +134,7 @@ TEST_P(TrainerEvaluation, the_best_model_is_loaded_at_the_end) {
       EXPECT_EQ(trainer.state().best_global_step, 2);
       EXPECT_EQ(trainer.state().best_model_checkpoint, best);
       const double loss = *trainer.state().best_metric;
-      EXPECT_NEAR(trainer.evaluate().at("eval_loss"), loss, 1e-6 * loss) << "the weights are those that had it";
+      EXPECT_NEAR(trainer.evaluate().at("eval_loss"), loss, 1e-6 * loss) << "the weights belong to that evaluation";
       expect_same_bits(weights_of(trainer.training().sharded()), stored_weights(best), strategy);
       EXPECT_EQ(trainer.state().best_global_step, 2) << "only evaluations of train() count";
     });
@@ -143,7 +143,7 @@ TEST_P(TrainerEvaluation, the_best_model_is_loaded_at_the_end) {
     const Value state = read_json(folder.path() + "/checkpoint-6/trainer_state.json");
     EXPECT_EQ(state.at("best_global_step").as_int(), 2);
     EXPECT_EQ(state.at("best_model_checkpoint").as_string(), best);
-    run_ranks(GetParam(), [&](comm::World& world) {  // a resumed run knows of it
+    run_ranks(GetParam(), [&](comm::World& world) {  // a resumed run knows the best model
       TrainerOptions made =
           options(flags(world, {"--eval_strategy=steps", "--eval_steps=2", "--save_steps=2", "--load_best_model_at_end",
                                 "--greater_is_better=true", "--output_dir=" + folder.path(),
@@ -195,7 +195,7 @@ TEST(Trainer, what_an_evaluation_does_not_give_is_an_input_error) {
   });
 }
 
-/// Classes of the rows of steps_of(steps); every third row is not counted.
+/// Classes of the rows of steps_of(steps); every third row is not counted unless `all_count`.
 RowSource classes_of(int steps, bool all_count) {
   const std::int64_t rows = steps * all_rows;
   at::Tensor classes = at::arange(rows, at::kLong).mul(7).remainder(5);
@@ -229,7 +229,7 @@ TEST_P(TrainerEvaluation, labels_are_smoothed_as_transformers_does) {
       made.train_dataset = classes_of(6, true);
       if (std::string(factor) == "0")  // smoothing counts the labels by itself
         made.loss_count = [](const TensorBatch& batch) { return batch[1].ne(-100).sum().item<std::int64_t>(); };
-      if (reordered) {  // labels elsewhere than at the end of a batch
+      if (reordered) {  // labels that are not the last tensor of a batch
         const auto read = made.train_dataset->read;
         made.train_dataset->read = [read](const std::vector<std::int64_t>& rows) {
           TensorBatch batch = read(rows);
@@ -256,7 +256,7 @@ TEST_P(TrainerEvaluation, labels_are_smoothed_as_transformers_does) {
         options({"--label_smoothing_factor=0.2", concat("--per_device_eval_batch_size=", all_rows / world.size())});
     made.loss = plain;
     const double loss = Trainer(std::move(made)).evaluate(classes_of(1, false)).at("eval_loss");
-    EXPECT_NEAR(loss, want, 1e-6) << "evaluations, too; a third of the labels does not count";
+    EXPECT_NEAR(loss, want, 1e-6) << "also in evaluations; a third of the labels do not count";
   });
 }
 
@@ -294,7 +294,7 @@ TEST_P(TrainerEvaluation, delayed_evaluations_and_dropped_rows) {
     EXPECT_EQ(seen->evaluated, (std::vector<std::int64_t>{3, 4}));
     EXPECT_EQ(seen->ended, (std::vector<std::int64_t>{2, 4}));
     EXPECT_EQ(static_cast<std::int64_t>(taken.size()), 4 * all_rows / world.size());
-    for (const std::int64_t row : taken) EXPECT_LT(row, 2 * all_rows) << "the rest of an epoch is left out";
+    for (const std::int64_t row : taken) EXPECT_LT(row, 2 * all_rows) << "the rest of an epoch is skipped";
   });
 }
 

@@ -1,4 +1,5 @@
-// Checkpoints of tessera::Trainer that cannot be written: dropped on every rank with the cause, and training goes on.
+// Checkpoints of tessera::Trainer that cannot be written: they are dropped on every rank with the cause, and training
+// continues.
 #include <tests/faces/trainer_options.h>
 #include <tests/small_disk.h>
 
@@ -31,11 +32,11 @@ const Kind kinds[] = {
     {"parts of an optimizer of torch", {"--strategy=full_shard"}, true},
     {"whole, of an optimizer of torch", {"--strategy=full_shard", "--save_state_dict_type=full"}, true}};
 
-/// What was saved, and what the callback does around it.
+/// Records saves; the hooks run during them.
 struct Saves : TrainerCallback {
   std::vector<std::string> folders;
   std::int64_t steps_done = 0;
-  std::vector<std::int64_t> told_at, of_step;  ///< steps done by then; the checkpoint's
+  std::vector<std::int64_t> told_at, of_step;  ///< steps done at that time; the checkpoint's step
   std::function<void(std::int64_t step)> step_ends = [](std::int64_t) {};
   std::function<void()> is_saved = [] {};
   void on_step_end(const TrainerState& state, TrainerControl&) override {
@@ -95,7 +96,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_for_a_while) {
         if (world.rank() == 0 && step == 3) disk.fill();
         if (world.rank() == 0 && step == 5) {
           EXPECT_EQ(list_folder(out), std::vector<std::string>{"checkpoint-2"})
-              << kind.name << ": nothing of the other is left";
+              << kind.name << ": no part of the other remains";
           disk.free_space();
         }
         world.group().barrier().wait();
@@ -114,7 +115,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_for_a_while) {
       EXPECT_TRUE(format::verify_folder(saved.path).whole()) << kind.name << ": " << saved.path;
       EXPECT_EQ(read_json(path_join(saved.path, "trainer_state.json")).at("global_step").as_int(), saved.step);
     }
-    run_ranks(GetParam(), [&](comm::World&) {  // the old one continues the run as if nothing had happened
+    run_ranks(GetParam(), [&](comm::World&) {  // the old one continues the run undisturbed
       const Trained want = train(kind, GetParam(), {"--save_strategy=no"});
       const Trained rest =
           train(kind, GetParam(), {"--save_strategy=no", "--resume_from_checkpoint=" + path_join(out, "checkpoint-2")});
@@ -132,7 +133,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_while_the_training_goes_on) {
     run_ranks(GetParam(), [&](comm::World& world) {
       const Trained want = train(kind, GetParam(), {"--save_strategy=no"});
       const auto saves = std::make_shared<Saves>();
-      saves->is_saved = [&] {  // checkpoint-2 is there, and no other has been begun
+      saves->is_saved = [&] {  // checkpoint-2 is complete, and no other has been started yet
         if (world.rank() == 0) disk.fill();
         world.group().barrier().wait();
       };
@@ -150,7 +151,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_while_the_training_goes_on) {
     EXPECT_TRUE(format::verify_folder(first).whole()) << kind.name;
     EXPECT_EQ(read_json(path_join(first, "trainer_state.json")).at("global_step").as_int(), 2) << kind.name;
     disk.free_space();
-    run_ranks(GetParam(), [&](comm::World&) {  // what was saved is step 2, whatever was computed meanwhile
+    run_ranks(GetParam(), [&](comm::World&) {  // step 2 was saved, whatever was computed meanwhile
       const Trained want = train(kind, GetParam(), {"--save_strategy=no"});
       std::vector<std::string> again = saving;
       again.push_back("--resume_from_checkpoint=last");
@@ -162,7 +163,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_while_the_training_goes_on) {
   }
 }
 
-/// A save takes two steps at least: one ends the writing, the next learns of the name.
+/// A save takes at least two steps: one completes the writing, the next learns of the name.
 TEST_P(TrainerFailedSaves, one_that_comes_while_another_is_written_is_left_out_if_so_configured) {
   const TemporaryFolder folder;
   run_ranks(GetParam(), [&](comm::World& world) {
@@ -196,7 +197,7 @@ TEST_P(TrainerFailedSaves, nothing_can_be_saved_at_all) {
                                  "--load_best_model_at_end"});
       expect_same_bits(got.weights, want.weights, kind.name);
       EXPECT_TRUE(got.saved.empty()) << kind.name;
-      EXPECT_EQ(got.state.best_model_checkpoint, "") << kind.name << ": not one that is not there";
+      EXPECT_EQ(got.state.best_model_checkpoint, "") << kind.name << ": not a checkpoint that does not exist";
       EXPECT_GT(got.state.best_global_step, 0) << kind.name;
       if (world.rank() != 0) return;
       for (const char* step : {"step 2 ", "step 4 ", "step 6 "})

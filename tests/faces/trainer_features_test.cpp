@@ -1,5 +1,5 @@
-// What `tessera train` can do with our models, under tessera::Trainer: --fp8_format, --compression_training,
-// --progressive_layer_drop, --gradient_checkpointing; and --save_only_model, --full_determinism.
+// Features of `tessera train` with our models under tessera::Trainer: --fp8_format, --compression_training,
+// --progressive_layer_drop, --gradient_checkpointing; also --save_only_model and --full_determinism.
 #include <tests/error_of.h>
 #include <tests/faces/trainer_options.h>
 

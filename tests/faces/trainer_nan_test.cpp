@@ -1,4 +1,4 @@
-// tessera::Trainer and gradients that are not finite: --nan_policy, --nan_skip_limit, --logging_nan_inf_filter.
+// tessera::Trainer with non-finite gradients: --nan_policy, --nan_skip_limit, --logging_nan_inf_filter.
 #include <tests/error_of.h>
 #include <tests/faces/trainer_options.h>
 
@@ -22,7 +22,7 @@ struct Watcher : TrainerCallback {
   }
 };
 
-/// Six steps, of which those in `bad` (the first is 0) have a loss that is not a number on the last rank.
+/// Six steps; on the last rank the steps in `bad` (counted from 0) have a loss of NaN.
 TrainerOptions six_steps(const comm::World& world, std::set<std::int64_t> bad, std::vector<std::string> flags) {
   flags.insert(flags.begin(), {concat("--per_device_train_batch_size=", all_rows / world.size()), "--logging_steps=1",
                                "--lr_scheduler_type=linear"});
@@ -64,8 +64,8 @@ TEST_P(TrainerNan, steps_are_skipped_and_count_in_the_schedule) {
       expect_same_bits(weights_of(trainer.training().sharded()), two_steps, "skipped steps change no weight");
       ASSERT_EQ(bad->losses.size(), 6u);
       EXPECT_EQ(bad->losses[1], good->losses[1]);
-      EXPECT_EQ(bad->losses[2], 0) << "a line whose one loss is not finite has none that it could be the mean of";
-      EXPECT_LT(bad->rates[5], bad->rates[4]) << "the schedule goes on";
+      EXPECT_EQ(bad->losses[2], 0) << "a line whose only loss is not finite has no mean";
+      EXPECT_LT(bad->rates[5], bad->rates[4]) << "the schedule advances";
     }
   });
 }
@@ -100,7 +100,7 @@ TEST_P(TrainerNan, a_run_ends_at_the_step_by_its_name_and_its_checkpoints_stay) 
     const std::string stopped = says({2}, {});
     const std::string limited = says({1, 2, 4, 5}, {"--nan_policy=skip", "--nan_skip_limit=1"});
     if (world.rank() != 0) {
-      EXPECT_EQ(stopped + limited, "") << "rank 0 tells it";
+      EXPECT_EQ(stopped + limited, "") << "rank 0 reports it";
       return;
     }
     EXPECT_TRUE(stopped.starts_with("step 3: the gradient norm is nan: the training diverged. Lower --learning_rate"))

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the tests of tessera::Trainer train: SimpleModel on the batches of loop.h.
+/// The training task of tessera::Trainer's tests: SimpleModel on the batches of loop.h.
 
 #include <tests/faces/loop.h>
 
@@ -11,7 +11,7 @@
 
 namespace tessera::testing {
 
-/// The rows of `steps` global batches one after another: what a sequential pass takes.
+/// The rows of `steps` global batches one after another, as a sequential pass reads them.
 inline RowSource steps_of(int steps) {
   std::vector<at::Tensor> x, y;
   for (int step = 0; step < steps; ++step) {

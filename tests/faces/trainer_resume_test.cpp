@@ -1,4 +1,4 @@
-// Which checkpoint tessera::Trainer goes on from: the rules of `tessera train` (train/core/resume.h).
+// The checkpoint from which tessera::Trainer resumes: the rules of `tessera train` (train/core/resume.h).
 #include <tests/faces/trainer_options.h>
 
 #include <tessera/base/file.h>
@@ -28,7 +28,7 @@ struct Trained {
   std::string said;  ///< on standard error
 };
 
-/// A checkpoint every second step, `steps` in all. Collective.
+/// Trains `steps` steps in all, with a checkpoint every second step. Collective.
 Trained train(const std::string& out, int ranks, int steps, const std::string& resume = "") {
   std::vector<std::string> flags = {concat("--per_device_train_batch_size=", all_rows / ranks), "--save_steps=2",
                                     "--strategy=full_shard", "--output_dir=" + out, concat("--max_steps=", steps)};
@@ -64,7 +64,7 @@ TEST_P(TrainerResume, a_damaged_newest_checkpoint_is_set_aside_and_the_one_befor
       if (world.rank() != 0) return;
       EXPECT_TRUE(contains(resumed.said, "damaged checkpoint, set aside as " + newest + ".damaged")) << resumed.said;
       EXPECT_TRUE(path_exists(newest + ".damaged"));
-      EXPECT_TRUE(path_exists(newest)) << "written again on the way";
+      EXPECT_TRUE(path_exists(newest)) << "rewritten on the way";
     });
   }
 }

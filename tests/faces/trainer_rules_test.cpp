@@ -1,4 +1,4 @@
-// What tessera::Trainer and `tessera train` say about settings that follow the evaluations: the same rules, in the same
+// Errors of tessera::Trainer and `tessera train` about settings that depend on evaluations: the same rules, in the same
 // words.
 #include <tests/error_of.h>
 #include <tests/faces/trainer_options.h>
@@ -16,7 +16,7 @@ Words operator+(Words all, const Words& more) {
   return all;
 }
 
-/// What Trainer::train() throws of these flags. Collective.
+/// The error of Trainer::train() with these flags. Collective.
 std::string trainer_says(const Words& flags, bool evaluates = true) {
   return error_of([&] {
     TrainerOptions given = options(flags);

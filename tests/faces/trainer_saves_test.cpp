@@ -1,4 +1,4 @@
-// Checkpoints of tessera::Trainer that every rank writes its part of (--save_state_dict_type sharded), and whole ones.
+// Checkpoints of tessera::Trainer in which every rank writes its part (--save_state_dict_type sharded), and whole ones.
 #include <tests/faces/mixed_model.h>
 #include <tests/faces/trainer_options.h>
 
@@ -60,7 +60,7 @@ TEST(TrainerSaves, parts_are_read_by_any_number_of_ranks_and_any_strategy) {
       for (const char* other : {"ddp", "full_shard"})
         expect_close(trained(mixed(flags(again, 2, other, {resume}), 9)), whole, 1e-4, strategy + " to " + other);
     });
-    // One rank takes what is there and no further step: BatchNorm would see other batches than on two.
+    // One rank loads the checkpoint and takes no further step: BatchNorm would see other batches than on two ranks.
     run_ranks(1, [&](comm::World&) {
       TrainerOptions given = mixed(flags(path_join(folder.path(), "one"), 1, "ddp", {resume, "--max_steps=3"}), 9);
       const Weights got = trained(std::move(given));
@@ -71,13 +71,13 @@ TEST(TrainerSaves, parts_are_read_by_any_number_of_ranks_and_any_strategy) {
         EXPECT_EQ(std::memcmp(mine.const_data_ptr(), saved.bytes(stored).data(), mine.nbytes()), 0) << stored.info.name;
       }
       const auto original = make_mixed(7);
-      EXPECT_TRUE(at::equal(got.at("frozen.weight"), original->frozen->weight)) << "not of the seed that it began with";
+      EXPECT_TRUE(at::equal(got.at("frozen.weight"), original->frozen->weight)) << "not from the initial seed";
       EXPECT_EQ(got.at("norm.num_batches_tracked").item<std::int64_t>(), 3);
     });
   }
 }
 
-/// SimpleModel has no batch statistics: two ranks' run is continued by one with the same mathematics.
+/// SimpleModel has no batch statistics: one rank continues two ranks' run with the same mathematics.
 TEST(TrainerSaves, one_rank_continues_what_two_have_saved) {
   for (const std::string strategy : {"zero2", "full_shard"}) {
     const TemporaryFolder folder;
@@ -111,7 +111,7 @@ TEST(TrainerSaves, whole_ones_when_asked_for) {
   });
 }
 
-/// The user's optimizer of torch::optim is saved in parts, too, and both forms continue its run.
+/// The user's optimizer of torch::optim is saved in parts, too, and its run can continue from both forms.
 TEST(TrainerSaves, an_optimizer_of_the_users_in_both_forms) {
   for (const std::string type : {"SHARDED_STATE_DICT", "FULL_STATE_DICT"}) {
     const TemporaryFolder folder;
@@ -131,7 +131,7 @@ TEST(TrainerSaves, an_optimizer_of_the_users_in_both_forms) {
   }
 }
 
-/// set_state_dict_type() between checkpoints: the one that is being written is there before the next form is.
+/// set_state_dict_type() between checkpoints: the one being written is completed before the form changes.
 TEST(TrainerSaves, the_form_changes_while_a_checkpoint_is_written) {
   struct Changes : TrainerCallback {
     Trainer* trainer = nullptr;

@@ -1,4 +1,4 @@
-// Every setting of `tessera train` is followed by tessera::Trainer, or named when it is given.
+// Every setting of `tessera train` is either followed by tessera::Trainer or named as ineffective when it is given.
 #include <tests/paths.h>
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ bool is_followed(std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// A configuration in which this setting alone was given, with another value than its default.
+/// A configuration in which this setting alone was given, and its value is not the default.
 config::Resolved with_other_value(const config::Field& field) {
   config::Resolved given;
   const std::string before = dump_json(field.get(given.values));
@@ -33,12 +33,12 @@ config::Resolved with_other_value(const config::Field& field) {
   values.insert(values.begin(), field.rule.words.begin(), field.rule.words.end());
   values.emplace_back("text");
   for (const std::string& value : values) {
-    if (field.set(given.values, value)) continue;  // what is wrong with it
+    if (field.set(given.values, value)) continue;  // the error, if any
     if (dump_json(field.get(given.values)) == before) continue;
     given.origins[std::string(field.name)] = config::Origin::flag(concat("--", field.name));
     return given;
   }
-  ADD_FAILURE() << field.name << ": no value is another one than its default";
+  ADD_FAILURE() << field.name << ": no value other than the default was found";
   return given;
 }
 
@@ -97,7 +97,7 @@ TEST(TrainerSettings, what_is_refused_is_refused_by_name) {
   }
 }
 
-/// The sources that tessera::Trainer runs through, as one text; without those of these names.
+/// The sources that tessera::Trainer uses, as one text, without the `skipped` names.
 std::string sources(const Names& paths, const std::set<std::string>& skipped = {}) {
   std::string text;
   for (const std::string& path : paths) {
@@ -118,28 +118,28 @@ bool reads(const std::string& text, std::string_view name) {
   return std::regex_search(text, std::regex(concat("(\\.|::)", name, "\\b")));
 }
 
-/// As far as the text shows it: the setting's member is read where the Trainer comes along.
+/// As far as the source text shows: the setting's member is read in code that the Trainer uses.
 TEST(TrainerSettings, what_is_followed_is_read) {
   const std::string trainer = sources(
       {"tessera/faces", "tessera/train/core", "tessera/train/features/fp8.cpp", "tessera/train/loop/determinism.cpp",
        "tessera/train/loop/sharding.cpp", "tessera/config/hf/sharding.cpp",
        "tessera/config/resolve/validate_evaluations.cpp", "tessera/config/rules/named_parameters.cpp"});
-  // These end in others when the configuration is resolved.
+  // Resolving the configuration turns these into other settings.
   const std::set<std::string_view> resolved = {"config",        "config_file",     "args_file",
                                                "compat",        "unknown",         "fsdp_config",
                                                "num_processes", "group_by_length", "reduce_bucket_size"};
   const std::string configuration = sources({"tessera/config"});
   for (const std::string_view name : faces::trainer_settings())
-    EXPECT_TRUE(reads(resolved.contains(name) ? configuration : trainer, name)) << name << " is read nowhere";
+    EXPECT_TRUE(reads(resolved.contains(name) ? configuration : trainer, name)) << name << " is not read anywhere";
 }
 
-/// And what is named as having no effect has none: no face reads it.
+/// Settings named as having no effect have none: no face reads them.
 TEST(TrainerSettings, what_is_named_is_not_read) {
-  // Groups of pipelines, of context and of experts are made for those alone who may have them.
+  // Groups for pipeline, context and expert parallelism are created only for programs that support them.
   const std::string trainer = sources({"tessera/faces/trainer.cpp", "tessera/faces/trainer_saves.cpp",
                                        "tessera/faces/training.cpp", "tessera/train/core"},
                                       {"run_groups.cpp"});
-  // make_run_plan() asks for these before it ends steps with epochs; they are the program's.
+  // make_run_plan() reads these before it divides steps into epochs; they belong to the program.
   const std::set<std::string_view> of_the_program = {"streaming"};
   for (const config::Field& field : config::fields()) {
     if (!is_followed(field.name) && !is_refused(field.name) && !of_the_program.contains(field.name)) {

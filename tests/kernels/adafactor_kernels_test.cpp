@@ -18,7 +18,7 @@ struct AdafactorKernels : ::testing::TestWithParam<Isa> {
   const Table& k = table(GetParam());
 };
 
-/// Numbers of very different sizes.
+/// Numbers of widely different magnitudes.
 Floats spread(std::int64_t n, unsigned seed, float low, float high) {
   std::mt19937 engine(seed);
   Floats x = reference::random(n, seed + 1);
@@ -32,7 +32,7 @@ struct Sums {
   bool operator==(const Sums&) const = default;
 };
 
-/// A batch of matrices [rows / period, period, columns], cut into ranges at `cuts`, added in the order given.
+/// A batch of matrices [rows / period, period, columns], cut into ranges at `cuts`, added in the given order.
 Sums binned(const Table& k, const Floats& g, std::int64_t rows, std::int64_t columns, std::int64_t period,
             const std::vector<std::int64_t>& cuts) {
   const std::int64_t all = rows / period * columns;

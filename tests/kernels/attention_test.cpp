@@ -18,7 +18,7 @@ struct Expected {
   Doubles out, log_sums, dq, dk, dv;  ///< dense [tokens, size]
 };
 
-/// softmax(scale q k^T) v and, of sum(out * dout), the gradients; all dense.
+/// softmax(scale q k^T) v, and the gradients of sum(out * dout); all dense.
 Expected expected(const Floats& q, const Floats& k, const Floats& v, const Floats& dout, std::int64_t queries,
                   std::int64_t keys, std::int64_t size, double scale, bool causal, std::int64_t window) {
   Expected e{Doubles(queries * size), Doubles(queries), Doubles(queries * size), Doubles(keys * size),
@@ -48,7 +48,7 @@ Expected expected(const Floats& q, const Floats& k, const Floats& v, const Float
   return e;
 }
 
-/// Rows of `size` numbers, `stride` apart, of which the rest is not touched.
+/// Rows of `size` numbers, `stride` apart; the gaps must remain untouched.
 Floats spread(const Floats& dense, std::int64_t size, std::int64_t stride) {
   Floats all(dense.size() / size * stride, 7.0f);
   for (std::size_t t = 0; t < dense.size() / size; ++t)
@@ -96,7 +96,7 @@ TEST_P(AttentionKernel, IsTheSumOverKeysAndItsGradients) {
     const Floats all_q = spread(q, size, q_row), all_k = spread(keys, size, k_row), all_v = spread(v, size, k_row),
                  all_dout = spread(dout, size, q_row);
     Floats out(n * q_row, 7.0f), log_sums(n), dq(n * q_row, 7.0f), dk(m * k_row, 7.0f), dv(m * k_row, 7.0f);
-    // What scratch memory holds from before must not matter.
+    // Old contents of the scratch memory must not matter.
     Floats scratch(attention_scratch(m, size), std::numeric_limits<float>::quiet_NaN());
     const AttentionHead head{all_q.data(), all_k.data(), all_v.data(), q_row,   k_row, k_row, n, m,
                              size,         scale,        c.causal,     c.window};
@@ -113,7 +113,7 @@ TEST_P(AttentionKernel, IsTheSumOverKeysAndItsGradients) {
     EXPECT_LT(reference::error(gathered(dq, size, q_row), e.dq), 1e-5) << what;
     EXPECT_LT(reference::error(gathered(dk, size, k_row), e.dk), 1e-5) << what;
     EXPECT_LT(reference::error(gathered(dv, size, k_row), e.dv), 1e-5) << what;
-    // In ranges, as threads take them: the same bits.
+    // In ranges, as threads process them: the same bits.
     Floats parts(n * q_row, 7.0f), part_sums(n);
     for (std::int64_t first = 0; first < n; first += attention_tile)
       k.attention(head, first, std::min(n, first + attention_tile), parts.data(), q_row, part_sums.data(),
@@ -123,7 +123,7 @@ TEST_P(AttentionKernel, IsTheSumOverKeysAndItsGradients) {
   }
 }
 
-// Scores far apart: the running maximum keeps every exponential finite, and what is far below it counts nothing.
+// Scores far apart: the running maximum keeps every exponential finite, and much smaller scores contribute nothing.
 TEST_P(AttentionKernel, LargeScoresStayFinite) {
   const std::int64_t n = 150, size = 16;
   Floats q(n * size, 0.0f), keys(n * size, 0.0f), v(n * size, 0.0f), out(n * size), log_sums(n);

@@ -1,4 +1,4 @@
-// States in eight bits against the published numbers, the nearest number looked for among all, and updates in double.
+// Eight-bit states against the published numbers, an exhaustive search for the nearest number, and updates in double.
 #include <gtest/gtest.h>
 
 #include "isa.h"
@@ -39,7 +39,7 @@ Floats decoded(const Table& k, Encoded form, EightBitMap map) {
   return y;
 }
 
-/// Values over nine decades, as gradients have them; squares where there is no sign.
+/// Values over nine decades, as in gradients; squared for the unsigned map.
 Floats wide_values(std::int64_t n, unsigned seed, EightBitMap map) {
   const Floats decades = reference::random(n, seed, 2.5f), signs = reference::random(n, seed + 1);
   Floats x(decades.size());
@@ -50,7 +50,7 @@ Floats wide_values(std::int64_t n, unsigned seed, EightBitMap map) {
   return x;
 }
 
-/// The slow reference: all numbers are looked at.
+/// The slow reference: searches all numbers.
 std::uint8_t nearest(double value, EightBitMap map) {
   const float* const numbers = eight_bit_numbers(map);
   int best = 0;
@@ -64,7 +64,7 @@ struct EightBitKernels : ::testing::TestWithParam<Isa> {
 };
 
 // create_dynamic_map(signed, max_exponent_bits = 7, total_bits = 8) of bitsandbytes, from its rule: for i in 0..6 the
-// means of neighbours in linspace(0.1, 1, 2^i + 1) (without sign 2^(i+1) + 1) times 10^(i-6), with both signs; 0; 1.
+// means of neighbours in linspace(0.1, 1, 2^i + 1) (unsigned: 2^(i+1) + 1) times 10^(i-6), with both signs; 0; 1.
 TEST(EightBitNumbers, AreThoseOfBitsandbytes) {
   for (const EightBitMap map : maps) {
     const bool with_sign = map == EightBitMap::with_sign;
@@ -113,7 +113,7 @@ TEST_P(EightBitKernels, CodesAreTheNearest) {
     }
 }
 
-// Every number, and every boundary between two from both sides.
+// Every number, and every boundary between two numbers, from both sides.
 TEST_P(EightBitKernels, EveryCodeIsReached) {
   for (const EightBitMap map : maps) {
     const float* const numbers = eight_bit_numbers(map);
@@ -150,8 +150,8 @@ TEST_P(EightBitKernels, ErrorsAreSmall) {
                          x.begin() + static_cast<std::ptrdiff_t>(i / 64 * 64 + 64));
       double most = 0;
       for (const float value : block) most = std::max<double>(most, std::fabs(value));
-      // In the upper decade at most half of 0.9 / 64 of the scale; below, of seven decades, the parts are wider by 2 to
-      // each, and the values smaller by 10.
+      // In the upper decade the error is at most half of 0.9 / 64 of the scale. Each lower decade has half as many
+      // steps over a tenth of the range, so its errors are smaller.
       EXPECT_LE(std::fabs(x[i] - y[i]), most * 0.45 / 64 * 1.001);
     }
   }
@@ -170,7 +170,7 @@ TEST_P(EightBitKernels, ZerosTinyAndOddNumbers) {
       x[100] = odd;
       const Floats y = decoded(k, encoded(k, x, map), map);
       for (std::size_t i = 0; i < y.size(); ++i)
-        EXPECT_EQ(std::isnan(y[i]), i >= 64 && i < 128) << i;  // no other block suffers
+        EXPECT_EQ(std::isnan(y[i]), i >= 64 && i < 128) << i;  // no other block is affected
     }
   }
 }

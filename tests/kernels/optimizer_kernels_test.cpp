@@ -175,7 +175,7 @@ TEST_P(OptimizerKernels, StatesInBfloat16FollowTheFormulasCoarsely) {
     std::vector<std::uint16_t> m(n), v(n), b(n), c(n);
     Floats p = reference::random(n, 1), q = p, r = p;
     auto p2 = doubles(p), q2 = p2, r2 = p2;
-    for (int step = 1; step <= 3; ++step) {  // each step from the state as it was rounded
+    for (int step = 1; step <= 3; ++step) {  // each step starts from the rounded state
       const Floats g = reference::random(n, 50 + step);
       const Bf16Rounding rounding{.stochastic = stochastic, .key = static_cast<std::uint64_t>(step), .first = 64};
       Doubles m2 = widened(m), v2 = widened(v), b2 = widened(b), c2 = widened(c);
@@ -188,14 +188,14 @@ TEST_P(OptimizerKernels, StatesInBfloat16FollowTheFormulasCoarsely) {
       const LionArgs l{.learning_rate = 1e-2, .weight_decay = 0.1};
       k.lion_bf16(r.data(), g.data(), c.data(), n, l, rounding);
       reference::lion(r2, doubles(g), c2, l);
-      const double unit = stochastic ? 0x1p-7 : 0x1p-8;  // largest relative rounding
+      const double unit = stochastic ? 0x1p-7 : 0x1p-8;  // largest relative rounding error
       for (const auto& [got, exact] : {std::pair{&m, &m2}, {&v, &v2}, {&b, &b2}, {&c, &c2}}) {
         const Doubles rounded = widened(*got);
         for (std::size_t i = 0; i < rounded.size(); ++i)
           EXPECT_LE(std::abs(rounded[i] - (*exact)[i]), unit * 1.00001 * std::abs((*exact)[i])) << i;
       }
     }
-    EXPECT_LT(reference::error(p, p2), 1e-6);  // the parameters see unrounded averages
+    EXPECT_LT(reference::error(p, p2), 1e-6);  // the parameters use unrounded averages
     EXPECT_LT(reference::error(q, q2), 1e-6);
     EXPECT_LT(reference::error(r, r2), 1e-6);
   }
@@ -236,7 +236,7 @@ TEST_P(OptimizerKernels, SameBitsWhereverTheRangeIsCut) {
     RC_ASSERT(p == p2);
     std::vector<std::uint16_t> c(n), d(n), c2 = c, d2 = d;
     for (const bool stochastic : {false, true}) {
-      const std::int64_t first = (std::int64_t{1} << 32) - 64;  // the index's upper half changes on the way
+      const std::int64_t first = (std::int64_t{1} << 32) - 64;  // the index's upper half changes within the range
       k.adamw_bf16(p.data(), g.data(), c.data(), d.data(), n, {}, {stochastic, seed, first});
       k.adamw_bf16(p2.data(), g.data(), c2.data(), d2.data(), cut, {}, {stochastic, seed, first});
       k.adamw_bf16(p2.data() + cut, g.data() + cut, c2.data() + cut, d2.data() + cut, n - cut, {},

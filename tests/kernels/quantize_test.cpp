@@ -1,4 +1,4 @@
-// Four and eight bits against a slow reference, the published numbers, and the bounds of their errors.
+// Four and eight bits against a slow reference, the published numbers, and their error bounds.
 #include <gtest/gtest.h>
 
 #include "isa.h"
@@ -38,7 +38,7 @@ int code_at(const Codes& codes, std::int64_t i) {
 }
 const float* numbers_of(FourBits type) { return type == FourBits::nf4 ? nf4_numbers : fp4_numbers; }
 
-/// The code whose number is the nearest to the value, looked for among all.
+/// The code whose number is nearest to the value, by exhaustive search.
 int nearest_code(double value, FourBits type) {
   const float* const numbers = numbers_of(type);
   int best = 0;
@@ -52,7 +52,7 @@ struct Quantize : ::testing::TestWithParam<Isa> {
 };
 
 TEST(QuantizeNumbers, AreThosePublished) {
-  // Dettmers et al. 2023, appendix E: quantiles of N(0, 1), as many on either side of a 0 that is exact.
+  // Dettmers et al. 2023, appendix E: quantiles of N(0, 1), equally many on either side of an exact 0.
   EXPECT_EQ(nf4_numbers[0], -1);
   EXPECT_EQ(nf4_numbers[7], 0);
   EXPECT_EQ(nf4_numbers[15], 1);
@@ -68,13 +68,13 @@ TEST(QuantizeNumbers, AreThosePublished) {
   for (int i = 0; i < 8; ++i)
     EXPECT_NEAR(nf4_numbers[15 - i], quantile(offset + i * (0.5 - offset) / 8) / most, 2e-6) << i;
   for (int i = 0; i < 7; ++i) EXPECT_NEAR(nf4_numbers[i], -quantile(offset + i * (0.5 - offset) / 7) / most, 2e-6) << i;
-  // FP4: a sign, two bits of exponent, one behind the leading one, over its largest number.
+  // FP4: a sign, two exponent bits, one mantissa bit, divided by its largest number.
   const std::array<double, 8> sizes = {0, 0.0625, 8, 12, 4, 6, 2, 3};
   for (std::size_t code = 0; code < 8; ++code) {
     EXPECT_FLOAT_EQ(fp4_numbers[code], static_cast<float>(sizes[code] / 12));
     EXPECT_EQ(fp4_numbers[code + 8], -fp4_numbers[code]);
   }
-  // The dynamic data type: numbers that bitsandbytes' create_dynamic_map() gives.
+  // The dynamic data type: the numbers of bitsandbytes' create_dynamic_map().
   const float* const dynamic = dynamic_numbers();
   EXPECT_TRUE(std::is_sorted(dynamic, dynamic + dynamic_count));
   EXPECT_FLOAT_EQ(dynamic[0], -0.99296875f);
@@ -122,7 +122,7 @@ TEST_P(Quantize, BlocksAreAsBitsandbytesHasThem) {
   EXPECT_EQ(nf4.codes[0], 0xf0);
   EXPECT_EQ(nf4.codes[1], 0xcd);
   EXPECT_EQ(nf4.codes[2], 0x77) << "zeros";
-  x[2] = 0.03979014977812767f;  // halfway itself: the lower one
+  x[2] = 0.03979014977812767f;  // a tie: the lower one
   EXPECT_EQ(four_bits(k, x, FourBits::nf4).codes[1] >> 4, 7);
   x[2] = 0.2f;   // 2 of 12 is nearer than 3
   x[3] = -0.9f;  // -12 of 12
@@ -215,7 +215,7 @@ TEST(QuantizeDynamic, IsTheNearestNumberTimesTheLargestOfItsBlock) {
       ASSERT_NEAR(y[i] - 0.25f, nearest * most, 1e-7) << i;
       ASSERT_LE(std::fabs(y[i] - 0.25f - x[i]), 0.00704f * most + 1e-7f) << "half the widest gap";
     }
-    for (std::int64_t first = 0; first < n; first += 100) {  // parts are parts of the same
+    for (std::int64_t first = 0; first < n; first += 100) {  // processing in parts gives the same result
       const std::int64_t count = std::min<std::int64_t>(100, n - first);
       dequantize_dynamic(codes.data(), absmax.data(), 0.25f, first, count, part.data() + first);
     }

@@ -1,5 +1,5 @@
-// n-ary reductions against one element at a time in the plainest way: equal bits on every instruction set, for every
-// cut, alignment and number of outputs.
+// n-ary reductions against the plainest loop over single elements: equal bits on every instruction set, for every cut,
+// alignment and number of outputs.
 #include "isa.h"
 
 #include <rapidcheck.h>
@@ -30,7 +30,7 @@ float from_fp16(std::uint16_t h) {
                             : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
   return h & 0x8000 ? -x : x;
 }
-/// By search: the nearest of all halves, the even one of two.
+/// By search: the nearest of all halves; the even one on a tie.
 std::uint16_t to_fp16(float f) {
   const std::uint16_t sign = std::signbit(f) ? 0x8000 : 0;
   if (std::isnan(f)) return static_cast<std::uint16_t>(sign | 0x7e00);
@@ -140,7 +140,7 @@ constexpr std::array numbers{Number::fp32, Number::fp64,  Number::bf16,  Number:
                              Number::int8, Number::uint8, Number::int32, Number::int64};
 bool floating(Number number) { return number <= Number::fp16; }
 
-/// n numbers: any bits for integers; reals of mixed size and sign for floats, `specials` with infinities and zeros.
+/// n numbers: any bits for integers; reals of mixed size and sign for floats; `specials` adds infinities and zeros.
 Bytes random_numbers(Number number, std::int64_t n, std::mt19937& engine, bool specials) {
   Bytes bytes(static_cast<std::size_t>(n * size_of(number)));
   std::normal_distribution<float> normal;
@@ -170,7 +170,7 @@ Bytes random_numbers(Number number, std::int64_t n, std::mt19937& engine, bool s
   return bytes;
 }
 
-/// NaNs become one NaN: their payload is not promised.
+/// Maps all NaNs to one: their payload is unspecified.
 Bytes canonical(Bytes bytes, Number number) {
   for (std::size_t i = 0; i < bytes.size(); i += static_cast<std::size_t>(size_of(number))) {
     unsigned char* p = bytes.data() + i;
@@ -201,7 +201,7 @@ TEST_P(ReduceKernel, HasTheBitsOfOneElementAtATime) {
     const auto n = *rc::gen::inRange<std::int64_t>(0, 400);
     std::mt19937 engine(*rc::gen::inRange(0u, 10000u));
     const bool specials = *rc::gen::arbitrary<bool>();
-    // Every array begins at an odd place of its buffer.
+    // Every array starts at an odd offset of its buffer.
     std::vector<Bytes> buffers;
     std::vector<const void*> inputs;
     const auto misplaced = [&](const Bytes& content) {
@@ -222,7 +222,7 @@ TEST_P(ReduceKernel, HasTheBitsOfOneElementAtATime) {
     for (int o = 0; o < what.output_count; ++o) outputs.push_back(misplaced(Bytes(size, 0xcd)));
     what.outputs = outputs.data();
 
-    // The range is cut at a random place.
+    // The range is cut at a random position.
     const auto cut = *rc::gen::inRange<std::int64_t>(0, n + 1);
     k.reduce(what, cut);
     std::vector<const void*> later;
@@ -258,7 +258,7 @@ TEST_P(ReduceKernel, AnOutputMayBeAnInput) {
     }
 }
 
-// The fold of the ranks of one step after another is the sequential fold, however many ranks share it.
+// Folding the ranks of one step after another equals the sequential fold, however many ranks each step takes.
 TEST_P(ReduceKernel, FoldsContinueWhereTheLastOneEnded) {
   std::mt19937 engine(9);
   const std::int64_t n = 1000;

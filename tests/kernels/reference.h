@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the kernels compute, in double precision and in the plainest way.
+/// References for the kernels: the plainest loops, in double precision.
 
 #include <tessera/kernels/cpu/dispatch.h>
 
@@ -66,7 +66,7 @@ inline void adagrad(Doubles& p, const Doubles& g, Doubles& s, const AdagradArgs&
   }
 }
 
-/// m, b: empty where there are none.
+/// m, b: empty if not used.
 inline void rmsprop(Doubles& p, const Doubles& g, Doubles& v, Doubles& m, Doubles& b, const RmspropArgs& a) {
   for (std::size_t i = 0; i < p.size(); ++i) {
     const double gi = g[i] * a.gradient_scale + a.weight_decay * p[i];
@@ -118,7 +118,7 @@ inline double gelu_slope(double u) {
   return 0.5 * (1 + t) + 0.5 * u * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * u * u);
 }
 
-/// Largest |a - b| over (scale + |b|); infinity where it is not a number.
+/// Largest |a - b| / (scale + |b|); infinity if it is NaN.
 template <class A, class B>
 double error(const A& a, const B& b, double scale = 1) {
   double worst = a.size() == b.size() ? 0 : INFINITY;

@@ -26,7 +26,7 @@ TEST_P(RowKernels, SoftmaxCrossEntropyLossAndGradient) {
     EXPECT_NEAR(k.softmax_cross_entropy(x.data(), targets.data(), rows, columns, 0.25f, false), expected,
                 1e-6 * (1 + expected))
         << columns;
-    EXPECT_EQ(x, before) << "without a gradient the logits must stay";
+    EXPECT_EQ(x, before) << "without a gradient the logits must not change";
     EXPECT_NEAR(k.softmax_cross_entropy(x.data(), targets.data(), rows, columns, 0.25f, true), expected,
                 1e-6 * (1 + expected))
         << columns;

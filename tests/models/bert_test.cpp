@@ -1,4 +1,4 @@
-// BERT against transformers, frozen by tests/parity/make_bert_fixture.py.
+// BERT against transformers' results, stored by tests/parity/make_bert_fixture.py.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ void append(const Value& value, std::vector<double>& out) {
   for (const Value& item : value.items()) append(item, out);
 }
 
-/// Nested lists as a tensor of fp64.
+/// Nested lists as an fp64 tensor.
 at::Tensor tensor(const Value& value) {
   std::vector<std::int64_t> shape;
   for (const Value* at = &value; at->is_array(); at = &at->items()[0])

@@ -1,4 +1,4 @@
-// Gradient checkpointing of our models: the same bits, fewer bytes, by number, name and part.
+// Gradient checkpointing of our models, chosen by number, name and part: the same bits with fewer bytes.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ struct Result {
   at::Tensor next_random;
 };
 
-/// One step's loss and gradients on two rows; documents cut inside of rows.
+/// One step's loss and gradients on two rows; some documents end inside a row.
 Result step(models::CausalLm& model, bool documents = true, bool autocast = false) {
   model.train();
   at::manual_seed(4);
@@ -55,7 +55,7 @@ Result step(models::CausalLm& model, bool documents = true, bool autocast = fals
     const nn::Autocast guard(autocast, at::kCPU);
     loss = model.loss(batch, 1.0 / 36);
   }
-  batch = {};  // recomputation must not need what the caller held
+  batch = {};  // recomputation must not depend on tensors that the caller held
   return {loss.item<double>(), torch::autograd::grad({loss}, model.parameters()), at::rand({3})};
 }
 
@@ -124,7 +124,7 @@ TEST_P(CheckpointBlocks, holds_inputs_only) {
   models::checkpoint_blocks(*model, {});
   const std::int64_t small = kept();
   const std::int64_t activation = 2 * 20 * 32 * 4;
-  // inputs of 4 blocks, the last norm's input and output and statistics, embedding dropout's mask
+  // inputs of 4 blocks; the last norm's input, output and statistics; embedding dropout's mask
   EXPECT_LE(small, 8 * activation);
   EXPECT_GT(plain, 4 * 8 * activation);
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Configurations of decoders for tests: those of tests/fixtures/llama, and how large a published one is.
+/// Configurations of decoders for tests: those of tests/fixtures/llama, and parameter counts of published ones.
 
 #include <tessera/base/file.h>
 #include <tessera/models/overrides.h>
@@ -14,13 +14,13 @@
 
 namespace tessera::testing {
 
-/// config.json of a fixture, changed by "key=value,...".
+/// config.json of a fixture with the changes "key=value,...".
 inline Value decoder_fixture(const std::string& name, const std::string& overrides = "") {
   const Value config = read_json(source_path(concat("tests/fixtures/llama/", name, "/config.json")));
   return overrides.empty() ? config : models::with_overrides(config, overrides);
 }
 
-/// Parameters of a model of `config`; none is given memory.
+/// Number of parameters of a model of `config`; allocates none of them.
 inline std::int64_t parameters_of(const char* config) {
   const parallel::DeferredScope scope;
   std::int64_t count = 0;

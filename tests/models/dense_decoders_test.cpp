@@ -1,5 +1,6 @@
 // OLMo, Granite, SmolLM3, Arcee, Nemotron, StableLM, StarCoder2, Cohere and GPT-NeoX beyond the fixtures of
-// llama_parity_test.cpp: sizes of the published models, initial weights, names, dropout, and what is refused by name.
+// llama_parity_test.cpp: sizes of the published models, initial weights, names, dropout, and errors for unsupported
+// settings.
 #include <gtest/gtest.h>
 
 #include <tessera/architectures/architecture.h>
@@ -54,7 +55,7 @@ TEST(DenseDecoders, from_scratch_by_the_rule_of_transformers) {
                                                                : 0.02;
     for (const auto& item : models::make_language_model(decoder_fixture(name), 3)->named_parameters()) {
       if (item.value().dim() == 1) {
-        const double all = item.key().ends_with("bias") ? 0 : 1;  // Nemotron's, too, whose factor is 1 + weight
+        const double all = item.key().ends_with("bias") ? 0 : 1;  // also Nemotron's, whose factor is 1 + weight
         EXPECT_TRUE(item.value().eq(all).all().item<bool>()) << name << " " << item.key();
       } else {
         EXPECT_NEAR(item.value().std().item<double>(), deviation, 0.15 * deviation) << name << " " << item.key();

@@ -1,5 +1,5 @@
-// Model folders as strangers bring them: other beginnings of names, weights that are quantized or said to be, fewer
-// rows than tokens.
+// Model folders from other programs: other name prefixes, weights that are quantized or claim to be, fewer rows than
+// tokens.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
@@ -27,7 +27,7 @@ const std::string fixtures = tessera::testing::source_path("tests/fixtures");
 
 class ModelFolder : public ::testing::Test {
  protected:
-  /// The fixture's tensors and configuration, changed.
+  /// Writes the fixture's tensors and configuration with changes.
   void write(const std::string& fixture, const std::function<void(NamedTensors&)>& change, Value config = {}) {
     NamedTensors tensors = checkpoint::read_hf_weights(fixtures + "/" + fixture);
     change(tensors);
@@ -64,7 +64,7 @@ TEST_F(ModelFolder, NamesMayBeginOtherwise) {
       expect_same_weights(fixture);
     }
   }
-  write("llama/llama", [](auto& tensors) {  // a base model with the head beside it, and compiled blocks
+  write("llama/llama", [](auto& tensors) {  // a base model with the head next to it, and compiled blocks
     rename(tensors, [](const std::string& name) {
       std::string bare = name.starts_with("model.") ? name.substr(6) : name;
       if (const auto at = bare.find("self_attn."); at != std::string::npos) bare.insert(at, "_orig_mod.");
@@ -134,7 +134,7 @@ TEST_F(ModelFolder, WhatIsSaidOfTheFormOfWeightsIsTrueOfThoseThatAreLoaded) {
                  "config.json"));
   EXPECT_EQ(dump_json(nested, -1), R"({"model_type":"llava","text_config":{"torch_dtype":"float32"}})");
   const Value code = parse_json(R"({"auto_map": {"AutoModel": "modeling_x.X"}})", "config.json");
-  EXPECT_FALSE(config::of_whole_weights(code).contains("auto_map")) << "the Python is not carried";
+  EXPECT_FALSE(config::of_whole_weights(code).contains("auto_map")) << "Python files are not copied";
   const Value hub = parse_json(R"({"auto_map": {"AutoModel": "author/model--modeling_x.X"}})", "config.json");
   EXPECT_TRUE(config::of_whole_weights(hub).contains("auto_map"));
 }
@@ -162,7 +162,7 @@ TEST_F(ModelFolder, RowsThatAreAddedAreTheMeanOfTheOthers) {
       EXPECT_TRUE(at::allclose(added, old.mean(0).expand_as(added), 1e-5, 1e-7)) << item.key();
     }
     EXPECT_GT(grown, 0);
-    // The same, read piece by piece.
+    // The same, read in pieces.
     std::string folder;
     ModelConfig config;
     config.model_name_or_path = place;

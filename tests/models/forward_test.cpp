@@ -1,4 +1,4 @@
-// Every family is called as any torch::nn module: model->forward(ids).
+// Every family can be called like any torch::nn module: model->forward(ids).
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -43,9 +43,9 @@ TEST(Forward, gives_logits_of_every_family) {
       EXPECT_EQ(logits.sizes(), (std::vector<std::int64_t>{2, 6, model->vocab_size()})) << folder;
     torch::nn::Sequential sequence;
     sequence->push_back(torch::nn::AnyModule(model));
-    EXPECT_TRUE(at::equal(sequence->forward(ids), logits)) << folder << ": as a part of torch::nn's modules";
+    EXPECT_TRUE(at::equal(sequence->forward(ids), logits)) << folder << ": inside torch::nn modules";
 
-    // two texts of 6 and 4 tokens in one batch are what each is alone, whatever the mask's type
+    // two texts of 6 and 4 tokens in one batch give the same results as alone, whatever the mask's type
     at::Tensor mask = at::ones({2, 6}, at::kLong);
     mask[1].slice(0, 4).zero_();
     for (const at::ScalarType type : {at::kLong, at::kBool, at::kFloat}) {

@@ -1,5 +1,5 @@
 // Gemma and Phi-3 beyond the fixtures of llama_parity_test.cpp: sizes of the published models, initial weights,
-// adapters, and what is refused by name.
+// adapters, and errors for unsupported settings.
 #include <gtest/gtest.h>
 
 #include <tessera/architectures/architecture.h>
@@ -65,7 +65,7 @@ TEST(GemmaPhi3, layers_take_turns) {
   EXPECT_EQ(three.local_rope->factor, 1);
   EXPECT_EQ(three.rope.theta, 5000);
   EXPECT_EQ(three.rope.factor, 2);
-  EXPECT_EQ(three.rope.longest_sequence(), 64) << "max_position_embeddings is the stretched length";
+  EXPECT_EQ(three.rope.longest_sequence(), 64) << "max_position_embeddings is the extended length";
 }
 
 TEST(GemmaPhi3, adapters_of_packed_maps_are_cut_with_them) {

@@ -1,5 +1,5 @@
-// GGUF files of mixtures of experts, Gemma and Phi-3, converted and opened: tests/fixtures/gguf/families, made by
-// tests/parity/gguf_families_fixture.py with gguf-py, must give transformers' logits.
+// GGUF files of mixtures of experts, Gemma and Phi-3, converted and opened, must give transformers' logits:
+// tests/fixtures/gguf/families, made by tests/parity/gguf_families_fixture.py with gguf-py.
 #include <gtest/gtest.h>
 
 #include <tessera/base/file.h>

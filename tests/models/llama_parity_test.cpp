@@ -1,5 +1,5 @@
 // The Llama family against Python transformers: tests/fixtures/llama/*, made by tests/parity/make_llama_fixtures.py,
-// which says what each number is. Bound: 1e-5 relative (docs/strategies.md).
+// which documents each number. Bound: 1e-5 relative (docs/strategies.md).
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -36,7 +36,7 @@ std::shared_ptr<models::CausalLm> load(const std::string& folder) {
   return models::load_model(config, 0);
 }
 
-/// max |got - wanted| / max |wanted|; where nothing but zeros is wanted (experts that saw no token), max |got|.
+/// max |got - wanted| / max |wanted|; max |got| if `wanted` is all zeros (experts that saw no token).
 double difference(const at::Tensor& got, const at::Tensor& wanted) {
   EXPECT_EQ(got.sizes(), wanted.sizes());
   const double largest = wanted.abs().max().item<double>();
@@ -85,7 +85,7 @@ class LlamaParity : public ::testing::TestWithParam<const char*> {
     const auto* info = file.find(name);
     return info ? checkpoint::read_tensor(file, *info) : at::Tensor();
   }
-  /// Rows of documents that begin at the given positions; the first token of each is not scored.
+  /// Rows with documents that start at the given positions; the first token of each is not scored.
   data::Batch packed() const {
     const Value all = numbers();
     const auto& rows = all.at("packed").at("starts").items();
@@ -168,7 +168,7 @@ TEST_P(LlamaParity, PackedRows) {
 }
 
 TEST_P(LlamaParity, PackedDocumentsAreSeparateDocuments) {
-  // (Dynamic scaling looks at the longest document of a batch, but these all fit the original context.)
+  // (Dynamic scaling uses the longest document of a batch, but all of these fit the original context.)
   const data::Batch data = packed();
   const Training together(folder()), apart(folder());
   const double scale = 1.0 / static_cast<double>(data.scored_tokens);
@@ -191,7 +191,7 @@ TEST_P(LlamaParity, PackedDocumentsAreSeparateDocuments) {
     const std::string& name = together.slots[i].name;
     const at::Tensor ours = together.slots[i].parameter.grad(), theirs = apart.slots[i].parameter.grad();
     if (std::string_view(GetParam()) == "opt" && name.ends_with("k_proj.bias"))
-      // Without rotation it moves all scores of a query alike: its gradient is 0 but for rounding.
+      // Without rotation it shifts all scores of a query equally: its gradient is 0 except for rounding.
       EXPECT_LT(at::max(ours.abs().max(), theirs.abs().max()).item<double>(), 1e-6) << name;
     else
       EXPECT_LT(difference(ours, theirs), bound) << name;
@@ -219,13 +219,13 @@ TEST_P(MixtureParity, TheRoutersBalancingLoss) {
   for (const auto& [block, load] : routers.load)
     EXPECT_EQ(load.sum().item<std::int64_t>(), ids.numel() * balance.top_k) << "block " << block;
   EXPECT_TRUE(run.model->take_router_statistics().load.empty());
-  // Half the weight for each of two passes over the same tokens is the whole.
+  // Two passes over the same tokens with half the weight each add up to the whole.
   const at::Tensor whole = run.slots[0].parameter.grad().clone();
   for (const auto& slot : run.slots) slot.parameter.mutable_grad().reset();
   run.model->set_auxiliary_scale(0.5);
   for (int pass = 0; pass < 2; ++pass) run.model->loss(ids, ids, 0.5 / scored).backward();
   EXPECT_LT(difference(run.slots[0].parameter.grad(), whole), bound);
-  // Nobody counts what is not trained on.
+  // Tokens that are not trained on are not counted.
   EXPECT_EQ(run.model->take_router_statistics().passes, 2);
   run.model->eval();
   run.model->logits(ids);
@@ -235,7 +235,7 @@ TEST_P(MixtureParity, TheRoutersBalancingLoss) {
 TEST_P(LlamaParity, TheCacheChangesNothing) {
   const at::NoGradGuard no_grad;
   const auto model = load(folder());
-  // Dynamic scaling turns cached keys by the angles of their time: equal only within the original context.
+  // Dynamic scaling rotates cached keys by the angles at the time of caching: equal only within the original context.
   const std::int64_t t = dynamic() ? 16 : length;
   const at::Tensor ids = tokens(99).slice(1, 0, t), wanted = model->logits(ids);
   models::KvCache cache;

@@ -1,5 +1,4 @@
-// A model that sees images, put together of a language model's folder, CLIP's and a projector, as LLaVA's arguments
-// say.
+// A vision-language model composed of a language model's folder, CLIP's and a projector, as LLaVA's arguments specify.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +23,7 @@ using tessera::testing::error_of;
 
 const std::string fixture = tessera::testing::source_path("tests/fixtures/llava_tiny");
 
-/// The fixture's model taken apart: folders "language" and "tower", and the projector by LLaVA's names.
+/// The fixture's model split into folders "language" and "tower", and the projector under LLaVA's names.
 class ComposeLlava : public ::testing::Test {
  protected:
   ComposeLlava() : whole_(std::dynamic_pointer_cast<Llava>(load_language_folder(fixture))) {
@@ -77,9 +76,9 @@ class ComposeLlava : public ::testing::Test {
 TEST_F(ComposeLlava, PartsGiveTheModelThatTheyWereTakenFrom) {
   const auto model = compose();
   EXPECT_EQ(loss(*model).item<double>(), loss(*whole_).item<double>());
-  // The vocabulary has no row for the token of images, which is the first id behind it.
+  // The vocabulary has no row for the image token, whose id is the first one after it.
   EXPECT_EQ(model->image_input()->token, model->vocab_size());
-  // What is saved is read again as one folder.
+  // The saved files can be read again as one folder.
   NamedTensors all;
   for (const auto& item : model->named_parameters()) all.emplace_back(item.key(), item.value().detach());
   checkpoint::write_hf_folder(at("saved"), all, model->hf_config(), nullptr);
@@ -148,7 +147,7 @@ TEST_F(ComposeLlava, WhatIsTrained) {
             std::string::npos);
 }
 
-// A folder of adapters says what its base is put together of, and has the projector that was trained beside them.
+// A folder of adapters records the parts of its base and contains the projector that was trained with them.
 TEST_F(ComposeLlava, AdaptersKeepTheProjector) {
   config_.lora_r = 4;
   config_.lora_target_modules = "q_proj,down_proj";
@@ -159,7 +158,7 @@ TEST_F(ComposeLlava, AdaptersKeepTheProjector) {
   lora.composition = describe_composition(model->hf_config(), config_);
   lora = apply_lora(*model, std::move(lora), 7);
   EXPECT_EQ(lora.modules_to_save, std::vector<std::string>{projector_module});
-  for (const std::string& target : lora.target_modules)  // PEFT would find them in the tower, too
+  for (const std::string& target : lora.target_modules)  // PEFT would also find them in the tower
     EXPECT_EQ(target.rfind("language_model.", 0), target.ends_with("down_proj") ? std::string::npos : 0) << target;
   {
     const at::NoGradGuard no_grad;
@@ -189,7 +188,7 @@ TEST_F(ComposeLlava, AdaptersKeepTheProjector) {
   EXPECT_FALSE(is_composed(both));
 }
 
-// LLaVA's scripts for tasks of one's own name both the model and its tower.
+// LLaVA's scripts for custom tasks name both the model and its tower.
 TEST_F(ComposeLlava, AFolderThatSeesImagesKeepsItsProjector) {
   config_.model_name_or_path = fixture;
   config_.pretrain_mm_mlp_adapter.clear();
@@ -202,7 +201,7 @@ TEST_F(ComposeLlava, AFolderThatSeesImagesKeepsItsProjector) {
   EXPECT_TRUE(at::equal(loss(*compose()), loss(*whole_)));
 }
 
-// Flags and the tower's files are for a model that is put together; one that has been trained has its own.
+// Flags and the tower's files apply to a model that is being composed; a trained model has its own settings.
 TEST_F(ComposeLlava, AFolderThatSeesImagesSaysHow) {
   const auto write_mean = [&](const char* folder, double mean) {
     write_file_atomically(at(folder) + "/preprocessor_config.json", concat("{\"image_mean\": [", mean, ", 0.5, 0.5]}"));

@@ -1,4 +1,4 @@
-// LLaVA against transformers, frozen by tests/parity/make_llava_fixture.py, and what it refuses.
+// LLaVA against transformers' results, stored by tests/parity/make_llava_fixture.py, and its errors.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ data::Batch batch_of(const std::map<std::string, at::Tensor>& from) {
   return batch;
 }
 
-/// The mean loss, and its gradients.
+/// Returns the mean loss; leaves the gradients.
 double train_once(Llava& model, const data::Batch& batch) {
   model.train();
   const at::Tensor loss = model.loss(batch, 1.0 / static_cast<double>(batch.scored_tokens));
@@ -107,7 +107,7 @@ TEST(Llava, batches_without_images_give_the_projector_a_gradient_of_zero) {
     ASSERT_TRUE(item.value().grad().defined()) << item.key();
     EXPECT_EQ(item.value().grad().abs().max().item<double>(), 0) << item.key();
   }
-  // The decoder by itself computes the same.
+  // The decoder alone computes the same.
   const auto text = model->language_model->loss(batch.ids, batch.labels,
                                                 1.0 / batch.labels.slice(1, 1).ne(-100).sum().item<double>());
   EXPECT_NEAR(loss * static_cast<double>(batch.scored_tokens),

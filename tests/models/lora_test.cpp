@@ -1,4 +1,4 @@
-// LoRA against peft: tests/fixtures/lora, made by tests/parity/lora_fixture.py from the tiny models beside it.
+// LoRA against peft: tests/fixtures/lora, made by tests/parity/lora_fixture.py from the tiny models next to it.
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -155,7 +155,7 @@ TEST(ApplyLora, InitialValuesFollowSeedAndNameAndHaveThePeftRange) {
   models::apply_lora(*other, targets({"c_attn"}, 16), 6);
   const auto name = "transformer.h.1.attn.c_attn.lora_A.weight";
   const at::Tensor values = a->named_parameters()[name];
-  EXPECT_TRUE(at::equal(values, b->named_parameters()[name])) << "whatever else is adapted";
+  EXPECT_TRUE(at::equal(values, b->named_parameters()[name])) << "regardless of other adapters";
   EXPECT_FALSE(at::equal(values, other->named_parameters()[name]));
   EXPECT_FALSE(at::equal(values, a->named_parameters()["transformer.h.0.attn.c_attn.lora_A.weight"]));
   const double bound = 1 / std::sqrt(32.0);  // kaiming_uniform_(a = sqrt(5)): sqrt(6 / (6 in))
@@ -167,7 +167,7 @@ TEST(ApplyLora, FrozenWeightsCostNoGraphAndKeepNoActivations) {
   models::Linear linear(16, 8, /*with_bias=*/true), trained(16, 8, /*with_bias=*/true);
   for (at::Tensor& p : linear.parameters()) p.set_requires_grad(false);
   const at::Tensor embedded = at::randn({3, 16});
-  EXPECT_FALSE(linear.forward(embedded, {}).requires_grad()) << "what comes from frozen embeddings needs no gradient";
+  EXPECT_FALSE(linear.forward(embedded, {}).requires_grad()) << "outputs of frozen embeddings need no gradient";
   const auto users = [&](models::Linear& module) {  // users of the input's memory, after forward
     const at::Tensor x = embedded.clone().requires_grad_(true) + 1;
     const at::Tensor y = module.forward(x, {});
@@ -207,14 +207,14 @@ TEST(ApplyLora, APatternIsMatchedWithWholeNames) {
   checkpoint::write_adapter_folder(out.path(), models::adapter_state(*model), config, nullptr);
   EXPECT_EQ(read_json(out.path() + "/adapter_config.json").at("target_modules").as_string(),
             R"(.*\.h\.[1-9]\..*c_(attn|fc))");
-  const auto other = gpt2();  // other modules have names that match, too: what was chosen is spelled out
+  const auto other = gpt2();  // names of other modules match, too, so the selected ones are listed in full
   const auto more = models::apply_lora(*other, targets({R"(.*attn.*)"}), 0).target_modules;
   EXPECT_EQ(more, (std::vector<std::string>{"c_attn", "transformer.h.0.attn.c_proj", "transformer.h.1.attn.c_proj"}));
   EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"h.(1"}), 0); }).find("not a regular expression"),
             std::string::npos);
   EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"c_attn$"}), 0); }).find("matches no module"),
             std::string::npos)
-      << "PEFT takes the whole name, too";
+      << "PEFT also accepts the whole name";
 }
 
 TEST(ApplyLora, AllLinearLeavesTheHeadAloneAndIsSpelledOut) {
@@ -262,7 +262,7 @@ TEST(ApplyLora, TiedEmbeddingsAreTrainedAsOne) {
     const auto other = gpt2();
     models::apply_lora(*other, targets({"c_attn"}), 0);
     EXPECT_EQ(models::lora_flops_per_token(*model, 0), models::lora_flops_per_token(*other, 0) + 2 * matrix);
-    // PEFT's file has both.
+    // PEFT's file has both keys.
     config.base_model = absolute_path(fixtures + "/gpt2_tiny");
     const TemporaryFolder out;
     const auto write = [&](const at::Tensor& head, bool as_one) {
@@ -316,7 +316,7 @@ TEST(ApplyLora, TargetsThatMatchNothing) {
       "LoRA target 'c_atn' matches no module of the model; did you mean 'c_attn'? Its linear maps are c_attn, c_fc, "
       "c_proj (for example transformer.h.0.attn.c_attn), or all of them: all-linear");
   EXPECT_EQ(error({"c_attn", "ttn"}).rfind("LoRA target 'ttn' matches no module of the model", 0), 0u)
-      << "an end of a name begins after a dot";
+      << "a name's suffix starts after a dot";
   EXPECT_EQ(error({"wte"}),
             "LoRA target 'wte' names transformer.wte, which is not a linear map; only linear maps can have adapters");
   EXPECT_TRUE(models::lora_state(*model).empty()) << "nothing has changed";
@@ -343,7 +343,7 @@ TEST(ApplyLora, DropoutActsOnTheAdaptersOfATrainingModelOnly) {
   at::Tensor mean = at::zeros_like(whole);
   constexpr int draws = 4000;
   for (int i = 0; i < draws; ++i) mean += forward(static_cast<std::uint64_t>(i)) / draws;
-  EXPECT_LT(((mean - whole).norm() / (whole - own).norm()).item<double>(), 0.1) << "its mean is what it drops from";
+  EXPECT_LT(((mean - whole).norm() / (whole - own).norm()).item<double>(), 0.1) << "dropout preserves the mean";
 }
 
 TEST(ApplyLora, TheCommandLinesWords) {
@@ -358,7 +358,7 @@ TEST(ApplyLora, TheCommandLinesWords) {
   EXPECT_EQ(models::lora_config(words).scale_of("q_proj"), config.alpha / std::sqrt(static_cast<double>(config.r)));
   words.lora_modules_to_save = "lm_head, embed_tokens";
   EXPECT_EQ(models::lora_config(words).modules_to_save, (std::vector<std::string>{"lm_head", "embed_tokens"}));
-  words.vision_tower = "clip";  // whose projector is trained whole, and named once
+  words.vision_tower = "clip";  // adds the projector to the modules that are saved whole, once
   for (const char* named : {"lm_head", "lm_head, multi_modal_projector"}) {
     words.lora_modules_to_save = named;
     EXPECT_EQ(models::lora_config(words).modules_to_save,
@@ -368,7 +368,7 @@ TEST(ApplyLora, TheCommandLinesWords) {
   EXPECT_NE(error_of([&] { models::lora_config(words); }).find("empty name"), std::string::npos);
 }
 
-/// A copy of the GPT-2 adapter folder whose files a test may damage; its base is named absolutely.
+/// A copy of the GPT-2 adapter folder whose files a test may damage; its base is an absolute path.
 TEST(LoraConfig, AllMeansEveryLinearMap) {
   ModelConfig config;
   config.lora_target_modules = "all";
@@ -460,8 +460,8 @@ TEST_F(DamagedAdapters, RanksAndAlphasByPatternAreReadComputedAndWritten) {
     tensor = tensor.narrow(name.find("lora_A") != std::string::npos ? 0 : 1, 0, 2).contiguous();
   }
   const auto config = checkpoint::read_adapter_config(folder_.path());
-  EXPECT_EQ(config.rank_of("transformer.h.0.attn.c_attn"), 2) << "the first that matches counts";
-  EXPECT_EQ(config.rank_of("transformer.h.1.mlp.c_fc"), 4) << "^ is the name's beginning";
+  EXPECT_EQ(config.rank_of("transformer.h.0.attn.c_attn"), 2) << "the first match decides";
+  EXPECT_EQ(config.rank_of("transformer.h.1.mlp.c_fc"), 4) << "^ matches the start of the name";
   EXPECT_EQ(config.scale_of("transformer.h.0.attn.c_attn"), 4.0);
   EXPECT_EQ(config.scale_of("transformer.h.1.mlp.c_fc"), 0.75);
   checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);

@@ -1,5 +1,5 @@
-// Megatron's GPT against the families of transformers that it contains: the same weights under the same switches give
-// the same logits and gradients as their fixtures, which transformers made.
+// Megatron's GPT against the transformers families that it covers: the same weights under the same switches give the
+// logits and gradients of their fixtures, which transformers made.
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
@@ -36,7 +36,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-/// What of a config.json both have: sizes, rotation, whether the head is tied.
+/// The settings of a config.json that both share: sizes, rotation, whether the head is tied.
 Value megatron_config(const Value& fixture, const std::string& members) {
   Value config = parse_json("{" + members + "}", "megatron");
   config.set("model_type", Value::of("megatron_gpt"));
@@ -67,7 +67,7 @@ Value megatron_config(const Value& fixture, const std::string& members) {
 
 struct Outcome {
   at::Tensor logits;
-  Weights gradients;  ///< by the names of Megatron's GPT
+  Weights gradients;  ///< by Megatron GPT's names
 };
 
 Outcome outcome_of(Llama& model, const std::function<std::string(const std::string&)>& named) {
@@ -86,10 +86,10 @@ Outcome outcome_of(Llama& model, const std::function<std::string(const std::stri
 
 struct Case {
   const char* fixture;
-  std::vector<const char*> without;  ///< members of the fixture that are made null
-  std::string members;               ///< what Megatron's config.json has besides
+  std::vector<const char*> without;  ///< members of the fixture that are set to null
+  std::string members;               ///< additional members of Megatron's config.json
   std::function<std::string(std::string)> named = [](std::string name) { return name; };
-  std::string changed = {};  ///< members of the fixture that are others
+  std::string changed = {};  ///< members of the fixture with other values
 };
 
 std::shared_ptr<Llama> made(const Value& config) {
@@ -109,7 +109,7 @@ void expect_same(const Case& test) {
     at::manual_seed(8);
     Weights weights;
     for (const auto& item : wanted->named_parameters()) {
-      item.value().add_(at::randn_like(item.value()) * 0.1);  // norms and biases, too, are to be seen
+      item.value().add_(at::randn_like(item.value()) * 0.1);  // make norms and biases matter, too
       weights[test.named(item.key())] = item.value();
     }
     EXPECT_EQ(model->named_parameters().size(), weights.size());
@@ -188,7 +188,7 @@ TEST(MegatronGpt, LatentAttentionIsThatOfTransformers) {
                R"("first_k_dense_replace": 3, "rms_norm_eps": 1e-6)"});
 }
 
-// Without norms two products with nothing between them are one.
+// Without norms, two products with nothing between them are one product.
 TEST(MegatronGpt, LatentsNeedNoNorms) {
   const std::string members =
       R"({"model_type": "megatron_gpt", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -215,7 +215,7 @@ TEST(MegatronGpt, LatentsNeedNoNorms) {
   const at::Tensor ids = at::randint(0, 97, {2, 9}, at::kLong);
   const at::Tensor logits = one->logits(ids);
   EXPECT_LE(compare::error(two->logits(ids), logits), 2e-6);
-  // Learned positions and the rotation both count.
+  // Both the learned positions and the rotation have an effect.
   for (const char* name : {"model.embed_positions.weight", "model.layers.1.self_attn.kv_a_proj_with_mqa.weight"}) {
     weights.at(name).mul_(1.5);
     EXPECT_GT(compare::error(two->logits(ids), logits), 1e-3) << name;
@@ -229,7 +229,7 @@ constexpr const char* linear_model =
         "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2, "linear_num_value_heads": 4,
         "linear_key_head_dim": 6, "linear_value_head_dim": 8, "linear_conv_kernel_dim": 3)";
 
-/// The layer as Megatron-LM's GatedDeltaNet has it, one token after the other.
+/// Megatron-LM's GatedDeltaNet layer, one token after the other.
 at::Tensor linear_by_hand(models::LinearAttention& layer, const at::Tensor& x) {
   const std::int64_t tokens = x.size(1), g = 2, h = 4, k = 6, v = 8;
   const at::Tensor all = at::linear(x, layer.in_proj->weight);
@@ -290,7 +290,7 @@ TEST(MegatronGpt, LinearAttentionGoesOnWhereItWas) {
   EXPECT_THROW((void)model->logits(ids, nn::DocumentStarts{{0, 4}}), InputError);
 }
 
-// A gate of 0 lets half of it pass.
+// A gate of 0 passes half of its input.
 TEST(MegatronGpt, GatesOfAttention) {
   const auto gated = made(parse_json(concat(linear_model, R"(, "attn_output_gate": true})"), "gated"));
   const auto plain = made(parse_json(concat(linear_model, "}"), "plain"));
@@ -313,7 +313,7 @@ constexpr const char* plain_experts =
         "intermediate_size": 48, "vocab_size": 97, "max_position_embeddings": 32, "hidden_dropout": 0.0,
         "attention_dropout": 0.0, "add_bias_linear": false)";
 
-// Experts without gates, all alike and with weights that add up to 1, are the MLP that each of them is.
+// Identical experts without gates, with weights that add up to 1, equal a single MLP.
 TEST(MegatronGpt, EqualExpertsAreOneMlp) {
   const auto dense = made(parse_json(concat(plain_experts, "}"), "dense"));
   const auto sparse =
@@ -333,7 +333,7 @@ TEST(MegatronGpt, EqualExpertsAreOneMlp) {
   EXPECT_LE(compare::error(sparse->logits(ids), dense->logits(ids)), 2e-6);
 }
 
-/// Slots of each layer's experts in one forward pass.
+/// Number of slots per expert, for each layer, in one forward pass.
 std::vector<std::vector<std::int64_t>> loads(Llama& model, const at::Tensor& ids) {
   std::vector<std::vector<std::int64_t>> all;
   model.set_experts([&](const at::Tensor& x, const nn::Routing& routing, const nn::ExpertWeights& weights,
@@ -356,9 +356,9 @@ TEST(MegatronGpt, SinkhornBalancesInTrainingOnly) {
     const at::NoGradGuard no_grad;
     for (const auto& item : model->named_parameters())
       if (item.key().ends_with("post_attention_layernorm.bias"))
-        item.value().fill_(1);  // what all tokens share,
+        item.value().fill_(1);  // a component that all tokens share,
       else if (item.key().ends_with("mlp.gate.weight"))
-        item.value().mul_(20)[2].add_(0.6);  // for which all of them want one expert
+        item.value().mul_(20)[2].add_(0.6);  // and that makes all of them choose one expert
   }
   at::manual_seed(2);
   const at::Tensor ids = at::randint(0, 97, {8, 32}, at::kLong);

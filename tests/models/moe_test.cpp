@@ -1,4 +1,4 @@
-// Mixtures of experts as models: auxiliary losses, what others attach to, sharing out the experts.
+// Mixtures of experts as models: auxiliary losses, hooks for other modules, dividing the experts.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -129,7 +129,7 @@ TEST(MoeModels, TheFormsOfTheBalancingLoss) {
                   .max()
                   .item<double>(),
               1e-5);
-    // The loss itself stays the cross-entropy: the last norm and the head are beyond all routers.
+    // The loss itself is still the cross-entropy: the last norm and the head come after all routers.
     EXPECT_TRUE(at::equal(with.at("model.norm.weight"), plain.at("model.norm.weight")));
   }
 }
@@ -142,7 +142,7 @@ TEST(MoeModels, GlobalBatchCountsWhatWasBefore) {
   BalanceOptions options = model->balance();
   options.sum = [&](const at::Tensor& counts) {
     ++asked;
-    return counts * 3;  // as if two more processes had the same
+    return counts * 3;  // as if two more processes had the same counts
   };
   model->set_balance(options);
   const at::Tensor ids = tokens();
@@ -210,8 +210,8 @@ TEST(MoeModels, CheckpointingChangesNothing) {
     }
 }
 
-/// Two models with half of the experts each, whose results are added up: what expert parallelism over tokens that all
-/// have comes to.
+/// Two models with half of the experts each, whose results are added: equivalent to expert parallelism over tokens that
+/// all ranks hold.
 TEST(MoeModels, SharedOutExperts) {
   for (const char* name : families) {
     const auto whole = load(name);
@@ -231,7 +231,7 @@ TEST(MoeModels, SharedOutExperts) {
       const nn::Permutation p = nn::permutation_of(own.masked_fill(here.logical_not(), -1), held);
       return nn::unpermute(nn::grouped_mlp(nn::permute(x, p), p.counts, w.gate, w.up, w.down), p, routing.weights);
     };
-    // `low` runs; at each layer the other's experts join in.
+    // `low` runs; at each layer the other model's experts contribute.
     auto others = sparse_layers(*high);
     std::size_t layer = 0;
     low->set_experts(
@@ -246,13 +246,13 @@ TEST(MoeModels, SharedOutExperts) {
     std::size_t compared = 0;
     for (const auto& model : {low, high})
       for (const auto& item : model->named_parameters()) {
-        if (!item.value().grad().defined()) continue;  // what `low` has, too
+        if (!item.value().grad().defined()) continue;  // `low` has it, too
         EXPECT_TRUE(at::allclose(item.value().grad(), wanted.at(item.key()), 1e-4, 1e-6)) << item.key();
         ++compared;
       }
     EXPECT_EQ(compared, wanted.size());
     low->set_experts({});
-    EXPECT_THROW(low->logits(tokens()), Error) << "nobody says what the other experts compute";
+    EXPECT_THROW(low->logits(tokens()), Error) << "no function computes the other experts";
   }
 }
 
@@ -276,7 +276,7 @@ TEST(MoeModels, AdaptersGoOnAttention) {
     models::apply_lora(*model, {}, 1);
     for (const auto& [parameter, tensor] : models::lora_state(*model))
       EXPECT_NE(parameter.find("self_attn"), std::string::npos) << parameter;
-    EXPECT_TRUE(at::equal(model->logits(tokens()), before)) << "adapters begin with nothing";
+    EXPECT_TRUE(at::equal(model->logits(tokens()), before)) << "adapters start at zero";
     for (const auto& [parameter, gradient] : gradients(*model))
       EXPECT_TRUE(gradient.defined() && parameter.find("lora") != std::string::npos) << parameter;
     models::LoraConfig on_experts;

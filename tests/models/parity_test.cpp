@@ -133,7 +133,7 @@ TEST(RoundTrip, EveryTensorKeepsItsBytes) {
     EXPECT_EQ(dump_json(config.at(key), -1), dump_json(value, -1)) << key;
 }
 
-/// The fixture's tensors, changed by `edit`, as a folder of their own.
+/// A folder with the fixture's tensors, changed by `edit`.
 struct EditedFolder {
   explicit EditedFolder(const std::function<void(checkpoint::NamedTensors&)>& edit) {
     auto weights = checkpoint::read_hf_weights(folder);

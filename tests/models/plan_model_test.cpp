@@ -1,5 +1,5 @@
-// The planner's list of parameters against the models themselves: names, shapes, which are trained, and which part of
-// each a rank of tensor parallelism holds. A plan cannot drift from a run.
+// The planner's list of parameters against the models themselves: names, shapes, which ones are trained, and which part
+// of each a tensor-parallel rank holds. Keeps plans consistent with runs.
 
 #include <tessera/architectures/architecture.h>
 #include <tessera/base/file.h>
@@ -25,7 +25,7 @@
 namespace tessera::models {
 namespace {
 
-/// A small one of each family, with what makes its parameters special.
+/// A small configuration of each family, including settings that affect its parameters.
 const std::map<std::string, std::string>& configurations() {
   static const std::string sizes =
       R"("hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -89,7 +89,7 @@ const std::map<std::string, std::string>& configurations() {
   return all;
 }
 
-/// A small model that sees images, with other projectors than that of the fixture.
+/// A small vision-language model, with projectors other than the fixture's.
 std::map<std::string, Value> seeing() {
   Value json = read_json(tessera::testing::source_path("tests/fixtures/llava_tiny/config.json"));
   std::map<std::string, Value> all = {{"llava", json}};
@@ -106,7 +106,7 @@ std::map<std::string, Value> seeing() {
   return all;
 }
 
-/// Those, and what transformers wrote of each family of decoders.
+/// The above, and transformers' configuration of each family of decoders.
 std::map<std::string, Value> all_configurations() {
   std::map<std::string, Value> all;
   for (const auto& [what, members] : configurations()) all.emplace(what, parse_json("{" + members + "}", what));
@@ -167,7 +167,7 @@ TEST(PlanModel, KnowsWhichPartsAModelThatSeesImagesTrains) {
     }
 }
 
-// Beside adapters: which maps get one, what stays trained, and what is kept in few bits.
+// With adapters: which maps get one, which parameters stay trained, and which are kept in few bits.
 TEST(PlanModel, PutsAdaptersWhereTheModelsHaveThem) {
   for (const auto& [what, config] : all_configurations())
     for (const auto& [targets, whole, bits] :
@@ -243,7 +243,7 @@ TEST(PlanModel, CutsParametersAsTensorParallelismDoes) {
   }
 }
 
-// Elements that stages are counted by are those of the parameters, on one process and over two stages.
+// The elements by which stages are balanced equal the parameters', on one process and over two stages.
 TEST(PlanModel, StagesHoldAllParameters) {
   for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);
@@ -254,13 +254,13 @@ TEST(PlanModel, StagesHoldAllParameters) {
       double held = 0;
       for (const layout::StagePart& part : layout::cut_evenly(model.layers, stages))
         held += plan::stage_elements(model, elements, part).all();
-      const double copied = stages > 1 && model.table_at_end() ? elements.head : 0;  // the last stage has it, too
+      const double copied = stages > 1 && model.table_at_end() ? elements.head : 0;  // the last stage has a copy
       EXPECT_NEAR(held, count + copied, 1e-9 * count) << stages << " stages";
     }
   }
 }
 
-// Arithmetic, too: what a run's MFU divides by.
+// Also the FLOP count, by which a run's MFU is computed.
 TEST(PlanModel, CountsTheFlopThatTheModelsSay) {
   for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);

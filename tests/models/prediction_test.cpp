@@ -1,4 +1,4 @@
-// Multi-token prediction: the formula, which labels count, what is refused, what a folder keeps.
+// Multi-token prediction: the formula, which labels count, what is refused, and the contents of a folder.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -58,7 +58,7 @@ data::Batch batch_of() {
   return batch;
 }
 
-/// One document at a time, written out in plain operations with automatic gradients.
+/// One document at a time, written in plain operations with autograd.
 class Reference {
  public:
   explicit Reference(const models::Llama& model) {
@@ -145,7 +145,7 @@ TEST(Prediction, LossAndGradientsAreThoseOfTheFormula) {
     model->set_prediction_weight(weight);
     model->zero_grad();
     const at::Tensor loss = model->loss(batch, scale);
-    (loss * 3).backward();  // as who accumulates divides
+    (loss * 3).backward();  // as gradient accumulation scales the loss
     const std::vector<at::Tensor> told = model->take_prediction_losses();
     Reference reference(*model);
     const std::vector<at::Tensor> sums = reference.losses(batch, 2);
@@ -194,7 +194,7 @@ TEST(Prediction, LabelsEndWithTheirDocument) {
   EXPECT_EQ(numbers(one.depths[0].labels), (Numbers{12, 13, 14, 15, -100, 17, -100, -100}));
   EXPECT_EQ(numbers(one.depths[1].labels), (Numbers{13, 14, 15, -100, 17, -100, -100, -100}));
   batch.document_starts = {0, 3};
-  one = models::further_tokens(batch, 9);  // rows may be shorter than depths are many
+  one = models::further_tokens(batch, 9);  // rows may have fewer tokens than there are depths
   EXPECT_EQ(numbers(one.depths[0].labels), (Numbers{12, -100, -100, 15, -100, 17, -100, -100}));
   EXPECT_EQ(numbers(one.depths[8].labels), Numbers(8, -100));
 }
@@ -207,7 +207,7 @@ TEST(Prediction, DepthsAreComputedAgainAsBlocksAre) {
   for (const auto& item : model->named_parameters()) wanted[item.key()] = item.value().grad().clone();
   model->zero_grad();
   parallel::CheckpointPlan plan;
-  plan.names = "model.layers.1";  // throws where it names nothing
+  plan.names = "model.layers.1";  // throws if it matches nothing
   models::checkpoint_blocks(*model, plan);
   model->loss(batch, 0.1).backward();
   for (const auto& item : model->named_parameters())
@@ -228,7 +228,7 @@ TEST(Prediction, AFolderKeepsTheDepths) {
     for (const auto& item : model->named_parameters()) weights.emplace_back(item.key(), item.value().detach());
     for (const std::string& name : split(names, ' '))
       EXPECT_TRUE(model->named_parameters().contains(concat("model.layers.", layers, ".", name, ".weight"))) << name;
-    // DeepSeek's own folders have copies of the embedding and the head beside them.
+    // DeepSeek's own folders additionally contain copies of the embedding and the head.
     for (const char* copy : {"embed_tokens", "shared_head.head"})
       weights.emplace_back(concat("model.layers.", layers, ".", copy, ".weight"),
                            model->named_parameters()["model.embed_tokens.weight"].detach().clone());
@@ -239,7 +239,8 @@ TEST(Prediction, AFolderKeepsTheDepths) {
     EXPECT_EQ(again->prediction_depths(), 1);
     for (const auto& item : again->named_parameters())
       EXPECT_TRUE(at::equal(item.value(), model->named_parameters()[item.key()])) << item.key();
-    // Without mtp_num_layers the weights are left aside where transformers does so, and strangers elsewhere.
+    // Without mtp_num_layers the weights are skipped for types where transformers skips them, and are unexpected for
+    // others.
     const auto without = [](Value edited) {
       edited.set("mtp_num_layers", Value::of(0));
       return edited;
@@ -272,7 +273,7 @@ TEST(Prediction, ExpertsOfDepthsAreSharedOutAndCounted) {
   EXPECT_TRUE(model->lies_elsewhere(expert));
 }
 
-// The depths are in the last stage, with embeddings of their own for what they are told.
+// The depths belong to the last stage, which has its own embeddings for their input tokens.
 TEST(Prediction, TheLastStageHasTheDepthsAndReadsTheEmbeddings) {
   const layout::StagePart begin{.embeddings = true, .end = false, .first_block = 0, .blocks = 1},
       end{.embeddings = false, .end = true, .first_block = 1, .blocks = 0};

@@ -1,4 +1,4 @@
-// Models whose frozen weights are kept in few bits, beside adapters.
+// Models whose frozen weights are kept in few bits, combined with adapters.
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -56,7 +56,7 @@ std::map<std::string, at::Tensor> parameters_of(const torch::nn::Module& model) 
 
 const at::Tensor ids = at::tensor({3, 9, 27, 81, 50, 7, 1, 2}, at::kLong).view({1, 8});
 
-/// Logits and gradients of the adapters.
+/// Logits, and gradients of the adapters.
 std::vector<at::Tensor> passes(models::CausalLm& model) {
   model.eval();
   const at::Tensor logits = model.logits(ids);
@@ -69,7 +69,7 @@ std::vector<at::Tensor> passes(models::CausalLm& model) {
   return found;
 }
 
-/// GPT-2 stores weights the other way round, whose products are summed in another order.
+/// GPT-2 stores its weights transposed, so products are summed in another order.
 bool stores_out_first(const torch::nn::Module& model) {
   return maps_in(model).begin()->second->layout == nn::WeightLayout::out_in;
 }
@@ -126,10 +126,10 @@ TEST_P(QuantizedModel, OnlyTheBlocksLinearMapsAreQuantized) {
     EXPECT_EQ(tensor.requires_grad(), name.find("lora_") != std::string::npos) << name;
   }
   for (const auto& [name, map] : maps_in(*model)) {
-    EXPECT_TRUE(map->weight.is_meta()) << name << ": its memory is given back";
+    EXPECT_TRUE(map->weight.is_meta()) << name << ": its memory is freed";
     EXPECT_EQ(map->weight.sizes(), before.at(name + ".weight").sizes());
   }
-  EXPECT_EQ(models::describe_trainable(*model), trainable) << "parameters are counted as they were";
+  EXPECT_EQ(models::describe_trainable(*model), trainable) << "parameter counts do not change";
   EXPECT_NE(models::describe_quantized(*model).find("linear maps in nf4: "), std::string::npos);
 }
 

@@ -1,5 +1,5 @@
-// A recorded step of our own families against what the planner says of them from their config.json: FLOP, parameters,
-// bytes that a block keeps.
+// A recorded step of our families against the planner's estimates from config.json: FLOP, parameters, bytes that a
+// block keeps.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ TEST(RecordedModel, AgreesWithThePlanOfItsConfiguration) {
     const plan::Model model = plan::read_model(config);
     ASSERT_EQ(static_cast<std::int64_t>(step.layers.size()), model.layers);
     EXPECT_EQ(step.parameters(), plan::parameter_count(model));
-    // The last token of a row is not scored: the head has that much less to do.
+    // The last token of a row is not scored, so the head computes one token less per row.
     const double n = rows * tokens, said = n * plan::model_flops_per_token(model, tokens);
     const double head = 6.0 * rows * static_cast<double>(model.vocabulary * model.hidden);
     EXPECT_NEAR(step.flop(), said - head, 1e-3 * said);
@@ -71,7 +71,8 @@ TEST(RecordedModel, AgreesWithThePlanOfItsConfiguration) {
   }
 }
 
-// The same run planned from the file and from the configuration: states alike, everything within a few per cent.
+// The same run planned from the recording and from the configuration: the same states, everything else within a few per
+// cent.
 TEST(RecordedModel, IsPlannedLikeItsConfiguration) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
@@ -97,8 +98,8 @@ TEST(RecordedModel, IsPlannedLikeItsConfiguration) {
   }
 }
 
-// Seconds of a step where memory and starting kernels cost nothing: what is left is arithmetic, and both must say the
-// same of it.
+// Step times on a device whose memory and kernel launches cost nothing: only arithmetic remains, and both estimates
+// must agree.
 TEST(RecordedModel, TakesAsLongAsItsConfiguration) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
@@ -109,7 +110,7 @@ TEST(RecordedModel, TakesAsLongAsItsConfiguration) {
     cluster.device.bandwidth = 1e18;
     cluster.device.units = cluster.device.tile = 1;
     cluster.device.half_depth = 0;
-    cluster.device.grouped = 1;  // a recorded product does not say that it is an expert's
+    cluster.device.grouped = 1;  // a recorded product is not marked as an expert's
     for (const std::int64_t times : {1, 8}) {
       plan::Plan run;
       run.numerics = plan::numerics_of(plan::Precision::fp32, false);

@@ -1,4 +1,4 @@
-// What the registry's rows say of a family: classes of blocks, the architecture of a task, the shape for the memory
+// The registry's entries for each family: classes of blocks, the architecture of a task, the shape for the memory
 // formulas.
 #include <gtest/gtest.h>
 #include <tessera/architectures/architecture.h>

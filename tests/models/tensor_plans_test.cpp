@@ -1,4 +1,4 @@
-// Tensor plans of models: what config.json changes, and adapters.
+// Tensor plans of models, depending on config.json and on adapters.
 #include <gtest/gtest.h>
 
 #include <tessera/models/load.h>
@@ -24,7 +24,7 @@ std::shared_ptr<LanguageModel> llama(const std::string& more) {
                              1);
 }
 
-/// The rule that counts for each parameter.
+/// The rule that applies to each parameter.
 std::map<std::string, TensorRule> rules(const LanguageModel& model) {
   std::map<std::string, TensorRule> all;
   const layout::TensorPlan plan = tensor_plan(model);

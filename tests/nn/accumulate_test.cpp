@@ -89,7 +89,7 @@ TEST(AccumulateInPlace, makes_no_tensor_of_the_weights_sizes) {
   EXPECT_LT(peak(true), peak(false) - 4 * vocabulary * in / 2);
 }
 
-// Whoever looks at a part sees it, and who asks for a gradient gets it.
+// Hooks on a parameter see its gradient, and torch::autograd::grad() returns it.
 TEST(AccumulateInPlace, steps_back_where_somebody_looks) {
   const AccumulateInPlace in_place;
   const Net net(at::kFloat, true);
@@ -98,7 +98,7 @@ TEST(AccumulateInPlace, steps_back_where_somebody_looks) {
 
   const auto asked = torch::autograd::grad({net.loss(1)}, {net.weight, net.table});
   ASSERT_TRUE(asked[0].defined() && asked[1].defined());
-  EXPECT_TRUE(at::equal(net.weight.grad(), before)) << "grad() is nobody's business";
+  EXPECT_TRUE(at::equal(net.weight.grad(), before)) << "grad() must not change";
 
   at::Tensor seen;
   const unsigned hook = net.weight.register_hook([&](const at::Tensor& gradient) { seen = gradient.clone(); });

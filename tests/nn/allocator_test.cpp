@@ -46,10 +46,10 @@ TEST(KeepMemory, CountsWhatTensorsAskedForNotWhatTheyWereGiven) {
     const at::Tensor odd = at::empty({1'234'567}, at::kByte);  // its block has 1,310,720 bytes
     EXPECT_EQ(allocated_memory().now - before, 1'234'567);
     const at::Tensor view = odd.slice(0, 1000);
-    EXPECT_EQ(allocated_memory().now - before, 1'234'567) << "a view asks for nothing";
+    EXPECT_EQ(allocated_memory().now - before, 1'234'567) << "a view allocates nothing";
     const at::Tensor small = at::empty({1000}, at::kByte);
     EXPECT_GE(allocated_memory().now - before, 1'235'567);
-    EXPECT_LE(allocated_memory().now - before, 1'235'567 + 64) << "small ones as the heap rounds them";
+    EXPECT_LE(allocated_memory().now - before, 1'235'567 + 64) << "small ones are rounded as the heap does";
     EXPECT_GE(allocated_memory().peak, allocated_memory().now);
   }
   EXPECT_EQ(allocated_memory().now, before);
@@ -59,7 +59,7 @@ TEST(KeepMemory, UnusedBlocksMakeRoomWhereTheSystemHasNoMore) {
   nn::keep_memory();
   const auto bytes = [](std::int64_t mebibytes) { return at::empty({mebibytes << 20}, at::kByte); };
   const at::Tensor used = bytes(640);
-  (void)bytes(512);  // is kept, since more than that is in use
+  (void)bytes(512);  // kept, because more than that is in use
   ASSERT_GE(nn::kept_memory().unused, std::int64_t{512} << 20);
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
@@ -78,7 +78,7 @@ TEST(KeepMemory, UnusedBlocksMakeRoomWhereTheSystemHasNoMore) {
 TEST(KeepMemory, UnusedBlocksOfOtherSizesAreGivenBackInTheEnd) {
   nn::keep_memory();
   for (std::int64_t size = 64; size <= 160; size += 8)
-    at::empty({size << 20}, at::kByte);  // 13 sizes, 1.4 GB in all if all were kept
+    at::empty({size << 20}, at::kByte);  // 13 sizes, 1.4 GB if all were kept
   EXPECT_LT(nn::kept_memory().unused, 600 << 20);
 }
 

@@ -16,7 +16,7 @@ using compare::Tensors;
 
 namespace {
 
-/// The definition, in fp64: scores of every pair of tokens, those that may not see each other at -infinity.
+/// The definition, in fp64: scores of every pair of tokens, with masked pairs at -infinity.
 at::Tensor by_definition(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const nn::DocumentStarts& documents, const nn::AttentionOptions& options) {
   const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), group = heads / k.size(2);
@@ -71,7 +71,8 @@ TEST(Attention, FollowsTheDefinitionForwardAndBackward) {
                         c.documents.size()));
     const at::Tensor got = nn::attention(inputs[0], inputs[1], inputs[2], c.documents, options);
     EXPECT_LT(compare::error(got, by_definition(inputs[0], inputs[1], inputs[2], c.documents, options)), 2e-6);
-    // The fused path against the composition (fp64), whose own values the next line pins to the definition.
+    // The fused path against the composition (fp64); the next line checks the composition's values against the
+    // definition.
     expect_same(
         inputs, [&](const Tensors& a) { return Tensors{nn::attention(a[0], a[1], a[2], c.documents, options)}; }, 4e-6);
     const at::Tensor composed = nn::attention(inputs[0].to(at::kDouble), inputs[1].to(at::kDouble),
@@ -134,8 +135,8 @@ TEST(Attention, CachedContinuesTheSequence) {
   }
 }
 
-// Encoders: padding behind a row's tokens is seen by nobody, whatever it holds, and its keys get no gradient. Widths of
-// kernels of our own (16) and of LibTorch's (8).
+// Encoders: no token attends to the padding after a row's tokens, whatever it contains, and its keys get no gradient.
+// Head widths of our own kernels (16) and of LibTorch's (8).
 TEST(Attention, BothWaysFollowsTheDefinitionForwardAndBackward) {
   at::manual_seed(0);
   for (const std::int64_t d : {8, 16})
@@ -179,7 +180,7 @@ TEST(Attention, PositionsCountFromTheStartOfADocument) {
   EXPECT_TRUE(nn::document_positions({}, 2, 3).equal(at::tensor({0, 1, 2, 0, 1, 2}, at::kLong)));
 }
 
-// Two heads for eight threads: queries are divided, too. Results and gradients are those of one thread, bit for bit,
+// Two heads on eight threads: queries are divided, too. Results and gradients equal those of one thread bit for bit,
 // and LibTorch's to rounding.
 TEST(Attention, FlashIsTheSameOnAnyNumberOfThreads) {
   const int before = at::get_num_threads();

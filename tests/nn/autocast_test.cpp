@@ -10,7 +10,7 @@
 namespace tessera::nn {
 namespace {
 
-/// What LibTorch's operations compute in under autocast to `half` on this processor.
+/// The type in which LibTorch's operations compute under autocast to `half` on this processor.
 at::ScalarType here(at::ScalarType half) { return has_instructions(half) ? half : at::kFloat; }
 
 TEST(Autocast, ProductsRunInBf16WhileItLives) {
@@ -24,7 +24,7 @@ TEST(Autocast, ProductsRunInBf16WhileItLives) {
     const Autocast precision(at::kBFloat16, at::kCPU, /*wide=*/true);
     EXPECT_TRUE(autocast_enabled(at::kCPU));
     EXPECT_EQ(autocast_type(at::kCPU), at::kBFloat16);
-    EXPECT_EQ(at::matmul(a, b).scalar_type(), here(at::kBFloat16)) << "without instructions several times slower";
+    EXPECT_EQ(at::matmul(a, b).scalar_type(), here(at::kBFloat16)) << "several times slower without instructions";
   }
   EXPECT_FALSE(autocast_enabled(at::kCPU));
   EXPECT_EQ(at::matmul(a, b).scalar_type(), at::kFloat);
@@ -75,7 +75,7 @@ TEST(Autocast, GradientsOfWeightsStayFp32AndSeeNewWeights) {
   EXPECT_EQ(loss.item<double>(), 32);
   {
     const at::NoGradGuard no_grad;
-    weight.fill_(2);  // what an optimizer does: the bf16 copy of the last forward must not be used again
+    weight.fill_(2);  // as an optimizer does: the bf16 copy of the last forward must not be reused
   }
   EXPECT_EQ(forward().item<double>(), 64);
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Compares an operation's fused fp32 path with its ATen composition, which runs in fp64: value and every gradient.
+/// Compares an operation's fused fp32 path with its ATen composition, which runs in fp64: values and all gradients.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ inline void expect_same(const Tensors& inputs, const std::function<Tensors(const
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].is_floating_point()) continue;
     ASSERT_TRUE(single[i].grad().defined() && wide[i].grad().defined()) << "input " << i;
-    // A gradient that is zero (of queries and keys where every query sees one key) is rounding noise in fp32, whose
-    // size depends on the processor's order of summing; it is small beside the other gradients.
+    // A gradient that is zero (of queries and keys if every query sees one key) is rounding noise in fp32, whose size
+    // depends on the processor's summation order; it is small compared with the other gradients.
     const bool zero = wide[i].grad().norm().item<double>() < 1e-9 * largest;
     const double difference = (single[i].grad().to(at::kDouble) - wide[i].grad()).norm().item<double>();
     EXPECT_LT(zero ? difference / largest : error(single[i].grad(), wide[i].grad()), tolerance)

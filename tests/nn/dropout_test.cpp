@@ -1,5 +1,5 @@
-// Dropout by place, of activations and of attention weights: parts draw what the whole draws, in every type; gradients
-// against autograd through the same factors written out.
+// Dropout by position, of activations and of attention weights: parts draw the same as the whole, in every type;
+// gradients are compared with autograd through the same factors written out.
 #include <gtest/gtest.h>
 
 #include <torch/csrc/autograd/autograd.h>
@@ -90,7 +90,7 @@ TEST(DropoutAttention, equals_the_formula_with_its_gradients) {
     const auto expected = torch::autograd::grad({wanted}, {q, k, v}, {dy});
     const at::Tensor got = dropout_attention({q, k, v, {}, causal, scale}, dropped);
     const auto gradients = torch::autograd::grad({got}, {q, k, v}, {dy});
-    EXPECT_LT((got - wanted).abs().max().item<double>(), 1e-7);  // factors are formed in fp32
+    EXPECT_LT((got - wanted).abs().max().item<double>(), 1e-7);  // factors are computed in fp32
     for (std::size_t i = 0; i < 3; ++i) EXPECT_LT((gradients[i] - expected[i]).abs().max().item<double>(), 1e-6) << i;
   }
 }

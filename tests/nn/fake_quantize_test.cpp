@@ -1,4 +1,4 @@
-// Numbers rounded to few bits, against loops that follow DeepSpeed's formulas number by number.
+// Numbers rounded to few bits, against loops that follow DeepSpeed's formulas one number at a time.
 #include <tessera/base/error.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/linear_maps/fake_quantized.h>
@@ -16,7 +16,7 @@ using tessera::testing::error_of;
 
 namespace {
 
-/// One group as deepspeed/compression/utils.py rounds it, in float as there.
+/// One group rounded as in deepspeed/compression/utils.py, also in float.
 std::vector<float> rounded_by_loops(const std::vector<float>& g, const nn::FakeQuantization& how) {
   const auto n = static_cast<float>(g.size());
   float least = g[0], most = g[0], largest = 0;
@@ -77,17 +77,18 @@ struct FakeQuantize : ::testing::Test {
 
 TEST_F(FakeQuantize, NumbersAreThoseOfTheFormulas) {
   at::Tensor x = at::randn({2, 6, 32}) * at::linspace(0.1, 3, 12).view({2, 6, 1}) + 0.3;
-  x[0][1].fill_(0);      // groups without a range
-  x[0][2].fill_(-0.25);  // where some groups are rows
+  x[0][1].fill_(0);      // groups of zero range
+  x[0][2].fill_(-0.25);  // if each group is a row
   for (const nn::FakeQuantization& how : ways()) {
     const at::Tensor got = nn::rounded_to_bits(x, how);
     ASSERT_TRUE(got.isfinite().all().item<bool>()) << how.bits;
-    // The step's last bit decides where a number lies halfway; sums of one and two bits are formed in another order.
+    // The last bit of the step decides the direction of a tie; for one and two bits the sums are formed in another
+    // order.
     EXPECT_LT(error(got, by_loops(x, how)), 1e-6)
         << how.bits << " bits, " << how.groups << " groups " << how.asymmetric;
     EXPECT_TRUE(
         nn::rounded_to_bits(x.transpose(0, 1), how).equal(nn::rounded_to_bits(x.transpose(0, 1).contiguous(), how)));
-    // As many different numbers as the bits allow.
+    // At most as many different numbers as the bits allow.
     if (how.groups == 1 && how.bits <= 8) {
       EXPECT_LE(std::get<0>(at::_unique(got)).numel(), how.bits == 1 ? 3 : how.bits == 2 ? 3 : 1 << how.bits);
     }
@@ -132,7 +133,7 @@ TEST_F(FakeQuantize, NoiseIsDrawnByItsKey) {
   other.key = 2;
   EXPECT_TRUE(nn::rounded_to_bits(x, one).equal(nn::rounded_to_bits(x, one)));
   EXPECT_FALSE(nn::rounded_to_bits(x, one).equal(nn::rounded_to_bits(x, other)));
-  // On an average nothing is lost: the mean of many draws is nearer than one rounding to nearest.
+  // Rounding is unbiased: the mean of many draws is closer than a single rounding to nearest.
   at::Tensor mean = at::zeros_like(x);
   nn::FakeQuantization draw = one;
   for (draw.key = 10; draw.key < 110; ++draw.key) mean += nn::rounded_to_bits(x, draw) / 100;
@@ -155,7 +156,7 @@ TEST_F(FakeQuantize, ARangeMayBeGiven) {
     const at::Tensor own = nn::rounded_to_bits(x, how);
     how.range = at::stack({x.min(), x.max()});
     EXPECT_TRUE(nn::rounded_to_bits(x, how).equal(own));
-    // Beyond the range numbers are cut off.
+    // Numbers beyond the range are clamped.
     how.range = at::tensor({-0.5f, 0.25f});
     const at::Tensor cut = nn::rounded_to_bits(x, how);
     EXPECT_LE(cut.max().item<float>(), 0.5f);
@@ -212,7 +213,7 @@ TEST_F(FakeQuantize, LinearMapMultipliesRoundedOperands) {
           EXPECT_EQ(y.sizes(), dy.sizes());
           EXPECT_EQ(y.scalar_type(), at::kFloat);
           y.backward(dy);
-          // the input by tokens, the weight by groups of [out, in] whichever way it is stored
+          // the input per token, the weight per group of [out, in] in either layout
           const at::Tensor rx = by_loops(x, *operands.input).view({30, 24}), rw = by_loops(w, *operands.weight),
                            rows = dy.view({30, 12});
           const double bound = half ? 2e-2 : 1e-6;
@@ -221,7 +222,7 @@ TEST_F(FakeQuantize, LinearMapMultipliesRoundedOperands) {
           EXPECT_LT(error(out_first ? ww.grad() : ww.grad().t(), at::mm(rows.t(), rx)), bound);
           EXPECT_LT(error(bb.grad(), rows.sum(0)), 1e-6);
           EXPECT_GT(error(y.detach().view({30, 12}), at::mm(x.view({30, 24}), w.t()) + b), 1e-3) << "not rounded";
-          y.detach().add_(1);  // somebody adds in place
+          y.detach().add_(1);  // the caller adds in place
         }
 }
 

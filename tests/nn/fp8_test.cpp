@@ -13,8 +13,8 @@ using nn::Fp8Operand;
 
 namespace {
 
-/// Rounds to nearest, ties to even, by the definition of a format with so many bits behind the leading one, least
-/// normal exponent and largest number.
+/// Rounds to nearest, ties to even, by the definition of a format with `bits` bits after the leading one, a least
+/// normal exponent and a largest number.
 double rounded_by_definition(double x, int bits, int least_exponent, double most) {
   const double size = std::min(std::abs(x), most);
   if (size == 0) return x;
@@ -126,28 +126,28 @@ TEST_F(Fp8, DelayedScalesFollowTheHistory) {
     const auto scale = [&](double largest, bool note) {
       return map.rounded(at::full({2, 2}, largest), Fp8Operand::input, note).scale.item<double>() * 448;
     };
-    EXPECT_NEAR(scale(5, true), 5, 1e-5) << "without a history the value of now";
+    EXPECT_NEAR(scale(5, true), 5, 1e-5) << "without a history, the current value";
     EXPECT_NEAR(scale(2, true), 2, 1e-5);
     EXPECT_NEAR(scale(50, false), 50, 1e-4) << "not noted";
     state->end_step();
-    EXPECT_NEAR(scale(1, true), 5, 1e-5) << "the largest of the step before";
+    EXPECT_NEAR(scale(1, true), 5, 1e-5) << "the previous step's largest value";
     EXPECT_EQ(map.rounded(at::full({2, 2}, 100.0), Fp8Operand::input, false).values.to(at::kFloat).max().item<float>(),
               448)
-        << "what lies beyond becomes the largest number";
+        << "values out of range become the largest number";
     state->end_step();
     EXPECT_NEAR(scale(INFINITY, true), which == Fp8Amax::max ? 5 : 1, 1e-5);
     state->end_step();
-    EXPECT_NEAR(scale(1, true), which == Fp8Amax::max ? 5 : 1, 1e-5) << "what is not finite is not remembered";
+    EXPECT_NEAR(scale(1, true), which == Fp8Amax::max ? 5 : 1, 1e-5) << "non-finite values are not recorded";
     state->end_step();
-    EXPECT_NEAR(scale(1, true), 1, 1e-5) << "three steps are";
-    EXPECT_EQ(state->history().select(1, 0).abs().sum().item<float>(), 0) << "another map's";
+    EXPECT_NEAR(scale(1, true), 1, 1e-5) << "the history has three steps";
+    EXPECT_EQ(state->history().select(1, 0).abs().sum().item<float>(), 0) << "another map's state";
     nn::Fp8State other(o, 2);
     other.set_history(state->history());
     EXPECT_TRUE(other.history().equal(state->history()));
   }
 }
 
-/// y, dx, dW, db by plain products of what rounding gives.
+/// y, dx, dW, db by plain products of the rounded operands.
 compare::Tensors by_definition(const nn::Fp8Map& map, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
                                const at::Tensor& dy) {
   const auto r = [&](const at::Tensor& t, Fp8Operand o) {
@@ -164,7 +164,7 @@ TEST_F(Fp8, AllThreeProductsAreOfRoundedOperands) {
   for (const Fp8Recipe recipe : recipes)
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::hybrid})
       for (const bool out_first : {true, false}) {
-        const bool beside_bf16 = out_first;  // else all around the products is fp32: they are the same
+        const bool beside_bf16 = out_first;  // otherwise all but the products is fp32; the products are the same
         const auto map = map_of(options(recipe, format));
         const auto wanted = by_definition(*map, x.view({150, 200}), w, b, dy.view({150, 140}));
         const auto leaf = [](const at::Tensor& t) { return t.detach().clone().set_requires_grad(true); };

@@ -29,7 +29,7 @@ Inputs inputs(std::int64_t tokens, at::ScalarType type) {
   return in;
 }
 
-/// Token by token, as the formula stands.
+/// Token by token, as in the formula.
 at::Tensor one_by_one(const Inputs& in) {
   at::Tensor memory = at::zeros({2, 3, 8, 5}, in.q.options());
   std::vector<at::Tensor> read;
@@ -43,7 +43,7 @@ at::Tensor one_by_one(const Inputs& in) {
   return at::stack(read, 1);
 }
 
-// Rows of less than a piece, of whole pieces, and of some more.
+// Sequences shorter than a chunk, of whole chunks, and with a partial chunk.
 TEST(GatedDelta, PiecesAreTokenByToken) {
   for (const std::int64_t tokens : {1, 7, 64, 150}) {
     Inputs in = inputs(tokens, at::kFloat), wanted = inputs(tokens, at::kFloat);

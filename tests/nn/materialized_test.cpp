@@ -28,13 +28,13 @@ Seen& seen() {
   return s;
 }
 
-// One test, since hooks are set once per process.
+// A single test, because hooks are set once per process.
 TEST(Materialized, asks_the_hooks_when_a_tensor_has_the_key) {
   const at::Tensor plain = at::ones({2}), undefined, with_key = keyed();
   {
     const Materialized nothing({&plain, &undefined, nullptr, pointer(std::optional<at::Tensor>())});
   }
-  EXPECT_THROW(Materialized({&with_key}), tessera::Error);  // nobody is there to bring it
+  EXPECT_THROW(Materialized({&with_key}), tessera::Error);  // no hook can provide it
 
   tessera::nn::set_materialize_hooks({[](const at::Tensor* const* tensors, std::size_t count) -> void* {
                                         for (std::size_t i = 0; i < count; ++i)

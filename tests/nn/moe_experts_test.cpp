@@ -18,7 +18,7 @@ using Tensors = std::vector<at::Tensor>;
 
 constexpr std::int64_t hidden = 24, inner = 40;
 
-/// Which experts tokens choose: [N, k] each.
+/// The experts that tokens choose: [N, k].
 struct Choice {
   std::string name;
   std::int64_t experts;
@@ -33,7 +33,7 @@ std::vector<Choice> choices() {
   at::Tensor dropped = drawn(40, 5, 2);
   dropped[3][0] = -1;
   dropped[7].fill_(-1);
-  at::Tensor few = drawn(30, 3, 2) * 2;  // experts 1, 3 and 5 get nothing
+  at::Tensor few = drawn(30, 3, 2) * 2;  // experts 1, 3 and 5 get no tokens
   return {{"even", 4, at::arange(64).view({32, 2}) % 4},
           {"drawn", 8, drawn(70, 8, 3)},
           {"all to one", 4, at::full({50, 1}, 2, at::kLong)},
@@ -42,7 +42,7 @@ std::vector<Choice> choices() {
           {"no tokens", 3, at::empty({0, 2}, at::kLong)},
           {"some dropped", 5, dropped},
           {"all dropped", 3, at::full({6, 2}, -1, at::kLong)},
-          {"large groups", 3, drawn(900, 3, 1)}};  // cut into panels where there are several threads
+          {"large groups", 3, drawn(900, 3, 1)}};  // cut into panels if there are several threads
 }
 
 /// x, weights of slots, and the experts' matrices: gates, then ups, then downs.
@@ -93,7 +93,7 @@ Tensors leaves(const Choice& choice, at::ScalarType type, std::int64_t width = i
   return all;
 }
 
-/// A loss whose gradient at y is nothing special.
+/// A loss with a generic gradient at y.
 at::Tensor loss_of(const at::Tensor& y) {
   return (y * at::linspace(-1, 1, std::max<std::int64_t>(y.numel(), 1), y.options()).slice(0, 0, y.numel()).view_as(y))
       .sum();
@@ -119,7 +119,7 @@ TEST(MoeExperts, ALoopOverTokens) {
       loss_of(got).backward();
       for (std::size_t i = 0; i < all.size(); ++i) {
         const std::string what = choice.name + ", gradient of input " + std::to_string(i);
-        // Experts without tokens have gradients of zeros, where the loop has none.
+        // Experts without tokens have zero gradients; in the loop these are undefined.
         const at::Tensor none = at::zeros_like(expected[i]);
         expect_near(all[i].grad(), expected[i].grad().defined() ? expected[i].grad() : none, bound, what);
       }
@@ -127,12 +127,12 @@ TEST(MoeExperts, ALoopOverTokens) {
   }
 }
 
-/// The most that a choice sends to one expert.
+/// The largest number of slots that a choice sends to one expert.
 std::int64_t largest_group(const Choice& choice) {
   return nn::permutation_of(choice.ids, choice.experts).counts.max().item<std::int64_t>();
 }
 
-// Rows of zeros beside the others change no result and no gradient.
+// Padding rows of zeros change neither results nor gradients.
 TEST(MoeExperts, PaddedGroupsGiveTheSame) {
   for (const Choice& choice : choices()) {
     const Tensors expected = leaves(choice, at::kDouble);
@@ -149,8 +149,8 @@ TEST(MoeExperts, PaddedGroupsGiveTheSame) {
   }
 }
 
-// Rows of two sources: results and gradients are, bit by bit, those that each source would have alone. (In fp64
-// LibTorch's silu and gelu, which have other bits for numbers behind the last 16: the width leaves none.)
+// Rows of two sources: results and gradients are bit for bit those of each source alone. (In fp64 LibTorch's silu and
+// gelu give other bits for the elements after the last multiple of 16; this width has none.)
 TEST(MoeExperts, SourcesApart) {
   const at::Tensor each = at::tensor({5, 0, 9, 3, 0, 0, 2, 40}, at::kLong).view({2, 4});  // [sources, experts]
   const std::int64_t first = 17, second = 42, experts = 4;
@@ -263,7 +263,7 @@ TEST(MoeExperts, GradientsOfWeightsMayComeLater) {
   }
 }
 
-// Groups of every size, which the rounded path pads with zeros.
+// Groups of every size, which the bf16 path pads with zeros.
 TEST(MoeExperts, Autocast) {
   for (const Choice& choice : choices()) {
     if (choice.ids.numel() == 0 || choice.ids.max().item<std::int64_t>() < 0) continue;

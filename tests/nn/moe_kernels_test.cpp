@@ -1,4 +1,5 @@
-// Routers give experts another number of rows in every step: what a product keeps for each number must not pile up.
+// Routers give experts different numbers of rows in every step: what a product caches per number of rows must not
+// accumulate.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -33,14 +34,14 @@ void step(std::int64_t rows, const std::vector<at::Tensor>& weights) {
 TEST(MoeKernels, NumbersOfRowsDoNotPileUp) {
   std::vector<at::Tensor> weights;
   for (int e = 0; e < 2; ++e) weights.push_back(at::ones({512, 384}).requires_grad_(true));
-  // Every number of rows whose kernels there are, and what the allocator keeps.
+  // First covers the row counts that have kernels, and fills the allocator's cache.
   for (std::int64_t rows = 1; rows < 700; rows += 50) step(rows, weights);
   const double before = resident_megabytes();
   for (std::int64_t rows = 2; rows < 350; rows += 3) step(rows, weights);
   EXPECT_LT(resident_megabytes() - before, 50) << "oneDNN: " << nn::multiplies_with_onednn();
 }
 
-// Groups of all sizes around those that have a kernel, against one product each.
+// Groups of all sizes around the row counts with a kernel, compared with one product each.
 TEST(MoeKernels, EveryNumberOfRowsIsRight) {
   at::manual_seed(3);
   const at::Tensor weight = at::randn({40, 24}).requires_grad_(true);

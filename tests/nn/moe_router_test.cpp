@@ -1,4 +1,4 @@
-// Routers, balancing losses and capacity against references of a few lines that go token by token.
+// Routers, balancing losses and capacity against short references that process one token at a time.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -186,10 +186,11 @@ TEST(MoeRouter, JitterStaysInItsBounds) {
   EXPECT_GE(y.min().item<double>(), 0.9 - 1e-6);
   EXPECT_LE(y.max().item<double>(), 1.1 + 1e-6);
   EXPECT_GT(y.std().item<double>(), 0.05);
-  EXPECT_TRUE(at::equal(nn::jittered(x, 0.1, place), y)) << "keyed by place";
+  EXPECT_TRUE(at::equal(nn::jittered(x, 0.1, place), y)) << "keyed by position";
   nn::RandomPlace later = place;
   later.token = 20;
-  EXPECT_TRUE(at::equal(nn::jittered(x.slice(1, 20), 0.1, later), y.slice(1, 20))) << "whoever computes the tokens";
+  EXPECT_TRUE(at::equal(nn::jittered(x.slice(1, 20), 0.1, later), y.slice(1, 20)))
+      << "whichever rank computes the tokens";
   EXPECT_THROW(nn::jittered(x, 1, place), Error);
 }
 
@@ -258,7 +259,7 @@ TEST(MoeBalance, SwitchLoss) {
   EXPECT_NEAR(nn::switch_loss(b.probabilities, b.ids).item<double>(), wanted, 1e-12);
   EXPECT_NEAR(nn::sequence_loss(b.probabilities.view({3, 4, 6}), b.ids.view({3, 4, 2})).item<double>(),
               (switch_reference(b, 0, 4) + switch_reference(b, 4, 8) + switch_reference(b, 8, 12)) / 3, 1e-12);
-  // Even choices and even probabilities: the least that it can be, 1.
+  // Even choices and even probabilities give the minimum, 1.
   const at::Tensor even = at::full({6, 3}, 1.0 / 3, at::kDouble);
   EXPECT_NEAR(nn::switch_loss(even, at::arange(6).view({6, 1}) % 3).item<double>(), 1, 1e-12);
   EXPECT_EQ(nn::switch_loss(at::empty({0, 3}), at::empty({0, 2}, at::kLong)).item<double>(), 0);
@@ -308,7 +309,7 @@ TEST(MoeBalance, BiasWithoutALoss) {
   EXPECT_TRUE(at::allclose(bias, at::tensor({0.48, 0.0, -0.24, 0.02})));  // the mean is 6
 }
 
-// Sinkhorn's method by its definition, number by number.
+// Sinkhorn's method by its definition, one number at a time.
 TEST(MoeBalance, Sinkhorn) {
   at::manual_seed(11);
   for (const auto& [tokens, experts] : {std::pair(std::int64_t{40}, std::int64_t{4}), {7, 3}, {1, 5}, {64, 1}}) {

@@ -57,7 +57,7 @@ TEST_F(Operations, AutocastRunsProductsInBf16AndKeepsGradientsFp32) {
   EXPECT_EQ(y.scalar_type(), at::kFloat);
   EXPECT_LT(compare::error(y.detach(), exact), 1e-2);
   EXPECT_GT(compare::error(y.detach(), exact), 1e-4) << "bf16 has 8 bits";
-  y.sum().backward();  // outside the guard: as it was recorded
+  y.sum().backward();  // outside the guard: in the recorded type
   EXPECT_EQ(weight.grad().scalar_type(), at::kFloat);
   const at::Tensor expected = x.detach().to(at::kDouble).sum(0).unsqueeze(1).expand({96, 80});
   EXPECT_LT(compare::error(weight.grad(), expected), 1e-2);
@@ -112,7 +112,7 @@ TEST_F(Operations, ProductsAccumulateAndTakeTransposedViews) {
   }
 }
 
-// The same on processors with instructions for the type and without: one rounding, of a sum in fp32.
+// The same on processors with and without instructions for the type: one rounding, of an fp32 sum.
 TEST_F(Operations, ProductsOfHalvesAreRoundedOnce) {
   for (const at::ScalarType half : {at::kBFloat16, at::kHalf})
     for (const std::int64_t n : {1, 5, 64}) {
@@ -169,7 +169,7 @@ TEST_F(Operations, AddLayerNormOfNothing) {
     const auto out = run(a);
     return Tensors{out.sum, out.normed};
   });
-  // As in a block: the sum goes on, x itself is not used again.
+  // As in a block: the sum continues as the residual stream, and x itself is not used again.
   expect_same(inputs, [&](const Tensors& a) {
     const auto out = run({a[0] * 2, a[1], a[2]});
     return Tensors{out.sum * out.normed};
@@ -182,7 +182,7 @@ TEST_F(Operations, Embed) {
               [](const Tensors& a) { return Tensors{nn::embed(a[0], a[1], a[2])}; });
   expect_same({ids, at::randn({19, 8}), at::randn({12, 8})},
               [](const Tensors& a) { return Tensors{nn::embed(a[0], a[1], a[2], 5)}; });
-  EXPECT_THROW(nn::embed(ids, at::randn({19, 8}), at::randn({12, 8}), 6), Error) << "positions run out";
+  EXPECT_THROW(nn::embed(ids, at::randn({19, 8}), at::randn({12, 8}), 6), Error) << "too few positions";
   EXPECT_ANY_THROW(nn::embed(ids + 19, at::randn({19, 8}), at::randn({12, 8}))) << "id outside the vocabulary";
   EXPECT_ANY_THROW(nn::embed(ids - 19, at::randn({19, 8}), at::randn({12, 8}))) << "negative id";
 }

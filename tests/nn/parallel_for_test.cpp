@@ -14,7 +14,7 @@
 namespace tessera::nn {
 namespace {
 
-/// at::set_num_threads() until the end of a scope.
+/// Calls at::set_num_threads() for the duration of a scope.
 class Threads {
  public:
   explicit Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }

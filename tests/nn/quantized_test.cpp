@@ -1,4 +1,4 @@
-// Linear maps with frozen weights of few bits against the same maps with the widened matrix, whole.
+// Linear maps with frozen weights of few bits against the same maps with the dequantized matrix.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -47,7 +47,7 @@ TEST_F(Quantized, WeightsTakeAsManyBytesAsTheyShould) {
 }
 
 TEST_F(Quantized, BlocksLieAlongTheFlatWeight) {
-  const at::Tensor w = at::randn({7, 33}) * 0.1;  // no block is a part of a row
+  const at::Tensor w = at::randn({7, 33}) * 0.1;  // every block spans several rows
   for (const QuantType type : {QuantType::nf4, QuantType::fp4}) {
     const at::Tensor got = nn::dequantize(nn::quantize(w, {.bits = 4, .type = type})), flat = w.flatten();
     for (std::int64_t begin = 0; begin < flat.numel(); begin += 64) {
@@ -55,7 +55,7 @@ TEST_F(Quantized, BlocksLieAlongTheFlatWeight) {
       const double absmax = block.abs().max().item<double>(), widest = type == QuantType::nf4 ? 0.152 : 0.1667;
       EXPECT_LE((got.flatten().slice(0, begin, begin + 64) - block).abs().max().item<double>(), widest * absmax);
     }
-    // The extremes themselves are exact.
+    // The element of largest magnitude is exact.
     const at::Tensor first = flat.slice(0, 0, 64);
     const auto at_most = first.abs().argmax().item<std::int64_t>();
     EXPECT_FLOAT_EQ(got.flatten()[at_most].item<float>(), first[at_most].item<float>());
@@ -79,7 +79,7 @@ TEST_F(Quantized, DoubleQuantizationIsAroundTheMean) {
   const QuantizedWeight once = nn::quantize(w, {.bits = 4}), twice = nn::quantize(w, {.bits = 4, .double_quant = true});
   EXPECT_TRUE(once.codes.equal(twice.codes));
   EXPECT_NEAR(twice.absmax_mean, once.absmax.mean().item<float>(), 1e-5);
-  // The absmax that products use, from a block whose number is 1 or -1 somewhere.
+  // Derives the absmax that products use from each block's element whose code is 1 or -1.
   const at::Tensor a = nn::dequantize(once).flatten(), b = nn::dequantize(twice).flatten();
   const at::Tensor around = once.absmax - twice.absmax_mean;
   for (std::int64_t block = 0; block < once.absmax.numel(); ++block) {

@@ -31,7 +31,7 @@ at::Tensor labels() {
   return labels;
 }
 
-/// By the whole logits.
+/// The reference, computed from the whole logits.
 at::Tensor reference(const Inputs& in, const at::Tensor& labels, double cap, bool bias) {
   at::Tensor logits = at::matmul(in.hidden, in.weight.t());
   if (bias) logits = logits + in.bias;

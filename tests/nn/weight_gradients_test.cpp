@@ -1,4 +1,4 @@
-// Backward in two parts gives the bits of the whole one.
+// Backward in two parts gives the same bits as backward at once.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ using nn::WeightGradients;
 using nn::WeightLayout;
 
 struct Net {
-  at::Tensor x, a, a_bias, b, c, norm;  // a is used twice, c has no bias, norm is no linear map
+  at::Tensor x, a, a_bias, b, c, norm;  // a is used twice, c has no bias, norm is not a linear map
 
   explicit Net(at::ScalarType type) {
     at::manual_seed(3);
@@ -66,7 +66,7 @@ TEST(WeightGradients, TheBitsOfAWholeBackward) {
                                    {"autocast of bf16", at::kBFloat16, true}};
   for (const Case& one : cases) {
     const Net net(one.type), divided(one.type);
-    for (int pass = 0; pass < 3; ++pass) {  // gradients add up
+    for (int pass = 0; pass < 3; ++pass) {  // gradients accumulate
       const auto run = [&](const Net& which) {
         const nn::Autocast autocast(one.autocast, at::kCPU);
         return which.loss();
@@ -125,7 +125,7 @@ TEST(WeightGradients, FrozenWeights) {
               {net.a_bias.grad(), net.c.grad(), net.norm.grad(), net.x.grad()}, "frozen");
 }
 
-// Only what products need waits: activations that others saved are free after the first part.
+// Only the products' operands are kept: activations saved by other functions are freed after the first part.
 TEST(WeightGradients, HoldNoGraph) {
   const auto late = c10::make_intrusive<WeightGradients>();
   const at::Tensor weight = at::randn({8, 8}).requires_grad_(), x = at::randn({4, 8}).requires_grad_();
@@ -153,7 +153,7 @@ TEST(WeightGradients, LeftOnesAreDropped) {
   EXPECT_TRUE(weight.grad().defined());
 }
 
-/// Says when backward comes by.
+/// Reports when backward reaches this point.
 struct GradientMessage : torch::autograd::Function<GradientMessage> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, std::vector<std::string>* log,
                             const std::string& name) {
@@ -210,7 +210,8 @@ TEST(LateGradients, FrozenWeightsAndBiasesHaveNone) {
   }
 }
 
-// A pipeline's backward in two parts goes by another way: nothing is formed twice, nothing is lost.
+// Late gradients under a pipeline's backward in two parts: the pipeline's scope takes over; nothing is computed twice
+// or lost.
 TEST(LateGradients, UnderAScopeThatDefersTheScopeDecides) {
   const at::Tensor x = at::ones({3, 4}).requires_grad_(), w = at::ones({4, 5}).requires_grad_();
   const auto late = c10::make_intrusive<WeightGradients>();
@@ -244,7 +245,7 @@ TEST(LinearInParts, TellsOfEachPartAsSoonAsItIsThere) {
           EXPECT_TRUE(at::allclose(part, wanted.narrow(0, first, part.size(0)), 1e-5, 1e-6));
           first += part.size(0);
           ++calls;
-          part.mul_(2);  // it may be changed
+          part.mul_(2);  // the caller may change it
         };
         const at::Tensor y = nn::linear_in_parts(x, w, layout, {2, computed});
         EXPECT_EQ(first, rows);

@@ -24,7 +24,7 @@ TEST(Bf16State, takes_half_the_memory) {
 }
 
 TEST(Bf16State, random_rounding_keeps_the_mean) {
-  // Between 1 and the next bfloat16, 1 + 2^-7: a quarter of the way up.
+  // A quarter of the way from 1 to the next bfloat16, 1 + 2^-7.
   const at::Tensor exact = at::full({1 << 16}, 1 + 0x1p-9), rounded = at::empty({1 << 16}, at::kBFloat16);
   for (const int which : {0, 1})
     for (const std::uint64_t key : {std::uint64_t{1}, std::uint64_t{2}, rounding_key(7, 1, "w")}) {
@@ -79,7 +79,7 @@ TEST(Bf16State, kernels_round_as_the_operators_do) {
   }
 }
 
-/// exp_avg_sq after many steps of equal gradients, over what it tends to.
+/// exp_avg_sq after many steps of equal gradients, divided by its limit.
 double second_moment(bool stochastic) {
   const at::Tensor p = at::zeros({4096});
   p.mutable_grad() = at::ones({4096});
@@ -91,7 +91,7 @@ double second_moment(bool stochastic) {
 
 TEST(Bf16State, random_rounding_does_not_lose_small_changes) {
   EXPECT_NEAR(second_moment(true), 1, 0.01);
-  EXPECT_LT(second_moment(false), 0.5);  // 0.001 of the way is less than half a unit: it stops early
+  EXPECT_LT(second_moment(false), 0.5);  // a step of 0.001 of the distance is less than half a unit, so it stops early
 }
 
 TEST(Bf16State, trains_nearly_as_float32_does) {

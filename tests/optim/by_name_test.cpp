@@ -82,7 +82,8 @@ TEST(ByName, every_kind_is_made_and_unknown_parameters_are_refused_with_the_near
   EXPECT_NE(refused(choice_of(OptimizerKind::lion, "beta1=high")).find("expected a number"), std::string::npos);
 }
 
-/// What the settings let pass, the optimizers take: otherwise it would be refused only when the data has been read.
+/// Optimizers accept every number that the settings accept; otherwise the error would come only after the data has been
+/// read.
 TEST(ByName, NumbersThatPassTheCheckAreTaken) {
   const std::map<OptimizerKind, std::vector<std::string>> numbers = {
       {OptimizerKind::adamw, {"beta1", "beta2", "epsilon", "eps"}},
@@ -106,7 +107,7 @@ TEST(ByName, NumbersThatPassTheCheckAreTaken) {
           continue;
         }
         ++taken;
-        if (name == "min_trust_ratio" && std::stoi(number) > 10) continue;  // above the largest ratio
+        if (name == "min_trust_ratio" && std::stoi(number) > 10) continue;  // exceeds the largest ratio
         EXPECT_NO_THROW(check_optimizer(choice));
       }
       EXPECT_GT(taken, 0) << name;

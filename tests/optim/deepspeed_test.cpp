@@ -94,7 +94,7 @@ TEST(DeepspeedSchedule, wrong_parameters_are_named) {
       EXPECT_NE(std::string(error.what()).find(c.message), std::string::npos) << error.what();
     }
   }
-  EXPECT_THROW(schedule_factor(schedule_of("lr_range_test", ""), 0), Error) << "it has rates, no factors";
+  EXPECT_THROW(schedule_factor(schedule_of("lr_range_test", ""), 0), Error) << "it has rates, not factors";
 }
 
 TEST(DeepspeedLossScale, every_step) {
@@ -126,7 +126,7 @@ TEST(DeepspeedLossScale, hysteresis_goes_on_from_a_checkpoint) {
   }
   EXPECT_EQ(whole.scale(), 16);
   LossScale older(options);
-  older.set_state({.scale = 8, .good_steps = 1, .skipped_steps = 2});  // a checkpoint that does not know it
+  older.set_state({.scale = 8, .good_steps = 1, .skipped_steps = 2});  // a checkpoint without this field
   EXPECT_EQ(older.state().hysteresis, 3);
   EXPECT_THROW(LossScale({.hysteresis = 0}), InputError);
 }
@@ -162,7 +162,7 @@ TEST(Plateau, goes_on_from_a_checkpoint_and_refuses_what_makes_no_sense) {
   EXPECT_TRUE(make_plateau(schedule));
 }
 
-/// The checkpoints of `tessera train` hold one group's state as an object, those of tessera::Trainer an array.
+/// Checkpoints of `tessera train` store one group's state as an object, those of tessera::Trainer an array.
 TEST(Plateau, lowers_each_group_from_where_it_began) {
   const Schedule schedule = schedule_of("reduce_lr_on_plateau", "patience=0,factor=0.5");
   Plateau plateau(schedule, {0.1, 0.01, 0.1});

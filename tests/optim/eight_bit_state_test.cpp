@@ -1,5 +1,5 @@
-// States of eight bits: which slots have them, what they take, and that they neither depend on cuts nor change when
-// they are saved and restored.
+// Eight-bit states: which slots have them, how much memory they take, and that they neither depend on cuts nor change
+// when saved and restored.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(EightBitState, TakesASmallShareOfTheMemory) {
   EXPECT_TRUE(adamw->state().empty());
   std::int64_t bytes = 0;
   for (const EncodedState& state : adamw->encoded_states()) bytes += state.bytes;
-  EXPECT_EQ(bytes, 64000 * 2 + 1000 * 2 * 4);  // 2.125 bytes for each element, of 8
+  EXPECT_EQ(bytes, 64000 * 2 + 1000 * 2 * 4);  // 2.125 bytes for each element instead of 8
   const auto lion = maker(OptimizerKind::lion_8bit)({{"p", at::ones({100, 640})}});
   ASSERT_EQ(lion->encoded_states().size(), 1u);
   EXPECT_EQ(lion->encoded_states()[0].bytes, 68000);
@@ -55,7 +55,7 @@ TEST(EightBitState, SmallParametersAndEmbeddingsStayWide) {
   EXPECT_FALSE(has({"p", at::ones({4095})}));
   EXPECT_TRUE(has({"p", at::ones({4096})}));
   EXPECT_FALSE(has({.name = "p", .parameter = at::ones({8192}), .wide_states = true}));
-  // By the whole parameter, not by the piece; also where there is nothing of it.
+  // Decided by the whole parameter, not the local part, even if that part is empty.
   EXPECT_TRUE(has({.name = "p", .parameter = at::ones({64}), .shape = {64, 64}, .begin = 64}));
   EXPECT_FALSE(has({.name = "p", .parameter = at::ones({64}), .shape = {63, 64}, .begin = 64}));
   EXPECT_TRUE(has({.name = "p", .parameter = at::ones({0}), .shape = {64, 64}}));
@@ -73,7 +73,7 @@ TEST(EightBitState, UpdatesAreNearThoseOfFloat32) {
       const double rate = 0.03 * (1 - step / 300.0);
       a->step(rate);
       b->step(rate);
-      // The first step's states are zero in both.
+      // In the first step both start from zero states.
       if (step == 0) {
         EXPECT_TRUE(at::equal(p, q));
       }
@@ -107,7 +107,7 @@ TEST(EightBitState, BitsDoNotDependOnCuts) {
   }
 }
 
-// As a checkpoint does it: float32 values, cut otherwise than they were.
+// As from a checkpoint: float32 values, cut differently.
 TEST(EightBitState, RestoredStatesGoOnExactly) {
   const std::int64_t n = 12800;
   for (const OptimizerKind kind : {OptimizerKind::adamw_8bit, OptimizerKind::lion_8bit}) {

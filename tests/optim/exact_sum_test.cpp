@@ -1,4 +1,4 @@
-// ExactSum against integers of 128 bits and against itself in other orders.
+// ExactSum against 128-bit integers, and against itself in other orders.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -58,7 +58,7 @@ TEST(ExactSum, rounds_once_to_nearest_even) {
   EXPECT_EQ(sum_of({-most, -most}), -infinity);
   EXPECT_EQ(sum_of({most, most, -most}), most);
   EXPECT_EQ(sum_of({most, 0x1p969}), most);
-  EXPECT_EQ(sum_of({most, 0x1p970}), infinity);  // half a unit above the largest: the tie goes to 2^1024
+  EXPECT_EQ(sum_of({most, 0x1p970}), infinity);  // half a unit above the largest double: the tie rounds to 2^1024
 }
 
 /// Multiples of 2^-60 below 2^40: sums of thousands are exact in 128 bits.
@@ -79,7 +79,7 @@ double rounded(__int128 fixed) {
   auto rest = static_cast<unsigned __int128>(negative ? -fixed : fixed);
   int shift = 0;
   bool sticky = false;
-  while (rest >> 54 != 0) {  // 53 bits and one to round by
+  while (rest >> 54 != 0) {  // 53 bits and one for rounding
     sticky = sticky || (rest & 1) != 0;
     rest >>= 1;
     ++shift;

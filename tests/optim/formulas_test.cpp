@@ -22,7 +22,7 @@ using Shapes = std::vector<std::vector<std::int64_t>>;
 
 const Shapes vectors = {{5}, {3}}, matrices = {{4, 6}, {7}, {2, 3, 5}};
 
-// The start values and gradients of tests/parity/optim_fixture.py.
+// The initial values and gradients of tests/parity/optim_fixture.py.
 at::Tensor start(std::int64_t i, const std::vector<std::int64_t>& shape) {
   const at::Tensor k = at::arange(at::ones(shape).numel(), at::kLong);
   return ((7 * k + 3 * i).remainder(16) - 8).to(at::kFloat).div_(8).view(shape);
@@ -143,7 +143,7 @@ TEST(Formulas, adafactor_factors_true_shapes) {
   EXPECT_FALSE(optimizer->is_replicated("exp_avg.exp_avg_sq_row"));
 }
 
-/// One parameter in double precision, by `rule`, over the fixture's ten steps.
+/// Updates one parameter in double precision by `rule` over the fixture's ten steps.
 using Rule = std::function<void(at::Tensor& p, const at::Tensor& g, double learning_rate, double decay, int step)>;
 
 void expect_rule(const Make& make, const std::function<Rule()>& new_rule, double tolerance = 1e-6) {
@@ -238,7 +238,7 @@ TEST(Formulas, norms_of_zero_leave_the_update_as_it_is) {
     };
     const Make lamb = [](auto s) { return make_lamb(std::move(s), {}); };
     const Make lars = [](auto s) { return make_lars(std::move(s), {.momentum = 0}); };
-    EXPECT_NEAR(moved(lamb, 0, 3), -0.5, 1e-6);  // p = 0: Adam's first step, whatever the bounds
+    EXPECT_NEAR(moved(lamb, 0, 3), -0.5, 1e-6);  // p = 0: Adam's first step, for any bounds
     EXPECT_NEAR(moved([](auto s) { return make_lamb(std::move(s), {.max_trust_ratio = 0.3}); }, 0, 3), -0.5, 1e-6);
     EXPECT_NEAR(moved(lars, 0, 3), -1.5, 1e-6);           // p = 0: plain SGD
     EXPECT_NEAR(moved(lars, 2, 0), 2 - 0.5 * 0.2, 1e-6);  // g = 0: plain decay

@@ -1,4 +1,4 @@
-// Loss scaling, as torch.amp.GradScaler adapts it.
+// Loss scaling that adapts as torch.amp.GradScaler does.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -24,7 +24,7 @@ TEST(LossScale, grows_after_enough_good_steps_and_backs_off_at_a_bad_one) {
     EXPECT_EQ(scale.scale(), expected);
   }
   EXPECT_TRUE(scale.update(1));
-  EXPECT_FALSE(scale.update(bad));  // counting begins anew
+  EXPECT_FALSE(scale.update(bad));  // counting starts over
   EXPECT_EQ(scale.scale(), 64);
   EXPECT_FALSE(scale.update(std::nan("")));
   EXPECT_EQ(scale.scale(), 32);
@@ -76,7 +76,7 @@ TEST(LossScale, stops_when_it_cannot_help) {
   }
   LossScale large({.initial = 0x1p127, .growth_interval = 1});
   EXPECT_TRUE(large.update(1));
-  EXPECT_EQ(large.scale(), 0x1p127);  // it must be a float
+  EXPECT_EQ(large.scale(), 0x1p127);  // the largest power of two that a float can represent
 }
 
 TEST(LossScale, goes_on_from_a_checkpoint) {

@@ -1,4 +1,5 @@
-// Muon: its formula against plain loops in double precision and the numbers of torch.optim.Muon, whole and in pieces.
+// Muon: its formula against plain loops in double precision and against torch.optim.Muon's numbers, whole and in
+// pieces.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -130,12 +131,13 @@ TEST(Muon, makes_updates_nearly_orthogonal) {
     muon->step(1);
     const double scale = std::sqrt(static_cast<double>(shape[0]) / static_cast<double>(shape[1]));
     const at::Tensor values = at::linalg_svdvals(matrix / scale);
-    EXPECT_GT(values.min().item<float>(), shape[0] == shape[1] ? 0.02 : 0.6) << values;  // a square one's least
-    EXPECT_LT(values.max().item<float>(), 1.25) << values;                               // may be as small as it likes
+    EXPECT_GT(values.min().item<float>(), shape[0] == shape[1] ? 0.02 : 0.6)
+        << values;                                          // smaller if the matrix is square
+    EXPECT_LT(values.max().item<float>(), 1.25) << values;  // can be arbitrarily small
   }
 }
 
-/// What tests/parity/muon_fixture.py prints: torch.optim.Muon with its iteration in float32.
+/// The output of tests/parity/muon_fixture.py: torch.optim.Muon with its iteration in float32.
 TEST(Muon, is_torchs) {
   const at::Tensor matrix = (at::arange(24, at::kFloat).mul(7).remainder(16) - 8).div(8).view({4, 6});
   const at::Tensor vector = at::zeros({1});
@@ -150,7 +152,7 @@ TEST(Muon, is_torchs) {
   for (std::int64_t i = 0; i < 24; ++i) EXPECT_NEAR(matrix.view(-1)[i].item<float>(), expected[i], 2e-6) << i;
 }
 
-/// The same bits wherever a matrix is cut, also where a rank has none of it, or each rank all.
+/// The same bits wherever a matrix is cut, even if one rank has none of it or all of it.
 TEST(Muon, is_the_same_in_pieces) {
   const std::vector<std::int64_t> shape = {24, 16};
   const at::Tensor start = numbers(4, shape, at::kFloat), none = at::zeros({64});

@@ -25,7 +25,7 @@ TEST(GradientNorm, is_the_norm_of_all_gradients_together) {
   for (const at::Tensor& g : gradients)
     if (g.defined()) sum += g.to(at::kDouble).square().sum().item<double>();
   EXPECT_NEAR(gradient_norm(gradients) / std::sqrt(sum), 1, 1e-13);
-  gradients[0] = gradients[0].to(at::kDouble);  // float64 beside float32
+  gradients[0] = gradients[0].to(at::kDouble);  // float64 next to float32
   EXPECT_NEAR(gradient_norm(gradients) / std::sqrt(sum), 1, 1e-13);
   EXPECT_EQ(gradient_norm({at::full({4}, 3.0, at::kBFloat16)}), 6);
   EXPECT_EQ(gradient_norm({}), 0);
@@ -33,7 +33,7 @@ TEST(GradientNorm, is_the_norm_of_all_gradients_together) {
 }
 
 TEST(GradientNorm, keeps_what_float32_would_lose) {
-  // A million squares of 1e-4 after one of 1: added one by one in float32 they would vanish.
+  // A million squares of 1e-4 after a single 1: added one by one in float32 they would vanish.
   const at::Tensor small = at::full({1 << 20}, 1e-4);
   EXPECT_NEAR(gradient_norm({at::ones({1}), small}), std::sqrt(1 + (1 << 20) * 1e-8), 1e-7);
 }
@@ -94,7 +94,8 @@ TEST(Schedule, parameters_may_be_json) {
             schedule_factor(schedule_of("cosine_with_restarts", "num_cycles=3"), 5));
 }
 
-// Megatron's lr_decay_iters: the rate falls over other steps than those of the run, and stays at its end.
+// Megatron's lr_decay_iters: the rate falls over its own number of steps, not the run's, and then stays at its final
+// value.
 TEST(Schedule, may_fall_over_other_steps_than_the_runs) {
   Schedule longer = schedule_of("cosine_with_min_lr", "min_lr_rate=0.1");
   longer.total_steps = 20;
@@ -105,7 +106,7 @@ TEST(Schedule, may_fall_over_other_steps_than_the_runs) {
   EXPECT_EQ(schedule_factor(schedule_of("linear", "num_training_steps=5"), 9), 0);
 }
 
-// Megatron's lr_warmup_init: the warm-up begins with a rate of its own; what follows it is as without.
+// Megatron's lr_warmup_init: the warm-up starts from this rate; the rest of the schedule is unchanged.
 TEST(Schedule, warms_up_from_a_rate_above_0) {
   for (const char* type : {"linear", "cosine", "constant_with_warmup", "inverse_sqrt", "polynomial"}) {
     Schedule plain = schedule_of(type, "");
@@ -120,8 +121,8 @@ TEST(Schedule, warms_up_from_a_rate_above_0) {
   }
 }
 
-// Megatron's WSD (optimizer_param_scheduler.py): the warm-up begins at 0 whatever the least rate is, the rate stays,
-// and falls over its last steps in one of four shapes.
+// Megatron's WSD (optimizer_param_scheduler.py): the warm-up starts at 0 whatever the minimum rate, the rate then stays
+// constant, and falls over its last steps in one of four shapes.
 TEST(Schedule, stays_and_falls_as_in_megatron) {
   const auto factors = [](const std::string& shape) {
     const Schedule schedule =

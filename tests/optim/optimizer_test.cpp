@@ -1,5 +1,5 @@
-// AdamW and SGD against torch.optim's numbers, against the same formulas in ATen, and against themselves when cut
-// otherwise.
+// AdamW and SGD against torch.optim's numbers, against the same formulas in ATen, and against themselves with other
+// cuts.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -36,7 +36,7 @@ constexpr double rounding = 2e-6;
 
 double largest(const at::Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }
 
-// The start values and gradients of tests/parity/optim_fixture.py.
+// The initial values and gradients of tests/parity/optim_fixture.py.
 at::Tensor fixture_start(int i) {
   std::vector<float> values;
   for (int k = 0; k < (i == 0 ? 5 : 3); ++k) values.push_back(static_cast<float>((7 * k + 3 * i) % 16 - 8) / 8);
@@ -116,7 +116,7 @@ std::vector<at::Tensor> values(const std::vector<Slot>& slots) {
   return result;
 }
 
-// Three steps with new gradients each.
+// Three steps, each with new gradients.
 std::vector<at::Tensor> train(const Make& make, at::ScalarType dtype, double gradient_scale = 1) {
   const auto slots = make_slots(dtype, 1);
   const auto optimizer = make(slots);
@@ -159,7 +159,7 @@ TEST(Optimizer, adamw_is_the_papers_formula) {
 
 TEST(Optimizer, kernels_and_operators_agree) {
   for (const Make& make : {adamw(), sgd(0), sgd(0.9), sgd(0.9, true)}) {
-    // The float64 run starts from other random numbers: give it the float32 ones.
+    // The float64 run draws other random numbers, so copy the float32 ones.
     auto wide = make_slots(at::kFloat, 1);
     for (Slot& slot : wide) {
       const at::Tensor gradient = slot.parameter.grad().to(at::kDouble);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Ranks as threads: each holds pieces of the same parameters and adds numbers up with the others.
+/// Ranks as threads: each holds pieces of the same parameters and sums numbers with the others.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -17,7 +17,7 @@
 
 namespace ranks {
 
-/// What the ranks have in common: a sum of vectors over all of them, in the order in which they come.
+/// Shared by the ranks: sums vectors over all of them, in order of arrival.
 class Meeting {
  public:
   explicit Meeting(int ranks) : barrier_(ranks) {}
@@ -48,14 +48,14 @@ class Meeting {
   std::vector<std::int64_t> words_;
 };
 
-/// Runs body(rank, meeting) on `count` threads; rethrows what the first one threw.
+/// Runs body(rank, meeting) on `count` threads; rethrows the first error.
 inline void run(int count, const std::function<void(int, Meeting&)>& body) {
   Meeting meeting(count);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(count));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < count; ++rank)
     threads.emplace_back([&, rank] {
-      at::set_num_threads(1);  // it holds for this thread
+      at::set_num_threads(1);  // the setting is per thread
       try {
         body(rank, meeting);
       } catch (...) {
@@ -71,7 +71,8 @@ inline void run(int count, const std::function<void(int, Meeting&)>& body) {
 struct Piece {
   std::int64_t begin, end;
 };
-/// cuts[i]: where parameter i is cut, ascending, one less than there are ranks. Rank `rank`'s piece.
+/// cuts[i]: ascending positions at which parameter i is cut, one fewer than there are ranks. Returns rank `rank`'s
+/// piece.
 inline Piece piece_of(const std::vector<std::int64_t>& cuts, std::int64_t numel, int rank) {
   const auto at = [&](int i) {
     return i < 0 ? 0 : i >= static_cast<int>(cuts.size()) ? numel : std::min(cuts[static_cast<std::size_t>(i)], numel);

@@ -1,4 +1,4 @@
-// Optimizers and norms over pieces of parameters on 1 to 4 ranks, against the same on whole parameters.
+// Optimizers and norms over pieces of parameters on 1 to 4 ranks, compared with whole parameters.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -23,7 +23,7 @@ using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Slot>, const C
 
 const std::vector<std::vector<std::int64_t>> shapes = {{7}, {33, 40}, {}, {300}, {3, 5}, {0}, {64, 64}, {5, 7, 9}};
 
-/// Start values (step 0) and gradients of parameter i.
+/// Initial values (step 0) and gradients of parameter i.
 at::Tensor numbers(std::size_t i, int step, at::ScalarType dtype) {
   static std::mutex mutex;
   static std::map<std::tuple<std::size_t, int, at::ScalarType>, at::Tensor> made;
@@ -123,7 +123,7 @@ Result sharded_run(const Make& make, const CommonOptions& common, at::ScalarType
   return result;
 }
 
-/// "" or what is not the same.
+/// "" or the first difference.
 std::string difference(const Result& a, const Result& b) {
   for (std::size_t i = 0; i < a.parameters.size(); ++i)
     if (!at::equal(a.parameters[i], b.parameters[i]))
@@ -136,7 +136,7 @@ std::string difference(const Result& a, const Result& b) {
   return a.norm == b.norm ? "" : "the norm";
 }
 
-/// Every parameter cut at random multiples of 64, as a flat buffer of aligned parameters is.
+/// Cuts every parameter at random multiples of 64, as in a flat buffer of aligned parameters.
 Cuts random_cuts(int ranks) {
   Cuts cuts;
   for (const auto& shape : shapes) {
@@ -154,7 +154,7 @@ struct Case {
   const char* name;
   Make make;
   bool bf16 = false;       // has bf16 states
-  bool exact_wide = true;  // its float64 update has the same bits for every cut, too
+  bool exact_wide = true;  // its float64 update is also the same bit for bit for every cut
 };
 
 const std::vector<Case>& cases() {
@@ -210,7 +210,7 @@ RC_GTEST_PROP(Shards, bits_do_not_depend_on_the_cuts, ()) {
             "");
 }
 
-TEST(Shards, every_optimizer_is_the_same_on_three_ranks) {  // the property draws only some of them
+TEST(Shards, every_optimizer_is_the_same_on_three_ranks) {  // the property test draws only some of them
   const Cuts cuts = {{0, 64}, {64, 640}, {0, 0}, {64, 256}, {0, 0}, {0, 0}, {1984, 1984}, {128, 256}};
   for (const Case& c : cases())
     for (const bool bf16 : {false, true}) {
@@ -234,7 +234,7 @@ TEST(Shards, float64_agrees_to_rounding) {
 
 TEST(Shards, float32_agrees_with_float64) {
   for (const Case& c : cases()) {
-    if (std::string(c.name).find("lion") != std::string::npos) continue;  // a sign may tip over
+    if (std::string(c.name).find("lion") != std::string::npos) continue;  // a sign may flip
     const Result narrow = whole_run(c.make, {}, at::kFloat), wide = whole_run(c.make, {}, at::kDouble);
     for (std::size_t i = 0; i < narrow.parameters.size(); ++i)
       EXPECT_TRUE(at::allclose(narrow.parameters[i].to(at::kDouble), wide.parameters[i], 1e-5, 1e-5))

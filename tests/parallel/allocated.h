@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Bytes that the calling thread's tensors (and those of backward passes that it starts) take on the CPU, and the most
-/// they took, since the object was made.
+/// CPU bytes of tensors allocated by the calling thread (and by backward passes that it starts): current and peak since
+/// the object was constructed.
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

@@ -58,7 +58,7 @@ TEST(BackwardListener, hears_nothing_after_its_subscription) {
   EXPECT_EQ(journal.text, "");
 }
 
-// A backward inside a backward, as re-entrant checkpointing makes it.
+// A backward inside a backward, as in re-entrant checkpointing.
 struct Nested : torch::autograd::Function<Nested> {
   static inline const at::Tensor* inner = nullptr;
   static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x.clone(); }
@@ -151,8 +151,8 @@ TEST(EditGradient, what_it_returns_is_accumulated) {
   EXPECT_TRUE(at::equal(seen, at::full({3}, 2.0f)));
   EXPECT_TRUE(at::equal(after, at::zeros({3})));
   (w * 5).sum().backward();
-  EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 5.0f))) << "its time is over";
-  EXPECT_TRUE(torch::autograd::impl::hooks(w).empty()) << "or gradients would not be added in place any more";
+  EXPECT_TRUE(at::equal(w.grad(), at::full({3}, 5.0f))) << "its scope has ended";
+  EXPECT_TRUE(torch::autograd::impl::hooks(w).empty()) << "otherwise gradients are not added in place";
 }
 
 TEST(AfterGradient, is_for_leaves_that_require_grad) {

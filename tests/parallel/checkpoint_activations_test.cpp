@@ -1,4 +1,4 @@
-// Checkpointing: the same bits with less memory, on plain functions and unedited torch::nn modules.
+// Checkpointing gives the same bits with less memory, for plain functions and unmodified torch::nn modules.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using namespace tessera;
 using namespace checkpoint_test;
 using tessera::testing::error_of;
 
-/// Bits are the same with one thread; and small products are faster.
+/// Bits are reproducible with one thread, which is also faster for small products.
 struct OneThread : ::testing::Environment {
   void SetUp() override { at::set_num_threads(1); }
 };
@@ -58,7 +58,7 @@ TEST(Checkpoint, nested) {
   const Stack<Layer> stack(4, 16, 2);
   const at::Tensor x = input({5, 2, 16});
   const Result plain = train_step(stack, x, plainly);
-  // ((0 1) (2 3)), each layer and each pair and everything a region
+  // ((0 1) (2 3)): each layer, each pair and the whole are regions
   const auto nested = [&](const at::Tensor& start) {
     at::manual_seed(11);
     const auto one = [&](int i) -> Function {
@@ -79,7 +79,7 @@ RC_GTEST_PROP(Checkpoint, any_tree_of_regions, ()) {
   static const Stack<Block> stack(5, 8);
   static const at::Tensor x = input({3, 8});
   static const Result plain = train_step(stack, x, plainly);
-  // cut[i][d]: a region at depth d begins before block i. Recursion over spans of blocks.
+  // cut[i][d]: a region at depth d begins before block i. Recurses over spans of blocks.
   const auto choices = *rc::gen::container<std::vector<int>>(64, rc::gen::inRange(0, 3));
   std::size_t used = 0;
   std::function<Function(std::size_t, std::size_t)> span = [&](std::size_t begin, std::size_t end) -> Function {
@@ -154,7 +154,7 @@ TEST(Checkpoint, retain_graph_recomputes_again) {
   const variable_list second = torch::autograd::grad({loss}, stack.parameters(), {}, /*retain_graph=*/true);
   expect_same(second, first);
   EXPECT_EQ(parallel::checkpoint_counts().recomputed - before, 2);
-  // only a part of the graph, then the rest: what the first did not use is not kept
+  // first a part of the graph, then the rest: tensors that the first pass did not use are not kept
   tessera::testing::Allocated allocated;
   expect_same(torch::autograd::grad({loss}, {stack.blocks[1]->down->weight}, {}, true),
               {first[stack.blocks[0]->parameters().size() + 4]});
@@ -187,7 +187,7 @@ TEST(Checkpoint, double_backward) {
 TEST(Checkpoint, backward_inside_a_region) {
   const at::Tensor w = input({4, 4}).requires_grad_(true);
   const at::Tensor x = input({3, 4});
-  // the energy's slope as an activation (as in force fields)
+  // the slope of the energy as an activation (as in force fields)
   const auto f = [w](const at::Tensor& h) {
     const at::Tensor at_point = h.detach().requires_grad_(true);
     const at::Tensor energy = at::tanh(at_point.matmul(w)).square().sum();
@@ -200,7 +200,7 @@ TEST(Checkpoint, backward_inside_a_region) {
       torch::autograd::grad({f(f(x)).sum()}, {w}));
 }
 
-/// Re-entrant checkpointing as others write it: backward calls autograd from inside a custom function.
+/// Re-entrant checkpointing as other libraries write it: backward calls autograd from inside a custom function.
 struct Reentrant : torch::autograd::Function<Reentrant> {
   static inline std::function<at::Tensor(const at::Tensor&)> body;
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x) {
@@ -257,7 +257,7 @@ TEST(Checkpoint, autocast_is_restored) {
 
 TEST(Checkpoint, four_threads_at_once) {
   const Stack<Layer> stack(3, 16, 2);
-  for (Layer layer : stack.blocks) layer->eval();  // nothing drawn: the generator is one per process
+  for (Layer layer : stack.blocks) layer->eval();  // no random draws: the generator is shared by the process
   const at::Tensor x = input({5, 2, 16});
   const auto step = [&](const Runner& run) {
     at::Tensor h = x;
@@ -318,7 +318,7 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
   fail = false;
   expect_same(train_step(stack, x, fails), plain);
 
-  // in the recomputation: its random state, grad mode and policies are put back, too
+  // an error in the recomputation: random state, grad mode and policies are restored, too
   at::manual_seed(11);
   int calls = 0;
   Block block = stack.blocks[0];
@@ -340,7 +340,7 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
     at::exp(block->up->bias * 2);
   }
   EXPECT_EQ(counting->bytes().tensors, 1) << "a policy was left behind";
-  EXPECT_NO_THROW(torch::autograd::grad({loss}, block->parameters())) << "the third call goes well";
+  EXPECT_NO_THROW(torch::autograd::grad({loss}, block->parameters())) << "the third call succeeds";
 }
 
 TEST(Checkpoint, a_function_that_hides_exceptions_is_no_obstacle) {
@@ -398,7 +398,7 @@ TEST(Checkpoint, an_input_changed_in_place_is_an_error) {
   const std::string message = error_of<std::exception>([&] { y.sum().backward(); });
   EXPECT_NE(message.find("modified by an inplace operation"), std::string::npos) << message;
 
-  // and so is a saved tensor that the region itself overwrites, as without checkpointing
+  // also for a saved tensor that the region itself overwrites, as without checkpointing
   const at::Tensor z =
       checkpointed([w](const at::Tensor& h) { return at::exp(at::exp(h.matmul(w)).mul_(2) + 1); }, input({3, 4}));
   const std::string inside = error_of<std::exception>([&] { z.sum().backward(); });
@@ -425,7 +425,7 @@ TEST(Checkpoint, random_state_can_be_left_alone) {
   at::manual_seed(1);
   const at::Tensor y = checkpointed({.preserve_random = false}, f, at::ones({1000}));
   y.sum().backward();
-  EXPECT_FALSE(at::equal(w.grad(), y)) << "the mask should have been drawn anew";
+  EXPECT_FALSE(at::equal(w.grad(), y)) << "the mask should have been redrawn";
   w.mutable_grad().reset();
   const at::Tensor z = checkpointed(f, at::ones({1000}));
   z.sum().backward();
@@ -482,10 +482,10 @@ TEST(Checkpoint, memory_is_the_inputs_and_one_block) {
   std::int64_t gradients = 0;
   for (const at::Tensor& p : stack.parameters()) gradients += static_cast<std::int64_t>(p.nbytes());
   const std::int64_t plain = peak(plainly), small = peak(with_checkpoints);
-  // A block keeps norm's input and output, gelu's input and output (4 wide each), the mask and the scaled mask.
+  // A block keeps norm's input and output, gelu's input and output (4 widths each), the mask and the scaled mask.
   const std::int64_t block = (2 + 4 + 4 + 2) * activation;
   EXPECT_GT(plain, depth * 10 * activation);
-  // inputs of the blocks, one recomputed block, its gradients in flight (4 + 4 + 2 wide), all gradients of parameters
+  // inputs of the blocks, one recomputed block, its gradients in flight (4 + 4 + 2 widths), all parameter gradients
   EXPECT_LE(small, depth * activation + block + 10 * activation + gradients);
   RecordProperty("plain_bytes", std::to_string(plain));
   RecordProperty("checkpointed_bytes", std::to_string(small));
@@ -507,7 +507,7 @@ TEST(Checkpoint, nothing_is_left_after_a_graph_that_nobody_uses) {
 TEST(Checkpoint, a_long_chain_of_regions_is_freed_without_recursion) {
   const at::Tensor w = at::ones({1}).requires_grad_(true);
   at::Tensor h = at::ones({1});
-  // exp(w) is the last operation to go, and no edge leads from it to h
+  // exp(w) is freed last, and no edge connects it to h
   for (int i = 0; i < 20000; ++i)
     h = checkpointed({.preserve_random = false}, [w](const at::Tensor& x) { return x * at::exp(w); }, h);
   h.reset();

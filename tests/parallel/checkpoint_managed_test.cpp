@@ -1,4 +1,4 @@
-// Checkpointing, offload and compression over parameters whose memory is dropped after every operator.
+// Checkpointing, offload and compression of parameters whose memory is freed after every operator.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -18,7 +18,7 @@ using namespace tessera;
 using namespace checkpoint_test;
 using managed_test::DroppingMaterializer;
 
-/// Three layers, each a unit, as somebody trains them; `run` wraps the layers.
+/// A typical user's training of three layers, each a unit; `run` wraps the layers.
 class CheckpointOfManaged : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Somebody's modules for tests of checkpointing, and one step of training them with every block run in a given way.
+/// User modules for tests of checkpointing, and one training step in which every block runs through a given function.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace checkpoint_test {
 
 using torch::autograd::variable_list;
 
-/// x + dropout(linear(gelu(linear(norm(x))))): somebody's module.
+/// A user module: x + dropout(linear(gelu(linear(norm(x))))).
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(std::int64_t size, double dropout = 0.1) {
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({size})));
@@ -79,7 +79,7 @@ inline at::Tensor with_checkpoints(int, const Function& f, const at::Tensor& x) 
 struct Result {
   double loss;
   variable_list gradients;
-  at::Tensor next_random;  ///< what the generator draws afterwards
+  at::Tensor next_random;  ///< next draw of the generator
 };
 
 template <class M>
@@ -98,7 +98,7 @@ inline void expect_same(const Result& a, const Result& b) {
   EXPECT_EQ(a.loss, b.loss);
   ASSERT_EQ(a.gradients.size(), b.gradients.size());
   for (std::size_t i = 0; i < a.gradients.size(); ++i) EXPECT_TRUE(at::equal(a.gradients[i], b.gradients[i])) << i;
-  EXPECT_TRUE(at::equal(a.next_random, b.next_random)) << "the recomputation moved the random stream";
+  EXPECT_TRUE(at::equal(a.next_random, b.next_random)) << "the recomputation advanced the random stream";
 }
 
 inline void expect_same(const variable_list& a, const variable_list& b) {

@@ -1,4 +1,4 @@
-/// examples/collectives_tour as a user starts it; what it prints is what the collectives are.
+/// examples/collectives_tour as a user starts it; its output matches the definitions of the collectives.
 #include <gtest/gtest.h>
 
 #include <tessera/base/text.h>
@@ -21,7 +21,7 @@ launch::Captured start(int ranks, const std::vector<std::string>& arguments = {}
   return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, tessera::testing::patience(120));
 }
 
-/// The lines after the one that begins with "NAME: ", up to the next empty one, runs of blanks made one.
+/// The lines after "NAME: ..." up to the next empty line, with runs of spaces collapsed.
 std::vector<std::string> table(const std::string& out, const std::string& name) {
   std::vector<std::string> rows;
   bool inside = false;

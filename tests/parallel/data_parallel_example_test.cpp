@@ -1,4 +1,4 @@
-/// examples/data_parallel as a user starts it: any number of replicas learns the same.
+/// examples/data_parallel as a user starts it: the result does not depend on the number of replicas.
 #include <gtest/gtest.h>
 
 #include <tessera/base/text.h>

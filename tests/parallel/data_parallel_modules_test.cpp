@@ -1,4 +1,5 @@
-/// DataParallel around modules that draw random numbers, keep statistics, checkpoint their activations, or keep state.
+/// DataParallel around modules that draw random numbers, track statistics, checkpoint their activations, or keep other
+/// state.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -54,7 +55,7 @@ TEST(DataParallelModules, dropout_differs_between_replicas_and_repeats_with_the_
   EXPECT_NEAR(first.mean().item<double>(), 1, 0.1);
   EXPECT_NEAR((first[0] * first[1]).mean().item<double>(), 1, 0.15);  // independent: E[xy] = E[x] E[y]
 
-  // A call that draws nothing leaves the generator alone.
+  // A call that draws no random numbers does not advance the generator.
   dp.module()->eval();
   const at::Tensor before = at::globalContext().defaultGenerator(at::kCPU).get_state();
   dp(x);
@@ -195,7 +196,7 @@ TEST(DataParallelModules, modules_with_state_of_their_own_are_made_anew_and_shar
     Stateful()
         : linear(register_module("linear", nn::Linear(5, 5))), norm(register_module("norm", nn::BatchNorm1d(5))) {}
     at::Tensor forward(const at::Tensor& x) {
-      last = x;  // not safe for a module that is shared
+      last = x;  // not safe for a module shared between replicas
       address = linear->weight.data_ptr();
       return norm(linear(last));
     }

@@ -1,4 +1,5 @@
-/// nn.DataParallel: a step on replicas is the step on the whole batch, and every part of the way there and back.
+/// nn.DataParallel: a step on replicas equals the step on the whole batch; scatter, replicate and gather are tested one
+/// by one.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -29,7 +30,7 @@ using namespace tessera;
 namespace nn = torch::nn;
 using tessera::testing::error_of;
 
-/// Two inputs of different type, a tied weight, a layer used twice, a parameter of its own.
+/// Two inputs of different types, a tied weight, a layer used twice, and a parameter of the module itself.
 struct NetImpl : nn::Module {
   NetImpl() : table(register_module("table", nn::Embedding(11, 6))), body(register_module("body", nn::Linear(6, 6))) {
     scale = register_parameter("scale", at::randn({6}));
@@ -118,7 +119,7 @@ TEST(DataParallel, a_step_equals_the_step_on_the_whole_batch) {
     EXPECT_LT((bias.grad() - bias_gradient).abs().max().item<double>(), 1e-13);
     EXPECT_LT(distance(take_gradients(*net), expected), 1e-12) << replicas;
 
-    // Accumulation adds, as backward always does.
+    // Gradients accumulate, as backward always does.
     for (int i = 0; i < 2; ++i) loss(dp(ids, bias)).backward();
     auto twice = take_gradients(*net);
     for (at::Tensor& g : twice) g = g / 2;
@@ -206,7 +207,7 @@ TEST(DataParallel, arguments_and_results_of_many_kinds) {
   EXPECT_EQ(std::get<5>(result).note, "from 0");
 
   std::atomic<int> runs = 0;
-  dp.call([&](Many&) { ++runs; });  // nothing to scatter: once
+  dp.call([&](Many&) { ++runs; });  // nothing to scatter: runs once
   EXPECT_EQ(runs, 1);
   const std::string bad = error_of<std::exception>(
       [&] { dp.call([](Many&, const at::Tensor& a, const at::Tensor&) { return a; }, x, mask); });
@@ -233,7 +234,7 @@ TEST(DataParallel, a_batch_of_rows_is_cut_with_its_documents) {
   EXPECT_EQ(part.lengths, (std::vector<std::int64_t>{3, 4}));
   EXPECT_EQ(part.tokens, 7);
   EXPECT_EQ(part.labels_not_ignored, 7);
-  EXPECT_EQ(part.scored_tokens, 7 - 2);  // the first row's first is ignored already
+  EXPECT_EQ(part.scored_tokens, 7 - 2);  // the first label of the first row is ignored anyway
   EXPECT_EQ(part.document_starts, (std::vector<std::int64_t>{0, 4, 7}));
   batch.images = at::zeros({1, 3, 2, 2});
   EXPECT_THROW(parallel::RowsOf<data::Batch>::slice(batch, 1, 2), InputError);

@@ -40,7 +40,7 @@ void seed(std::uint64_t value) {
   generator.set_current_seed(value);
 }
 
-// What comes next from the default generator: the state itself, and the normal sample that it keeps.
+// The default generator's next output: its state, and the normal sample that it caches.
 std::vector<at::Tensor> random_state() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   return {generator.get_state(), at::randn({3}, at::kDouble)};
@@ -96,7 +96,7 @@ void expect_as_eager(const Args&... args) {
   }
   expect_same_tensors(*eager, *module);
 
-  // Materialising drew nothing from the default generator.
+  // Materializing drew nothing from the default generator.
   seed(41);
   const auto again = std::make_shared<M>(args...);
   random_state();
@@ -151,7 +151,7 @@ TEST(Deferred, our_models) {
   expect_as_eager<tessera::models::Llama>(llama, std::optional<std::uint64_t>(7));
 }
 
-// Own initialisers, of every kind that people write.
+// Custom initializers of every kind that people write.
 struct Homemade : nn::Module {
   at::Tensor random, scaled, squashed, orthogonal, truncated, sliced, uniform, table, whole, view, halves, frozen;
   nn::Linear linear{6, 10};
@@ -289,7 +289,7 @@ TEST(Deferred, parameters_may_get_other_memory_or_die) {
     for (int i = 0; i < 4; ++i) made.push_back(at::randn({8, 8}));
   }
   made[0] = at::Tensor();
-  made[1].set_data(at::ones({8, 8}));  // what module->to() and sharding do
+  made[1].set_data(at::ones({8, 8}));  // as module->to() and sharding do
   EXPECT_FALSE(is_deferred(made[1]));
   EXPECT_EQ(made[1].sum().item<float>(), 64);
   materialize_empty(made[2]);
@@ -344,7 +344,7 @@ TEST(Deferred, threads_may_read_at_once) {
   }
 }
 
-// The random state after any draw into any size, contiguous or not, is the eager one, and so are the values.
+// After any draw into any size, contiguous or not, the random state and the values are the eager ones.
 RC_GTEST_PROP(DeferredRandom, state_and_values_as_eager, ()) {
   const auto rows = *rc::gen::inRange<std::int64_t>(1, 300), columns = *rc::gen::inRange<std::int64_t>(1, 300);
   const auto dtype = *rc::gen::element(at::kFloat, at::kDouble, at::kBFloat16, at::kHalf);

@@ -43,7 +43,7 @@ TEST(Hash, swapped_words_and_lanes_change_the_hash) {
 }
 
 TEST(Hash, bits_avalanche) {
-  // About half of 64 result bits change, whichever input bit does.
+  // About half of the 64 result bits change, whichever input bit is flipped.
   std::vector<unsigned char> bytes(64, 7);
   const auto before = hash_bytes(bytes.data(), bytes.size());
   double flips = 0;

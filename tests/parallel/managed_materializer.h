@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A materializer of one process for tests of managed parameters: values live in plain tensors ("homes"); an operator
-/// gets a copy of them, which is filled with NaN and dropped when the operator ends. So whatever reads a parameter
-/// without asking throws, or yields NaN.
+/// A single-process materializer for tests of managed parameters. Values are stored in plain tensors ("homes"); an
+/// operator gets a copy, which is filled with NaN and freed when the operator ends. Code that reads a parameter without
+/// requesting it therefore throws or yields NaN.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ class DroppingMaterializer final : public Materializer {
     }
   }
 
-  /// A unit of `parameters`, each 64-byte aligned, in `dtype`; their present values are kept.
+  /// Makes a unit of `parameters`, each 64-byte aligned, in `dtype`; their current values are kept.
   std::size_t manage(const std::vector<at::Tensor>& parameters, std::optional<at::ScalarType> dtype = {}) {
     const at::NoGradGuard no_grad;
     const std::size_t u = units_.size();
@@ -84,7 +84,7 @@ class DroppingMaterializer final : public Materializer {
     return u;
   }
 
-  /// A unit per sub-module that has parameters of its own.
+  /// Makes a unit per sub-module that has parameters of its own.
   void manage(torch::nn::Module& module) {
     std::set<at::TensorImpl*> seen;
     for (const auto& sub : module.modules()) {
@@ -97,7 +97,7 @@ class DroppingMaterializer final : public Materializer {
 
   ManagedStorage& storage(std::size_t unit) { return *units_[unit].storage; }
   at::Tensor home(std::size_t unit) const { return units_[unit].home; }
-  /// value -= rate * grad for every parameter.
+  /// Applies value -= rate * grad to every parameter.
   void step(double rate) {
     const at::NoGradGuard no_grad;
     for (Unit& unit : units_)

@@ -1,4 +1,4 @@
-/// Unedited modules whose parameters are dropped after every operator train to the same bits as without.
+/// Unmodified modules whose parameters are freed after every operator train to the same bits as without.
 
 #include "managed_materializer.h"
 
@@ -35,10 +35,10 @@ using managed_test::same_bits;
 using tessera::parallel::is_managed;
 using tessera::parallel::ManagedStorage;
 
-/// A module and how it is called.
+/// A module and a call of its forward.
 struct Case {
   std::shared_ptr<nn::Module> module;
-  std::function<at::Tensor()> forward;  ///< same inputs and dropout masks at every call
+  std::function<at::Tensor()> forward;  ///< same inputs and dropout masks on every call
 };
 using MakeCase = std::function<Case()>;
 
@@ -48,7 +48,7 @@ Case mlp() {
   return {net.ptr(), [=]() mutable { return net->forward(x); }};
 }
 
-struct TwiceImpl : nn::Module {  // a layer used twice, a parameter of its own, a tied head, a branch of views
+struct TwiceImpl : nn::Module {  // a layer used twice, a parameter of the module itself, a tied head, a branch of views
   TwiceImpl() : a(register_module("a", nn::Linear(8, 8))), table(register_module("table", nn::Embedding(11, 8))) {
     scale = register_parameter("scale", at::randn({8}));
     shift = register_parameter("shift", at::randn({2, 4}));
@@ -122,7 +122,7 @@ Case transformer() {
           }};
 }
 
-/// Our own fused functions, which read by raw pointers.
+/// Our fused functions, which read through raw pointers.
 struct FusedImpl : nn::Module {
   FusedImpl() {
     for (const auto& [name, shape] :
@@ -168,7 +168,7 @@ Case made(const MakeCase& make) {
   return make();
 }
 
-/// Trains twins, one managed, and compares losses, gradients and values bit for bit.
+/// Trains twins, one of them managed, and compares losses, gradients and values bit for bit.
 void expect_same_training(const MakeCase& make, int steps = 3) {
   const Case plain = made(make), managed = made(make);
   DroppingMaterializer materializer;
@@ -331,7 +331,7 @@ TEST(ManagedModules, to_another_type_takes_the_parameters_out_and_is_noticed) {
   DroppingMaterializer materializer;
   materializer.manage(*c.module);
   const auto parameters = c.module->parameters();
-  c.module->to(at::kFloat);  // nothing to do
+  c.module->to(at::kFloat);  // no conversion needed
   EXPECT_TRUE(materializer.storage(0).owns(parameters[0]));
   const at::Tensor value = materializer.value(parameters[0]).clone();
   c.module->to(at::kDouble);

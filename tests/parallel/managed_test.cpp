@@ -1,4 +1,4 @@
-/// The storage, the key and the fallback: identity, access, units, writes.
+/// Storage, dispatch key and fallback: identity, access, units, writes.
 
 #include "managed_materializer.h"
 
@@ -113,7 +113,7 @@ TEST(Managed, raw_access_to_absent_memory_says_what_is_wrong) {
       [&] { (void)w.narrow(0, 1, 2).data_ptr(); },
       [&] { (void)w.detach().data_ptr(); },
   };
-  for (int round = 0; round < 2; ++round) {  // absent from the start, and absent again
+  for (int round = 0; round < 2; ++round) {  // absent at the start, and absent again after detach()
     for (std::size_t i = 0; i < accesses.size(); ++i)
       EXPECT_NE(error_of<std::exception>(accesses[i]).find("a parameter of unit 0 is absent"), std::string::npos)
           << i << ": " << error_of<std::exception>(accesses[i]);
@@ -256,7 +256,7 @@ TEST(Managed, each_materializer_hears_of_its_own_units) {
   EXPECT_TRUE(same_bits((b * a).detach(), expected));
   EXPECT_EQ(first.entries.size(), 1u);
   EXPECT_EQ(second.entries.size(), 1u);
-  first.refuse = true;  // whichever comes first, nothing stays pinned
+  first.refuse = true;  // whichever materializer runs first, nothing stays pinned
   EXPECT_THROW((void)(b * a), tessera::Error);
   first.refuse = false, second.refuse = true;
   EXPECT_THROW((void)(b * a), tessera::Error);
@@ -305,7 +305,7 @@ TEST(Managed, writes_are_told) {
     write(twin);
     EXPECT_TRUE(same_bits(materializer.value(w), twin)) << name;
   }
-  // Reading one parameter to write elsewhere is no write.
+  // Reading a parameter in order to write elsewhere is not a write.
   DroppingMaterializer materializer;
   const at::Tensor w = leaf({4});
   materializer.manage(std::vector<at::Tensor>{w});
@@ -320,7 +320,7 @@ TEST(Managed, operators_of_other_libraries_are_entered_whatever_they_return) {
   DroppingMaterializer materializer;
   const at::Tensor w = leaf({4, 4});
   materializer.manage(std::vector<at::Tensor>{w});
-  // Registered after the key; the second returns an alias of its input, but reads it.
+  // Registered after the key; the second operator returns an alias of its input, but also reads it.
   torch::Library library(torch::Library::DEF, "tessera_managed_test", std::nullopt, __FILE__, __LINE__);
   library.def("first(Tensor w) -> float",
               [](const at::Tensor& w) { return static_cast<double>(*w.const_data_ptr<float>()); });
@@ -413,7 +413,7 @@ TEST(Managed, present_brings_parameters_for_raw_pointers) {
   EXPECT_EQ(materializer.entries.size(), before);
 }
 
-/// y = x w, by operators, with the weight saved. Notes what it was given.
+/// y = x w, by operators, with the weight saved. Records its inputs.
 struct Product : torch::autograd::Function<Product> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w) {
     EXPECT_TRUE(is_managed(w) && is_managed(w.t()));
@@ -443,7 +443,7 @@ TEST(Managed, other_inputs_are_cast_when_asked) {
   DroppingMaterializer materializer;
   const at::Tensor w = leaf({4, 5}), x = leaf({3, 5}), g = leaf({5}), b = leaf({5});
   const std::size_t u = materializer.manage(std::vector<at::Tensor>{w, g, b}, at::kBFloat16);
-  EXPECT_ANY_THROW((void)at::linear(x, w));  // as any module in bf16 would
+  EXPECT_ANY_THROW((void)at::linear(x, w));  // as in any bf16 module
   materializer.storage(u).cast_inputs(true);
   const at::Tensor y = at::linear(x, w);
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);

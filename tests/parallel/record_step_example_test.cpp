@@ -1,4 +1,4 @@
-/// examples/record_step as a user starts it, and `tessera plan` with the file that it wrote.
+/// examples/record_step as a user starts it, and `tessera plan` with the file it wrote.
 #include <gtest/gtest.h>
 
 #include <tessera/base/file.h>

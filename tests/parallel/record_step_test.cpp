@@ -1,4 +1,5 @@
-// A recorded step of unedited modules: layers, FLOP and saved bytes against counts by hand; nothing is changed by it.
+// A recorded step of unmodified modules: layers, FLOP and saved bytes against counts by hand; recording changes
+// nothing.
 #include <examples/user_module.h>
 
 #include <ATen/ATen.h>
@@ -49,7 +50,7 @@ TEST(RecordStep, finds_layers_and_counts_their_work) {
   double all = 0;
   for (const at::Tensor& parameter : user.net->parameters()) all += static_cast<double>(parameter.numel());
   EXPECT_EQ(step.parameters(), all);
-  // Products: q, k, v, out and the MLP's two; scores and what they mix as bmm.
+  // Products: q, k, v, out and the MLP's two; scores and their product with the values as bmm.
   const double products = 2 * n * (4 * w * w + 8 * w * w), scores = 4 * n * tokens * w;
   for (std::size_t i = 0; i < step.layers.size(); ++i) {
     const plan::RecordedLayer& layer = step.layers[i];
@@ -66,12 +67,12 @@ TEST(RecordStep, finds_layers_and_counts_their_work) {
   EXPECT_EQ(step.end.forward.flop, 2 * n * w * v);
   EXPECT_EQ(step.end.backward.flop, 2 * step.end.forward.flop);
   EXPECT_EQ(step.product_bytes, 4);
-  // Logits, their gradient and what the softmax keeps are there at once, and not for backward alone.
+  // Logits, their gradient and the softmax's saved output are alive together, and not only for backward.
   EXPECT_GE(step.moment_bytes, 4 * n * v);
   EXPECT_LT(step.moment_bytes, 4 * n * v * 3 + step.layers[0].saved_bytes);
 }
 
-/// x w, written into memory that is there, as some products of ours are.
+/// x w, written into existing memory, as some of our products are.
 struct ProductInto : torch::autograd::Function<ProductInto> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w) {
     ctx->save_for_backward({x, w});
@@ -114,7 +115,7 @@ TEST(RecordStep, changes_nothing) {
   const auto step = record_step(*watched.net, [&] { watched.loss().backward(); });
   const auto a = plain.net->named_parameters(), b = watched.net->named_parameters();
   for (const auto& item : a) EXPECT_TRUE(at::equal(item.value().grad(), b[item.key()].grad())) << item.key();
-  // And the next one that nobody watches is as if there had been none.
+  // The next, unrecorded step is as if nothing had been recorded.
   plain.loss().backward();
   watched.loss().backward();
   for (const auto& item : a) EXPECT_TRUE(at::equal(item.value().grad(), b[item.key()].grad())) << item.key();
@@ -129,7 +130,7 @@ TEST(RecordStep, sees_convolutions_autocast_and_chosen_layers) {
   const auto step = record_step(*net, {.rows = 5}, [&] { net->forward(x).sum().backward(); });
   ASSERT_EQ(step.layers.size(), 2u);
   EXPECT_EQ(step.layers[0].forward.flop, 2.0 * 5 * 12 * 12 * 8 * 3 * 9);
-  EXPECT_EQ(step.layers[0].backward.flop, step.layers[0].forward.flop);  // nobody wants the gradient of x
+  EXPECT_EQ(step.layers[0].backward.flop, step.layers[0].forward.flop);  // the gradient of x is not required
   EXPECT_EQ(step.layers[1].forward.flop, 2.0 * 5 * 5 * 5 * 16 * 4 * 9);
   EXPECT_EQ(step.layers[1].backward.flop, 2 * step.layers[1].forward.flop);
 
@@ -180,7 +181,7 @@ TEST(RecordStep, what_is_no_step_is_refused) {
               record_step(*user.net, [&] { record_step(*user.net, [&] { user.loss().backward(); }); });
             }).find("one at a time"),
             std::string::npos);
-  EXPECT_GT(record_step(*user.net, [&] { user.loss().backward(); }).flop(), 0);  // none of them left anything behind
+  EXPECT_GT(record_step(*user.net, [&] { user.loss().backward(); }).flop(), 0);  // the failures left nothing behind
 }
 
 TEST(RecordStep, the_file_is_what_was_recorded) {

@@ -1,4 +1,5 @@
-// Policies on what autograd keeps: who is asked, what is never packed, and the two that copy.
+// Policies for tensors saved by autograd: which policy is asked, which tensors are never packed, and the two policies
+// that copy.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -21,7 +22,7 @@ using parallel::SavedTensors;
 using tessera::testing::error_of;
 using torch::autograd::variable_list;
 
-/// Keeps what it is given, and a journal.
+/// Keeps the tensors it is given and logs them.
 struct Journal final : SavedTensorPolicy {
   std::vector<std::string> packed;
   int unpacked = 0;
@@ -47,7 +48,8 @@ struct Journal final : SavedTensorPolicy {
   }
 };
 
-/// Three linear layers on the same input, then gelu and a norm: outputs and inputs are saved, some several times.
+/// Three linear layers on the same input, then gelu and a norm: outputs and inputs are saved, some of them several
+/// times.
 struct Net {
   std::vector<at::Tensor> weights;
   explicit Net(std::int64_t size = 64) {
@@ -96,7 +98,7 @@ TEST(SavedTensors, policy_sees_activations_and_no_parameter) {
   EXPECT_EQ(journal->packed, (std::vector<std::string>{"[2,3]", "[2,3]", "[2,3]"}));
   loss.backward();
   EXPECT_EQ(journal->unpacked, 3);
-  (x.matmul(w)).sum().backward();  // outside of the scope
+  (x.matmul(w)).sum().backward();  // outside the scope
   EXPECT_EQ(journal->packed.size(), 3u);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A small chain of layers that can be cut anywhere, for pipelines of real processes against one process.
+// A small chain of layers that can be cut anywhere, to compare pipelines of real processes with one process.
 #include <tests/distributed/harness.h>
 
 #include <torch/torch.h>
@@ -22,8 +22,8 @@ namespace tessera::testing {
 
 constexpr std::int64_t chain_width = 6, chain_layers = 8, chain_rows = 3;
 
-/// Layer i: our linear map with the weight stored this way or that, with or without a bias, and tanh; every fourth one
-/// is LibTorch's own module, which knows nothing of divided backward passes.
+/// Layer i: our linear map with the weight in either layout, with or without a bias, and tanh. Every fourth one is
+/// LibTorch's own module, which does not support divided backward passes.
 struct ChainLayer {
   at::Tensor weight, bias;
   torch::nn::Linear module{nullptr};
@@ -79,7 +79,7 @@ inline void take_gradients(ChainResult& result, int index, const ChainLayer& lay
   for (std::size_t i = 0; i < parameters.size(); ++i) result.gradients[concat(index, ".", i)] = parameters[i].grad();
 }
 
-/// One process; layers before `trained` are frozen.
+/// Runs in one process; layers before `trained` are frozen.
 inline ChainResult chain_reference(int micro_batches, at::ScalarType type, int trained = 0,
                                    const std::vector<std::int64_t>& rows = {}) {
   std::vector<ChainLayer> layers;
@@ -104,7 +104,7 @@ inline ChainResult chain_reference(int micro_batches, at::ScalarType type, int t
 struct Chain {
   std::map<int, ChainLayer> layers;
   int stages = 0, micro_batches = 0;
-  int first = 0;  // micro-batch of the whole batch
+  int first = 0;  // index of the first micro-batch in the whole batch
   at::ScalarType type = at::kDouble;
   std::vector<std::int64_t> rows = {};
 
@@ -147,7 +147,8 @@ struct Chain {
   }
 };
 
-/// Largest difference of what this rank has from the reference; undefined gradients must be so on both sides.
+/// Largest difference between this rank's results and the reference; undefined gradients must be undefined on both
+/// sides.
 inline double distance(const ChainResult& mine, const ChainResult& reference) {
   double most = 0;
   for (std::size_t i = 0; i < mine.losses.size(); ++i)
@@ -172,7 +173,7 @@ inline bool same_bits(const ChainResult& a, const ChainResult& b) {
   return true;
 }
 
-/// Every schedule of the table that takes the shape.
+/// Every schedule of the table that supports the shape.
 inline std::vector<layout::schedule::Schedule> schedules_of(int ranks, int stages_per_rank, int micro_batches) {
   std::vector<layout::schedule::Schedule> all;
   for (const auto& row : layout::schedule::schedules()) {

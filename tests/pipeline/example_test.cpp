@@ -1,5 +1,5 @@
 // The examples as a user starts them: parallel_3d, data x tensor x pipeline parallelism from one Hugging Face folder to
-// another, and pipeline, somebody's own module.
+// another, and pipeline, a user's own module.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ Words operator+(Words a, const Words& b) {
   return a;
 }
 
-/// The numbers after `what` of every step.
+/// The numbers after `what` in every step.
 std::vector<double> numbers(const launch::Captured& run, const std::string& what) {
   EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
   std::vector<double> found;

@@ -88,7 +88,7 @@ TEST_P(Pipeline, SeveralBatchesOfOneExecutor) {
   });
 }
 
-// A rank goes through its computations alone, as often as it likes, and the batch afterwards is as ever.
+// A rank can run its computations alone, any number of times, without affecting the next batch.
 TEST_P(Pipeline, ARehearsalNeedsNobody) {
   const int ranks = GetParam();
   const ChainResult reference = chain_reference(4, at::kFloat);
@@ -103,14 +103,14 @@ TEST_P(Pipeline, ARehearsalNeedsNobody) {
       PipelineExecutor executor(std::move(options));
       for (int i = 0; i <= world.rank(); ++i) executor.rehearse(schedule);
       EXPECT_EQ(computations % (world.rank() + 1), 0) << name;
-      EXPECT_TRUE(chain.layers.begin()->second.weight.grad().defined()) << name << ": backward was rehearsed, too";
+      EXPECT_TRUE(chain.layers.begin()->second.weight.grad().defined()) << name << ": backward was also rehearsed";
       chain.clear_gradients();
       EXPECT_LE(distance(chain.result(executor.run(schedule)), reference), 1e-6) << name;
     }
   });
 }
 
-// What a stage throws in a rehearsal is what its caller looks for.
+// An error in a rehearsal reaches the caller as the stage threw it.
 TEST(PipelineRehearsal, ErrorsComeOutAsTheyAre) {
   const Schedule schedule = make_schedule("1f1b", {.ranks = 1, .stages_per_rank = 1, .micro_batches = 2});
   PipelineOptions options;
@@ -121,7 +121,7 @@ TEST(PipelineRehearsal, ErrorsComeOutAsTheyAre) {
   EXPECT_THROW(executor.run(schedule), Error);
 }
 
-// I may be the whole backward: then all of a micro-batch's gradients are there after it, with the same bits.
+// I may be the whole backward: then all gradients of a micro-batch exist after it, with the same bits.
 TEST_P(Pipeline, BackwardMayStayUndivided) {
   const int ranks = GetParam();
   run_ranks(ranks, [&](comm::World& world) {
@@ -198,7 +198,7 @@ TEST_P(Pipeline, FrozenStages) {
   }
 }
 
-// Evaluation and training may compute in different types; schedules may come with their messages.
+// Evaluation and training may compute in different types; schedules may contain their messages.
 TEST_P(Pipeline, TypesMayChangeBetweenBatches) {
   const int ranks = GetParam();
   const ChainResult reference = chain_reference(4, at::kFloat);
@@ -227,7 +227,7 @@ TEST_P(Pipeline, TypesMayChangeBetweenBatches) {
   });
 }
 
-// Stages that are run again in backward, on divided backward passes as well: the same bits.
+// Stages that are recomputed in backward, also with divided backward passes: the same bits.
 TEST(PipelineShapes, Recomputation) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble})
     run_ranks(2, [&](comm::World& world) {
@@ -252,7 +252,7 @@ TEST(PipelineShapes, Recomputation) {
     });
 }
 
-// More stages than layers: some hand on what they get.
+// More stages than layers: some stages pass their input through.
 TEST(PipelineShapes, EmptyStages) {
   const ChainResult reference = chain_reference(3, at::kDouble);
   run_ranks(2, [&](comm::World& world) {
@@ -263,8 +263,8 @@ TEST(PipelineShapes, EmptyStages) {
   });
 }
 
-// What backward needs is held exactly as long as the schedule says: the input of a linear map until W, the graph until
-// I. Both are watched from outside.
+// Tensors for backward live exactly as long as the schedule specifies: the input of a linear map until W, the graph
+// until I. Both are observed from outside.
 TEST(PipelineShapes, MicroBatchesInFlight) {
   run_ranks(4, [](comm::World& world) {
     for (const int v : {1, 2})
@@ -351,7 +351,7 @@ TEST(PipelineFaults, AStageThrows) {
               2, "pipeline: stage 2, micro-batch 3 (2F3): no more");
 }
 
-// Every stage under every schedule, in F or in backward: the one is named, the others end.
+// An exception in any stage under any schedule, in F or in backward: that stage is named, and the other ranks stop.
 TEST(PipelineFaults, AnyStageThrowsUnderAnySchedule) {
   int turn = 0;
   for (const auto& row : layout::schedule::schedules()) {
@@ -375,7 +375,7 @@ TEST(PipelineFaults, AnyStageThrowsUnderAnySchedule) {
                 return y;
               };
           PipelineExecutor executor(std::move(options));
-          world.group().barrier().wait();  // who throws at once would be gone before the others are connected
+          world.group().barrier().wait();  // a rank that throws at once would exit before the others are connected
           const Stopwatch watch;
           try {
             executor.run(schedule);
@@ -396,14 +396,14 @@ TEST(PipelineFaults, AnyStageThrowsUnderAnySchedule) {
   }
 }
 
-// What is not finite is known where it began: F of a stage, or its backward.
+// A non-finite value is attributed to where it began: a stage's F, or its backward.
 TEST(PipelineFaults, NotFinite) {
   run_ranks(2, [](comm::World& world) {
     for (const auto& row : layout::schedule::schedules()) {
       const Schedule schedule = make_schedule(row.name, {.ranks = 2, .stages_per_rank = 0, .micro_batches = 4});
       for (int victim = 0; victim < schedule.stages(); ++victim)
         for (const bool backward : {false, true}) {
-          if (backward && victim == 0) continue;  // it hands no gradient back
+          if (backward && victim == 0) continue;  // the first stage sends no gradient back
           Chain chain(schedule, world.rank(), at::kDouble);
           PipelineOptions options = options_for(world, chain, schedule);
           for (auto& [stage, functions] : options.stages)

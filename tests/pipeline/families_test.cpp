@@ -1,4 +1,4 @@
-// Our families in stages, in double precision: gradients are those of one process under every schedule.
+// Our families in stages, in double precision: the gradients equal those of one process under every schedule.
 #include <tests/error_of.h>
 #include <tests/tensor/families.h>
 
@@ -11,7 +11,7 @@ using namespace tessera;
 using namespace tessera::testing;
 namespace schedule = layout::schedule;
 
-/// A cut of which every border that can be lies inside a block.
+/// A cut in which as many boundaries as possible are inside a block.
 std::vector<layout::StagePart> between_halves(std::int64_t blocks, int stages) {
   std::vector<std::int64_t> halves;
   for (const layout::StagePart& part : layout::cut_evenly(2 * blocks, stages)) halves.push_back(part.blocks);
@@ -48,7 +48,7 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
   const std::vector<at::Tensor> whole_losses = whole->take_prediction_losses();
   ASSERT_EQ(whole_losses.size(), static_cast<std::size_t>(whole->prediction_depths()));
   const auto wanted = whole->named_parameters();
-  double once = 0, twice = 0;  // elements of the model, and of what two ranks hold where the ends are on two
+  double once = 0, twice = 0;  // elements of the model; those of the tied table, if any
   for (const auto& parameter : wanted) {
     once += static_cast<double>(parameter.value().numel());
     if (parameter.key() == whole->tied_parameter()) twice = static_cast<double>(parameter.value().numel());
@@ -75,7 +75,7 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
       for (const at::Tensor& parameter : model->parameters()) elements += static_cast<double>(parameter.numel());
       world.group().all_reduce(elements).wait();
       EXPECT_EQ(elements.item<double>(), once + (plan.rank_of.front() == plan.rank_of.back() ? 0 : twice))
-          << row.name << ": what one rank has, the other has not";
+          << row.name << ": one rank has it, the other does not";
       parallel::PipelineExecutor executor(std::move(options));
       double loss = 0;
       for (const at::Tensor& each : executor.run(plan)) loss += each.item<double>();
@@ -88,7 +88,7 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
         const double right = whole_losses[i].item<double>();
         EXPECT_NEAR(told[i].item<double>(), right, 1e-11 * right) << row.name;
       }
-      // A tied table that both ranks hold has a part of its gradient on each.
+      // If two ranks hold a tied table, each has a part of its gradient.
       const std::string tied = plan.rank_of.front() == plan.rank_of.back() ? "" : model->tied_parameter();
       for (const auto& parameter : model->named_parameters()) {
         at::Tensor gradient = parameter.value().grad().clone();

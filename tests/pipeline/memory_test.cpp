@@ -1,5 +1,5 @@
-// What a rank of a pipeline keeps is what the formula says: parameters of its own stages, and activations of as many
-// micro-batches as its schedule has in flight.
+// A pipeline rank's memory matches the formula: parameters of its own stages, and activations of as many micro-batches
+// as its schedule has in flight.
 #include <tests/distributed/harness.h>
 #include <tests/parallel/allocated.h>
 
@@ -24,7 +24,7 @@ constexpr std::int64_t B = 1, T = 64, C = 32, inner = 3 * C, heads = 4, V = 97, 
 constexpr int micro_batches = 8;
 constexpr double unit = 4.0 * B * T * C;  // bytes of a message
 
-/// The deferred model's share, with memory and values.
+/// Materializes this rank's part of the deferred model.
 std::shared_ptr<models::LanguageModel> make_stages(const std::vector<layout::StagePart>& parts) {
   ModelConfig config;
   config.config_name = "llama-tiny";
@@ -38,21 +38,22 @@ std::shared_ptr<models::LanguageModel> make_stages(const std::vector<layout::Sta
   return model;
 }
 
-/// Elements of parameters.
+/// Number of parameter elements.
 double elements_of(const layout::StagePart& part) {
   const double block = 4 * C * C + 3 * C * inner + 2 * C;
   return static_cast<double>(part.blocks) * block + (part.embeddings ? V * C : 0) + (part.end ? V * C + C : 0);
 }
 
-/// Bytes that one micro-batch keeps from F to B: a block's q, k, v and the result of attention with its logarithms of
-/// sums; gate, up and their product, three widths each; input and result of two norms with their scales. Every pass has
-/// its table of rotary angles; the end has a norm, and forms the gradients of its input and of the head in F.
+/// Bytes that one micro-batch keeps from F to B. A block keeps q, k, v and the result of attention with its
+/// log-sum-exps; gate, up and their product, three widths each; input and result of two norms with their scales. Every
+/// pass has its table of rotary angles. The last stage has a norm, and forms the gradients of its input and of the head
+/// in F.
 double activations_of(const layout::StagePart& part) {
   const double tokens = B * T, block = tokens * (4 * C + heads + 9 * C + 4 * C + 2);
   return 4 * (static_cast<double>(part.blocks) * block + static_cast<double>(T * C) / heads +
               (part.end ? tokens * (2 * C + 1) + V * C : 0));
 }
-/// And from I to W: inputs and gradients of results of a block's linear maps.
+/// Bytes from I to W: inputs, and gradients of the results, of a block's linear maps.
 double inputs_of_weights(const layout::StagePart& part) {
   return 4.0 * B * T * static_cast<double>(part.blocks) * ((C + 3 * C) + (C + C) + (C + 6 * C) + (3 * C + C));
 }
@@ -93,7 +94,7 @@ TEST(PipelineMemory, is_the_formula_of_the_schedule) {
           if (counter != nullptr) kept = std::max(kept, static_cast<double>(counter->now()));
         };
         parallel::PipelineExecutor executor(options);
-        executor.run(plan);  // gradients of parameters have their memory from now on
+        executor.run(plan);  // allocates the parameters' gradients
         schedule::Costs costs;
         costs.stages.clear();
         for (const layout::StagePart& stage : stages)
@@ -101,12 +102,12 @@ TEST(PipelineMemory, is_the_formula_of_the_schedule) {
               {.activation_bytes = activations_of(stage), .weight_gradient_bytes = inputs_of_weights(stage)});
         const double formula =
             schedule::time_schedule(plan, costs).ranks[static_cast<std::size_t>(world.rank())].peak_bytes;
-        // Besides, what is on its way from and to each neighbour: three messages that are awaited, four results that it
-        // has not taken. With several stages on a rank, two ranks are each other's neighbour on both sides.
+        // Plus messages in flight to and from each neighbour: three that are awaited and four results that it has not
+        // received. With several stages on a rank, two ranks are each other's neighbour on both sides.
         const int neighbours = ranks == 2 && own.size() == 1 ? 1 : 2;
         const double most = 1.02 * formula + (3 + 4) * neighbours * unit;
-        // What the transport's thread lets go of last is not seen to be freed, and a busy machine's neighbour takes its
-        // results late: the least of some attempts counts.
+        // Messages that the transport's thread releases last are not counted as freed, and on a busy machine a
+        // neighbour receives its results late: take the minimum of several attempts.
         double least = 0;
         for (int attempt = 0; attempt < 12; ++attempt) {
           const Allocated counted;

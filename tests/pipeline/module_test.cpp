@@ -1,4 +1,4 @@
-// Somebody's own modules in pipelines of real processes, against one process.
+// A user's own modules in pipelines of real processes, compared with one process.
 #include <tests/error_of.h>
 #include <tests/pipeline/somebodys.h>
 
@@ -68,7 +68,7 @@ TEST_P(Module, MicroBatchesOfDifferentSizes) {
     options.variable_sizes = true;
     PipelineParallel pipe(*mine, options);
     EXPECT_EQ(differs(train_in_pipeline(pipe, *mine, 2, 7), reference), "");
-    // Cut by the caller, and undefined where nobody looks at them.
+    // Cut by the caller, and undefined on ranks that do not use them.
     std::vector<at::Tensor> inputs, targets;
     if (world.rank() == 0) inputs = batch_inputs(0, 7).tensor_split(3);
     if (world.rank() == ranks - 1) targets = batch_targets(0, 7).tensor_split(3);
@@ -78,8 +78,8 @@ TEST_P(Module, MicroBatchesOfDifferentSizes) {
   });
 }
 
-// Each rank has the parameters of its own layers, under their names; the memory of others is free, and running them is
-// an error that says where they are.
+// Each rank has the parameters of its own layers, under their names. The memory of the other layers is freed, and
+// running one is an error that names its stage and rank.
 TEST(ModuleParts, OtherRanksLayersAreLetGo) {
   run_ranks(2, [](comm::World& world) {
     auto net = small_sequential();
@@ -104,12 +104,12 @@ TEST(ModuleParts, OtherRanksLayersAreLetGo) {
           std::string::npos);
       EXPECT_NE(error_of<std::exception>([&] { (void)last->bias.data_ptr(); }).find("layer '7'"), std::string::npos);
     }
-    net->eval();  // what is left is an ordinary module
+    net->eval();  // the remainder is an ordinary module
     EXPECT_FALSE(net->is_training());
   });
 }
 
-/// A module that is no Sequential: blocks in a list, the second used twice, and a parameter of its own.
+/// A module that is not a Sequential: blocks in a list, the second used twice, and a parameter of the module itself.
 struct ListedImpl : torch::nn::Module {
   ListedImpl() : head(width, width) {
     shift = register_parameter("shift", at::full({width}, 0.1));
@@ -163,7 +163,7 @@ TEST(ModuleParts, ListedLayersAndABlockThatIsUsedTwice) {
     });
 }
 
-/// Embedding and head are one matrix.
+/// Embedding and head share one matrix.
 struct TableImpl : torch::nn::Module {
   TableImpl() { weight = register_parameter("weight", at::randn({width, width}, at::kDouble) * 0.3); }
   at::Tensor forward(const at::Tensor& x) { return at::matmul(x, weight); }
@@ -189,7 +189,7 @@ torch::nn::Sequential tied_sequential(bool in_the_middle = false, std::uint64_t 
   return net;
 }
 
-// A deferred module builds only what stays, with the values of an ordinary construction.
+// A deferred module builds only the layers that stay, with the values of ordinary construction.
 TEST(ModuleParts, DeferredModulesBuildTheirOwnLayersOnly) {
   struct Net : torch::nn::SequentialImpl {
     Net() {
@@ -230,7 +230,7 @@ TEST(ModuleParts, TiedParametersAreAddedUp) {
       }
       if (mine.weights.count("0.weight") != 0)
         post(concat(std::hexfloat, mine.weights.at("0.weight").sum().item<double>()));
-      // Counted once in the norm, scaled everywhere.
+      // Counted once in the norm, scaled on every rank.
       const double norm = pipe.clip_grad_norm(1e-3);
       double squares = 0;
       for (const auto& item : once(whole->parameters())) squares += item.grad().square().sum().item<double>();
@@ -259,8 +259,8 @@ TEST(ModuleParts, EvaluationAndOutputs) {
   auto whole = small_sequential();
   whole->eval();
   const at::NoGradGuard none;
-  // Computed in the pipeline's micro-batches: a product of all rows at once may round otherwise (MKL chooses its kernel
-  // by the number of rows on some processors).
+  // Computed in the pipeline's micro-batches: a product of all rows at once may round differently (on some processors
+  // MKL chooses its kernel by the number of rows).
   std::vector<at::Tensor> parts;
   double loss = 0;
   for (std::size_t i = 0; i < 4; ++i) {
@@ -326,7 +326,7 @@ TEST(ModuleCuts, ByLayersParametersCostsAndTime) {
   });
 }
 
-/// Takes as long as it is told, forward and backward together.
+/// Takes a given time for forward and backward together.
 struct SlowImpl : torch::nn::Module {
   explicit SlowImpl(int the_ms) : ms(the_ms) { scale = register_parameter("scale", at::ones({1}, at::kDouble)); }
   at::Tensor forward(const at::Tensor& x) {
@@ -353,7 +353,7 @@ TEST(ModuleCuts, MeasuredCostsBalanceRanks) {
       const at::Tensor next = at::rand({1});
       at::manual_seed(1);
       const PipelineParallel pipe(*net, options);
-      EXPECT_TRUE(at::equal(at::rand({1}), next));  // random states are as before
+      EXPECT_TRUE(at::equal(at::rand({1}), next));  // random states are unchanged
       EXPECT_EQ(pipe.describe().substr(std::string(schedule).size() + 19), wanted);
       EXPECT_NEAR(pipe.stages()[0].cost, std::string(schedule) == "1f1b" ? 64e-3 : 32e-3, 16e-3);
       int measured = 0;
@@ -433,7 +433,7 @@ TEST(ModuleErrors, AreToldBeforeAnythingRuns) {
     EXPECT_EQ(listed([](auto& layers) { layers[0].forward = nullptr; }),
               "pipeline: layer 0 'enter' has no function (PipelineLayer::forward)");
     EXPECT_EQ(listed([](auto& layers) { layers.clear(); }), "pipeline: no layers are given");
-    EXPECT_EQ(names_in(*net).size(), 11u);  // nothing was let go
+    EXPECT_EQ(names_in(*net).size(), 11u);  // no layer was released
 
     torch::nn::Linear a(2, 2), b(2, 2);
     b->weight.set_data(a->weight.detach());
@@ -475,7 +475,7 @@ TEST(ModuleErrors, InBatches) {
   });
 }
 
-/// Between layers anything may pass, between stages one tensor.
+/// Anything may pass between layers, but only one tensor between stages.
 struct PairImpl : torch::nn::Module {
   std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) { return {x, x + 1}; }
 };

@@ -1,4 +1,4 @@
-// Unedited modules that are cut by watching their forward, in pipelines of real processes against one process.
+// Unmodified modules that are cut by observing their forward, in pipelines of real processes against one process.
 #include <examples/user_module.h>
 #include <tests/error_of.h>
 #include <tests/pipeline/somebodys.h>
@@ -35,8 +35,8 @@ struct StepImpl : torch::nn::Module {
 };
 TORCH_MODULE(Step);
 
-/// Residual blocks that share a mask, a BatchNorm, buffers of its own and of a block; between the blocks rows come
-/// first or (transposed) second.
+/// Residual blocks that share a mask; a BatchNorm; buffers of the module and of a block. Between the blocks rows are
+/// the first or (transposed) the second dimension.
 struct ResidualImpl : torch::nn::Module {
   ResidualImpl(bool in_place, int the_skip, bool the_transposed)
       : enter(width, width),
@@ -55,7 +55,7 @@ struct ResidualImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor mask = (at::arange(width, input.options()) * scale).cos();  // depends on no parameter
     at::Tensor x = enter(input);
-    x = (transposed ? x.transpose(0, 1) : x).sin();  // unlike tanh it keeps no output, which the blocks may change
+    x = (transposed ? x.transpose(0, 1) : x).sin();  // unlike tanh it does not save its output, which blocks may change
     at::Tensor kept;
     for (std::size_t i = 0; i < blocks->size(); ++i) {
       if (static_cast<int>(i) == skip) kept = x;
@@ -116,8 +116,7 @@ TEST_P(Observed, UneditedModules_have_the_bits_of_one_process) {
   }
 }
 
-// What is no row after the other in memory is sent in the order of its dimensions, and sums over rows then round in
-// another order.
+// A tensor that is not row-major is sent in the order of its dimensions, so sums over rows round in another order.
 TEST(ObservedParts, TransposedActivations) {
   auto whole = residual(false, -1, true);
   const Trained reference = train_alone(*whole, [&](const at::Tensor& x) { return whole->forward(x); }, 4, 3);
@@ -138,7 +137,7 @@ TEST(ObservedParts, LayersAreTheRegisteredBlocks) {
     const at::Tensor next = at::rand({1});
     at::manual_seed(1);
     PipelineParallelOptions options = with("1f1b", 3);
-    options.variable_sizes = true;  // 3, 2 and 2 rows, of which none was watched
+    options.variable_sizes = true;  // 3, 2 and 2 rows: sizes that were not observed
     options.cut = PipelineCut::before({"blocks.2"});
     PipelineParallel pipe = pipeline(*net, batch_inputs(0, 1), options);
     EXPECT_TRUE(at::equal(at::rand({1}), next));
@@ -151,7 +150,7 @@ TEST(ObservedParts, LayersAreTheRegisteredBlocks) {
   });
 }
 
-// The example's transformer: attention of torch::nn, a mask made from a parameter's options, embeddings of ids.
+// The example's transformer: torch::nn attention, a mask made from a parameter's options, embeddings of ids.
 TEST(ObservedParts, ATransformerThatKnowsNothingOfIt) {
   const auto ids_of = [](int step) {
     return at::randint(64, {8, 9}, at::detail::createCPUGenerator(static_cast<std::uint64_t>(step)),
@@ -185,7 +184,7 @@ TEST(ObservedParts, ATransformerThatKnowsNothingOfIt) {
       PipelineParallelOptions options = with("zbv", 4);
       options.loss = loss;
       PipelineParallel pipe = pipeline(*net, at::zeros({1, 4}, at::kLong), options);
-      const std::string first = pipe.stages()[0].layers.front();  // C++ leaves open which is looked up first
+      const std::string first = pipe.stages()[0].layers.front();  // C++ does not specify which is looked up first
       EXPECT_TRUE(first == "token" || first == "place") << first;
       EXPECT_EQ(pipe.stages()[3].layers.back(), "head");
       Trained mine;
@@ -241,7 +240,7 @@ TEST(ObservedParts, TiedParametersAreAddedUp) {
 
 TEST(ObservedParts, StagesMayBeSharded) {
   auto whole = residual();
-  whole->eval();  // statistics of halves are not those of the whole
+  whole->eval();  // batch statistics of halves differ from those of the whole
   const Trained reference = train_alone(*whole, [&](const at::Tensor& x) { return whole->forward(x); }, 4, 2);
   run_ranks(4, [&](comm::World& world) {
     const comm::MeshGroups groups(world, layout::parse_mesh("pp=2,dp=2"));
@@ -270,7 +269,7 @@ TEST(ObservedParts, StagesMayBeSharded) {
   });
 }
 
-// A skip connection over the blocks between it makes one layer of them.
+// A skip connection across blocks makes them a single layer.
 TEST(ObservedErrors, MoreThanOneTensorBetweenBlocks) {
   auto whole = residual(false, 1);
   const Trained reference = train_alone(*whole, [&](const at::Tensor& x) { return whole->forward(x); }, 4, 2);

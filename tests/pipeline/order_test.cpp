@@ -1,4 +1,4 @@
-// How long batches really take under each schedule, with stages that sleep for a known time: F, I and W alike.
+// Measured times of batches under each schedule, with stages that sleep for a known time, equal for F, I and W.
 #include <tests/pipeline/chain.h>
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -16,7 +16,7 @@ using parallel::PipelineOptions;
 
 void rest(double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); }
 
-/// Sleeps in forward, as long in backward, and as long again where linear maps form their weights' gradients.
+/// Sleeps the same time in forward, in backward, and where linear maps form their weights' gradients.
 struct Sleeper : torch::autograd::Function<Sleeper> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             double ms) {
@@ -46,16 +46,16 @@ struct Sleeper : torch::autograd::Function<Sleeper> {
 
 const std::vector<const char*> names = {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"};
 
-/// By less than 4 % where they should be alike.
+/// Schedules that should be equally fast may differ by up to 4 %.
 bool in_order(const std::vector<double>& ms) {
   const double gpipe = ms[0], plain = ms[1], interleaved = ms[2], h1 = ms[3], zbv = ms[4];
   return zbv <= 1.04 * h1 && h1 < interleaved && interleaved < plain && plain <= 1.04 * gpipe && gpipe <= 1.04 * plain;
 }
 
-// The machine may have other things to do: the best of several rounds counts, as many as it takes.
+// Other processes may disturb the machine: the best of several rounds counts, up to most_rounds.
 TEST(PipelineTimes, AreInTheOrderOfTheBubbles) {
   constexpr int ranks = 4, micro_batches = 8, most_rounds = 16;
-  // F of a rank's part of the model, which may be several stages: far longer than what is done besides
+  // F of a rank's part of the model, which may be several stages: much longer than the overhead
   const double ms = patience(6);
   const auto outcomes = run_ranks(ranks, [ms](comm::World& world) {
     const at::Tensor weight = at::ones({1}).requires_grad_();

@@ -1,4 +1,4 @@
-// Somebody's module as a pipeline whose stages are divided among data-parallel ranks: two copies of two ranks.
+// A user's module as a pipeline whose stages are divided among data-parallel ranks: two replicas of two ranks.
 #include <tests/error_of.h>
 #include <tests/pipeline/somebodys.h>
 
@@ -26,7 +26,7 @@ struct TableImpl : torch::nn::Module {
 };
 TORCH_MODULE(Table);
 
-/// Six matrices; the last one is the first one, if they are tied.
+/// Six matrices; if tied, the last one is the first one.
 torch::nn::Sequential net_of_tables(bool tied) {
   at::manual_seed(4);
   torch::nn::Sequential net;
@@ -74,7 +74,7 @@ TEST_P(ShardedModule, EqualsOneProcess) {
   const auto [strategy, gathering] = GetParam();
   for (const bool tied : {false, true}) {
     auto whole = net_of_tables(tied);
-    // Copy c trains on half c of the rows: the mean over both is the mean over 2 m micro-batches.
+    // Replica c trains on half c of the rows: the mean over both is the mean over 2 m micro-batches.
     const Trained reference =
         train_alone(*whole, [&](const at::Tensor& x) { return whole->forward(x); }, 2 * micro_batches, steps);
     double norm = 0;
@@ -115,7 +115,7 @@ TEST_P(ShardedModule, EqualsOneProcess) {
   }
 }
 
-// One gather per unit and batch in place of one for every pass, the same bits, and the stage's bytes in between.
+// One gather per unit and batch instead of one per pass: the same bits, but the stage's bytes stay gathered in between.
 TEST(GatheringOncePerBatch, SendsLessAndKeepsMore) {
   const auto outcomes = run_ranks(4, [](comm::World& world) {
     const comm::MeshGroups groups(world, layout::parse_mesh("pp=2,dp=2"));
@@ -144,8 +144,8 @@ TEST(GatheringOncePerBatch, SendsLessAndKeepsMore) {
       }
       for (const auto& [name, value] : weights[Gathering::per_batch])
         EXPECT_TRUE(at::equal(value, weights[Gathering::per_micro_batch].at(name))) << schedule << ": " << name;
-      constexpr std::uint64_t units = 3;            // on each rank: six matrices over two
-      constexpr std::int64_t unit_bytes = 128 * 8;  // 36 doubles, filled up to 2 x 64
+      constexpr std::uint64_t units = 3;            // on each rank: six matrices over two stages
+      constexpr std::int64_t unit_bytes = 128 * 8;  // 36 doubles, padded to 2 x 64
       EXPECT_EQ(gathers[Gathering::per_batch], units) << schedule;
       EXPECT_GE(gathers[Gathering::per_micro_batch], micro_batches * units) << schedule;
       EXPECT_EQ(peak[Gathering::per_batch], static_cast<std::int64_t>(units) * unit_bytes) << schedule;

@@ -1,4 +1,4 @@
-// Pipelines whose stages are data-parallel: two copies of two ranks.
+// Pipelines whose stages are data-parallel: two replicas of two ranks.
 #include <tests/pipeline/chain.h>
 
 #include <tessera/comm/mesh_groups.h>

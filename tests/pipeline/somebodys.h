@@ -1,6 +1,5 @@
 #pragma once
-// Somebody's modules, of torch::nn only, and the same training of them in one process: what PipelineParallel is held
-// against.
+// User modules made only of torch::nn, and their training in one process, the reference for PipelineParallel.
 #include <tests/distributed/harness.h>
 
 #include <torch/torch.h>
@@ -30,7 +29,7 @@ inline at::Tensor squares(const at::Tensor& output, const at::Tensor& target) {
   return (output - target).square().mean();
 }
 
-/// Eight layers of some kinds, one without parameters, one with buffers.
+/// Eight layers of several kinds, one without parameters, one with buffers.
 inline torch::nn::Sequential small_sequential() {
   at::manual_seed(5);
   torch::nn::Sequential net(torch::nn::Linear(width, 2 * width), torch::nn::Tanh(), torch::nn::Linear(2 * width, width),
@@ -62,7 +61,7 @@ inline std::vector<at::Tensor> once(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
-/// Accumulation over micro-batches, AdamW, in one process.
+/// Accumulation over micro-batches with AdamW, in one process.
 inline Trained train_alone(torch::nn::Module& module, const std::function<at::Tensor(const at::Tensor&)>& forward,
                            int micro_batches, int steps, std::int64_t count = rows) {
   Trained result;
@@ -88,7 +87,7 @@ inline Trained train_alone(torch::nn::Module& module, const std::function<at::Te
   return result;
 }
 
-/// The same through a pipeline: what this rank has.
+/// The same through a pipeline; returns this rank's results.
 inline Trained train_in_pipeline(PipelineParallel& pipe, torch::nn::Module& module, int steps,
                                  std::int64_t count = rows) {
   Trained result;
@@ -104,7 +103,7 @@ inline Trained train_in_pipeline(PipelineParallel& pipe, torch::nn::Module& modu
   return result;
 }
 
-/// "" when all that `mine` has is in `whole` with the same bits (or within a bound).
+/// "" if everything in `mine` is in `whole` with the same bits (or within a bound).
 inline std::string differs(const Trained& mine, const Trained& whole, double bound = 0) {
   if (mine.losses.size() != whole.losses.size()) return "numbers of losses";
   for (std::size_t i = 0; i < mine.losses.size(); ++i)

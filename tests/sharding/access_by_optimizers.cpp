@@ -19,7 +19,7 @@ using torch::optim::SGDOptions;
 const std::string parts = "this rank's part of a gradient";
 const std::string elsewhere = "the gradients of a sharded module are not in its own parameters";
 
-/// `between` sees the run between backward and step, under SGD with momentum.
+/// Trains under SGD with momentum and calls `between` between backward and step.
 std::function<void(Run&)> with_sgd(std::function<void(Run&)> between) {
   return [between = std::move(between)](Run& run) {
     run.wrap();
@@ -37,7 +37,7 @@ std::function<void(Run&)> with(Options options) {
   };
 }
 
-/// The loop zeroes in its own way: zero(run, optimizer).
+/// Trains with the caller's way of zeroing gradients: zero(run, optimizer).
 std::function<void(Run&)> zeroed_by(std::function<void(Run&, SGD&)> zero) {
   return [zero = std::move(zero)](Run& run) {
     run.wrap();
@@ -259,7 +259,7 @@ std::vector<Access> gradients() {
       {"autograd::grad of the module's parameters",
        [](Run& run) {
          run.wrap();
-         const Batch all = global_batch(0, 12);  // the same everywhere: these gradients are not reduced
+         const Batch all = global_batch(0, 12);  // same on every rank: these gradients are not reduced
          const at::Tensor loss = (run.net->forward(all.x) - all.y).square().mean();
          for (const at::Tensor& g : torch::autograd::grad({loss}, run.net->parameters())) run.notes.push_back(g);
        }},

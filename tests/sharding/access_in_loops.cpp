@@ -1,4 +1,4 @@
-// Loops as their authors write them, in small: only the line that wraps each module is ours.
+// Small versions of training loops as their authors write them. Only the line that wraps each module is ours.
 #include <tests/sharding/access_table.h>
 
 #include <torch/csrc/autograd/autograd.h>
@@ -44,7 +44,8 @@ nn::Sequential make_discriminator() {
                         nn::Conv2d(nn::Conv2dOptions(8, 1, 2).bias(false)), nn::Sigmoid());
 }
 
-/// PyTorch's C++ example dcgan. Every process has the same images: batch norm's statistics are of what it sees.
+/// PyTorch's C++ example dcgan. Every process gets the same images, because batch norm's statistics cover only its own
+/// batch.
 void dcgan(Run& run) {
   Generator generator;
   nn::Sequential discriminator = make_discriminator();
@@ -127,7 +128,8 @@ void wgan_gp(Run& run) {
   nn::Sequential generator(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 12));
   nn::Sequential critic(nn::Linear(12, 8), nn::LeakyReLU(), nn::Linear(8, 1));
   const auto g = run.wrapper(*generator), d = run.wrapper(*critic);
-  // An epsilon above rounding: the gradient of the critic's last bias cancels, and Adam would make steps of the rest.
+  // An epsilon above rounding: the gradient of the critic's last bias cancels, and Adam would turn the rounding residue
+  // into steps.
   const auto options = torch::optim::AdamOptions(1e-3).betas({0.5, 0.9}).eps(1e-3);
   torch::optim::Adam optimizer_g(Run::parameters_of(g, *generator), options);
   torch::optim::Adam optimizer_d(Run::parameters_of(d, *critic), options);
@@ -158,7 +160,7 @@ void wgan_gp(Run& run) {
   note_weights(run, d, *critic);
 }
 
-/// The first WGAN: weights of the critic are clamped after each of its steps, which is done on the local parts.
+/// The original WGAN: the critic's weights are clamped after each of its steps, on the local parts.
 void wgan_clamped(Run& run) {
   nn::Sequential generator(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 12));
   nn::Sequential critic(nn::Linear(12, 8), nn::LeakyReLU(), nn::Linear(8, 1));
@@ -193,7 +195,7 @@ struct ActorCriticImpl : nn::Module {
 };
 TORCH_MODULE(ActorCritic);
 
-/// Many forwards, whose results are kept for one backward; environments are divided over processes.
+/// Many forwards whose results are kept for one backward; environments are divided over processes.
 void actor_critic(Run& run) {
   ActorCritic model;
   const auto sharded = run.wrapper(*model);
@@ -223,7 +225,7 @@ void actor_critic(Run& run) {
   note_weights(run, sharded, *model);
 }
 
-/// An average of the weights that is kept in a second module and evaluated.
+/// An average of the weights, kept in a second module and evaluated.
 void moving_average(Run& run) {
   nn::Sequential model(nn::Linear(12, 8), nn::Tanh(), nn::Linear(8, 5));
   nn::Sequential average(nn::Linear(12, 8), nn::Tanh(), nn::Linear(8, 5));

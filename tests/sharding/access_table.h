@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The ways in which a torch::nn program touches parameters and gradients: each is a small program that runs on one
+/// The ways in which a torch::nn program touches parameters and gradients. Each is a small program that runs on one
 /// process and, unchanged, on the ranks of a job. The table is in docs/sharding.md.
 
 #include <tests/distributed/ddp_models.h>
@@ -41,7 +41,7 @@ struct Run {
   std::string strategy = {};
   std::shared_ptr<NetImpl> net = std::make_shared<NetImpl>();
   std::unique_ptr<Sharded> sharded = {};
-  std::vector<at::Tensor> notes = {};  ///< whole values to compare besides the weights
+  std::vector<at::Tensor> notes = {};  ///< whole tensors to compare in addition to the weights
 
   std::unique_ptr<Sharded> wrapper(torch::nn::Module& module, const std::function<void(ShardingOptions&)>& edit = {}) {
     if (world == nullptr) return nullptr;
@@ -51,7 +51,7 @@ struct Run {
   }
   void wrap(const std::function<void(ShardingOptions&)>& edit = {}) { sharded = wrapper(*net, edit); }
 
-  /// Tied ones once. (LibTorch's own parameters() lists them twice, so that an optimizer steps twice.)
+  /// Tied parameters once. (LibTorch's own parameters() lists them twice, so an optimizer steps them twice.)
   static std::vector<at::Tensor> parameters_of(const std::unique_ptr<Sharded>& wrapper, torch::nn::Module& module) {
     if (wrapper) return wrapper->parameters();
     std::vector<at::Tensor> result;
@@ -61,11 +61,11 @@ struct Run {
     return result;
   }
   std::vector<at::Tensor> parameters() { return parameters_of(sharded, *net); }
-  /// The whole of what is laid out like parameter i.
+  /// Gathers a tensor that is laid out like parameter i.
   at::Tensor whole(std::size_t i, const at::Tensor& local) {
     return sharded ? sharded->gather_like(sharded->named_parameters()[i], local).clone() : local.clone();
   }
-  /// This process' part of a step's batch.
+  /// This process's part of a step's batch.
   Batch batch(int step) const {
     const Batch all = global_batch(step, 12);
     return world == nullptr ? all : part(all, world->rank(), world->size());
@@ -99,8 +99,8 @@ void train(Run& run, Optimizer& optimizer) {
   train(run, optimizer, [](int) {});
 }
 
-/// A row of the table. `refusal`: what the error says; `sharded_refusal`: in its place, under the strategies that
-/// divide something. Without one, weights and notes are those of one process.
+/// A row of the table. `refusal`: expected error text. `sharded_refusal`: expected instead under strategies that divide
+/// something. Without either, weights and notes must equal those of one process.
 struct Access {
   const char* name;
   std::function<void(Run&)> program;

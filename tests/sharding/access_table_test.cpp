@@ -1,5 +1,5 @@
 // Every row of the table (docs/sharding.md) x {ddp, zero1, zero2, full_shard} x {2, 3 processes}: equal to one process,
-// or the named error.
+// or refused with the named error.
 #include <tests/distributed/harness.h>
 #include <tests/error_of.h>
 #include <tests/sharding/access_table.h>

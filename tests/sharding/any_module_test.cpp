@@ -1,4 +1,4 @@
-// Modules of every kind, in every mode: the bits of one process.
+// Modules of every kind, in every mode, give the bits of one process.
 #include <tests/sharding/job.h>
 
 #include <c10/core/InferenceMode.h>
@@ -44,7 +44,7 @@ struct ConvBatchNorm : Model {
     register_module("conv", conv);
     register_module("norm", norm);
     register_module("head", head);
-    norm->eval();  // its batch would differ between the ranks and one process
+    norm->eval();  // in training mode its batch would differ between the ranks and one process
   }
   void train(bool) override {}
   at::Tensor forward(at::Tensor x) override {
@@ -100,7 +100,7 @@ struct CustomFunction : Model {
   at::Tensor forward(at::Tensor x) override { return head->forward(Cube::apply(x, w)); }
 };
 
-/// A module in a module in a module, which reads parameters in many ways.
+/// Three levels of nested modules that read parameters in many ways.
 struct DeepImpl : torch::nn::Module {
   torch::nn::Linear inner{12, 12};
   DeepImpl() { register_module("inner", inner); }
@@ -166,8 +166,8 @@ TEST(AnyModule, of_every_kind_has_the_bits_of_one_process) {
   }
 }
 
-/// A trained pair: the module on the job, and the same alone, with `use(model, step)` between steps. Bits must not
-/// differ.
+/// Trains a pair: the module on the job, and the same module alone, calling `use(model, step)` between steps. Their
+/// bits must not differ.
 void expect_undisturbed(const std::function<void(Model& model, Sharded* sharded, int step)>& use) {
   for (const int ranks : {1, 2})
     for (const char* strategy : {"full_shard", "shard_grad_op", "zero1"})
@@ -226,7 +226,7 @@ TEST(AnyModule, evaluation_between_steps) {
     if (sharded != nullptr) {
       of_job = {y};
     } else {
-      EXPECT_TRUE(at::equal(of_job.at(0), y)) << "evaluated with other values than were trained";
+      EXPECT_TRUE(at::equal(of_job.at(0), y)) << "evaluated with values other than the trained ones";
     }
   });
 }
@@ -243,7 +243,7 @@ TEST(AnyModule, autocast) {
       EXPECT_TRUE(at::equal(*kept, y));
     }
   });
-  // and in training
+  // in training, too
   run_ranks(2, [](comm::World& world) {
     SimpleModel a, b;
     {
@@ -269,7 +269,7 @@ TEST(AnyModule, inner_derivatives_and_retained_graphs) {
         at::manual_seed(5);
         SimpleModel job, alone;
         std::map<std::string, at::Tensor> expected;
-        // A penalty on the gradient with respect to the input: double backward through the weights; and backward twice.
+        // A penalty on the gradient with respect to the input: double backward through the weights, and two backwards.
         const auto loss_of = [](Model& model, const Batch& batch) {
           const at::Tensor x = batch.x.clone().requires_grad_();
           const at::Tensor loss = (model.forward(x).tanh() - batch.y).square().mean();
@@ -311,7 +311,7 @@ TEST(AnyModule, forward_in_one_thread_and_backward_in_another) {
         at::Tensor loss;
         const auto on_a_thread = [](const auto& work) {
           std::thread([&] {
-            at::set_num_threads(1);  // OpenMP counts per thread
+            at::set_num_threads(1);  // OpenMP's setting is per thread
             work();
           }).join();
         };

@@ -1,5 +1,5 @@
-// Whatever is changed in a checkpoint's folder, nothing of it is used: the file is named (and the tensors that lie
-// there), and the checkpoint before it is taken. 300 changes; 10,000 with TESSERA_FULL=1.
+// No change in a checkpoint's folder goes unnoticed: the error names the file (and the tensors stored in the changed
+// bytes), and the previous checkpoint is loaded. 300 changes; 10,000 with TESSERA_FULL=1.
 #include <tests/checkpoint/examiners.h>
 #include <tests/sharding/job.h>
 #include <tests/sharding/saved_state.h>
@@ -23,14 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Three ranks: files of some hundred kilobytes and one of more than a chunk of the manifest.
+// Three ranks: files of a few hundred kilobytes, and one larger than a chunk of the manifest.
 const Widths widths{300, 500, 2200, 120};
 
-/// A byte range of a file that a change has touched; the whole file where that is what changed.
+/// A byte range of a file that was changed; the whole file if the change is not limited to a range.
 struct Change {
-  std::string file;                     ///< the one that must be named, or
-  std::vector<std::string> or_files{};  ///< one of these
-  std::uint64_t begin = 0, end = 0;     ///< end 0: no particular bytes
+  std::string file;                     ///< file that the error must name, or
+  std::vector<std::string> or_files{};  ///< any one of these
+  std::uint64_t begin = 0, end = 0;     ///< end 0: no byte range
 };
 
 class CheckpointCorruption : public ::testing::Test {
@@ -52,7 +52,7 @@ class CheckpointCorruption : public ::testing::Test {
     std::printf("TESSERA_SEED=%u; files:", seed_);
     for (const std::string& name : files_) std::printf(" %s", name.c_str());
     std::printf("\n");
-    ASSERT_GE(shards_.size(), 4u) << "several files of weights and of states";
+    ASSERT_GE(shards_.size(), 4u) << "expected several files of weights and of states";
     ASSERT_EQ(newest_checkpoint(out()), newest_);
   }
 
@@ -76,7 +76,7 @@ class CheckpointCorruption : public ::testing::Test {
   }
   std::uint64_t size_of(const std::string& name) { return fs::file_size(at(name)); }
 
-  // ---- the changes; nullopt: this one would have changed nothing, another is drawn ----
+  // ---- the changes; nullopt: nothing would change, so another one is drawn ----
   using Maybe = std::optional<Change>;
   Maybe flip_a_bit() {
     const std::string& name = one_of(files_);
@@ -96,7 +96,7 @@ class CheckpointCorruption : public ::testing::Test {
     std::string bytes = read_at(name, 0, size_of(name));
     std::string more(1 + below(4096), '\0');
     for (char& c : more) c = static_cast<char>(below(256));
-    if (name.ends_with(".json") && below(2) == 0) more = "\n";  // what an editor does
+    if (name.ends_with(".json") && below(2) == 0) more = "\n";  // as an editor does
     write_at(name, bytes.size(), more);
     return Change{name};
   }
@@ -123,10 +123,10 @@ class CheckpointCorruption : public ::testing::Test {
     if (read_file(other) == read_file(at(name))) return std::nullopt;  // config.json
     fs::remove(at(name));
     fs::copy_file(other, at(name));
-    // With the list of another step, it is the other files that are not as listed.
+    // If the manifest comes from another step, the other files do not match it.
     return name == format::kManifestName ? Change{"", files_} : Change{name};
   }
-  /// A digit that is another, a word that is another, a member that is gone, in some JSON file that stays JSON.
+  /// Changes a digit or a word, or removes a line or indentation, in a JSON file, which usually remains valid JSON.
   Maybe edit_json() {
     const std::string& name = one_of(texts_);
     const std::string text = read_file(at(name));
@@ -138,7 +138,7 @@ class CheckpointCorruption : public ::testing::Test {
         edited[digit] = static_cast<char>('1' + below(9));
         break;
       }
-      case 1: {  // the other rank's file, the other way
+      case 1: {  // another rank's file
         const auto rank = text.find("-0000", below(text.size()));
         if (rank == std::string::npos || rank + 5 >= text.size()) return std::nullopt;
         edited[rank + 5] = static_cast<char>('1' + below(3));
@@ -151,7 +151,7 @@ class CheckpointCorruption : public ::testing::Test {
         edited.erase(begin, end - begin);
         break;
       }
-      default: {  // two spaces less: what a formatter does
+      default: {  // two spaces fewer, as a formatter does
         const auto spaces = text.find("  ", below(text.size()));
         if (spaces == std::string::npos) return std::nullopt;
         edited.erase(spaces, 2);
@@ -181,7 +181,7 @@ class CheckpointCorruption : public ::testing::Test {
       EXPECT_EQ(::mkfifo(at(name).c_str(), 0600), 0);
     return Change{name};
   }
-  /// A file that readers would prefer to those that are listed.
+  /// Adds a file that readers would prefer to the listed ones.
   Maybe add_a_file() {
     static const std::vector<std::string> preferred{"model.safetensors", "optimizer.safetensors",
                                                     "adapter_config.json"};
@@ -209,13 +209,13 @@ class CheckpointCorruption : public ::testing::Test {
       Kind{"a file too many", &CheckpointCorruption::add_a_file},
   };
 
-  /// Puts everything back as it was saved.
+  /// Restores the saved state.
   void restore(const Change& change) {
     for (const std::string& name : list_folder(out())) {
       const std::string path = path_join(out(), name);
       if (path == older_ || path == newest_ || path == kept_) continue;
       if (name.starts_with("checkpoint-2") && !path_exists(newest_))
-        fs::rename(path, newest_);  // it was set aside
+        fs::rename(path, newest_);  // it was renamed
       else
         remove_tree(path);
     }
@@ -224,7 +224,7 @@ class CheckpointCorruption : public ::testing::Test {
     std::vector<std::string> changed = change.or_files;
     if (!change.file.empty()) changed.push_back(change.file);
     for (const std::string& name : changed) {
-      if (std::find(files_.begin(), files_.end(), name) == files_.end()) continue;  // the file too many
+      if (std::find(files_.begin(), files_.end(), name) == files_.end()) continue;  // the extra file
       const std::string good = path_join(kept_, name);
       if (fs::symlink_status(at(name)).type() == fs::file_type::regular && read_file(at(name)) == read_file(good))
         continue;
@@ -233,7 +233,7 @@ class CheckpointCorruption : public ::testing::Test {
     }
   }
 
-  /// Tensors of the saved file that have bytes in [begin, end) of it.
+  /// Tensors of the saved file that have bytes in [begin, end).
   std::vector<std::string> tensors_at(const std::string& name, std::uint64_t begin, std::uint64_t end) const {
     const format::SafetensorsFile file(path_join(kept_, name));
     std::vector<std::string> names;
@@ -243,7 +243,8 @@ class CheckpointCorruption : public ::testing::Test {
     return names;
   }
 
-  /// What two ranks that resume from it say of it: of its small files, else once they have loaded it.
+  /// Returns the errors of two ranks that resume from the folder: those about its small files, or those found while
+  /// loading.
   std::vector<std::string> resume() const {
     return checkpoint::on_ranks(2, [&](const checkpoint::Ranks& here) {
       const auto small_files = checkpoint::examine(newest_, here, checkpoint::Depth::small_files);
@@ -251,13 +252,13 @@ class CheckpointCorruption : public ::testing::Test {
       checkpoint::Examination examination(newest_, here);
       try {
         checkpoint::load_part(newest_, here, examination.sums());
-      } catch (const Error&) {  // a header that says nonsense, a file that ends early: the verdict is what counts
+      } catch (const Error&) {  // an invalid header or a truncated file: only the verdict counts
       }
       return examination.finish().text;
     });
   }
 
-  /// What is wrong with how the program takes this change; "": nothing.
+  /// Describes what is wrong with the program's response to this change; "": nothing.
   std::string judge(const Change& change) {
     std::vector<std::string> files = change.or_files;
     if (!change.file.empty()) files.push_back(change.file);
@@ -276,7 +277,7 @@ class CheckpointCorruption : public ::testing::Test {
             return concat("the damaged bytes are not in what is named: ", verdict.text());
           named.insert(named.end(), damage.tensors.begin(), damage.tensors.end());
         }
-      // In the header the tensors' places are told, so none can be believed: then the header is named.
+      // The header stores the tensors' positions, so none of them can be trusted: the error then names the header.
       const bool in_header = change.begin < format::SafetensorsFile(path_join(kept_, change.file)).data_begin();
       for (const std::string& tensor : tensors_at(change.file, change.begin, change.end))
         if (!in_header && std::find(named.begin(), named.end(), tensor) == named.end())
@@ -320,7 +321,7 @@ TEST_F(CheckpointCorruption, EveryChangeIsFoundAndTheCheckpointBeforeIsTaken) {
     }
     restore(*change);
   }
-  ASSERT_EQ(newest_checkpoint(out()), newest_) << "what was put back is whole";
+  ASSERT_EQ(newest_checkpoint(out()), newest_) << "the restored checkpoint is complete";
   EXPECT_EQ(resume(), (std::vector<std::string>{"", ""}));
   int found = 0;
   for (const auto& [name, count] : counts) {

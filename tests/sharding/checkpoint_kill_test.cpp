@@ -1,5 +1,5 @@
-// kill -9 at a random moment of a save: the newest checkpoint is whole, holds exactly what its step had, and the next
-// job goes on in the same folder without anybody's help. 50 times; 1,000 with TESSERA_FULL=1.
+// kill -9 at a random moment of a save: the newest checkpoint is complete and contains exactly its step's data, and the
+// next job continues in the same folder without manual repair. 50 times; 1,000 with TESSERA_FULL=1.
 #include <tests/sharding/job.h>
 #include <tests/sharding/saved_state.h>
 
@@ -25,13 +25,13 @@ namespace {
 constexpr int ranks = 2;
 const Widths widths{64, 300, 200, 64};
 
-/// Seen by the test and the ranks.
+/// Shared by the test and the ranks.
 struct Shared {
   std::atomic<pid_t> pids[ranks];
-  std::atomic<std::int64_t> begun, announced;  // steps; announced: whose save has ended well
+  std::atomic<std::int64_t> begun, announced;  // steps; announced: last step whose save succeeded
 };
 
-/// Saves one step after another, each as a training does, until it is killed.
+/// Saves one step after another, as a training run does, until it is killed.
 [[noreturn]] void run_job(const std::string& output_dir, Shared& shared) {
   log::set_level(log::Level::warning);
   RankOptions options;
@@ -56,7 +56,7 @@ struct Shared {
         }
       },
       options);
-  ::_exit(4);  // it has no end of its own
+  ::_exit(4);  // only a kill ends it
 }
 
 bool wait_until(double seconds, const std::function<bool()>& condition) {
@@ -68,7 +68,7 @@ bool wait_until(double seconds, const std::function<bool()>& condition) {
   return true;
 }
 
-/// All processes of a job, which are this one's to reap once their parent is dead.
+/// Reaps all processes of a job; they become this process's children once their parent is dead.
 void reap(pid_t job, const Shared& shared) {
   ::waitpid(job, nullptr, 0);
   for (const auto& pid : shared.pids)
@@ -88,15 +88,15 @@ TEST(CheckpointKill, TheNewestCheckpointIsWholeAfterEveryKill) {
   std::printf("TESSERA_SEED=%u\n", seed);
   std::mt19937 chance(seed);
   const auto below = [&](int n) { return std::uniform_int_distribution<>(0, n - 1)(chance); };
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks outlive the process that started them by a moment
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks briefly outlive the process that started them
   auto* shared =
       static_cast<Shared*>(::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(shared, MAP_FAILED);
   const TemporaryFolder folder;
   const std::string& out = folder.path();
   int unfinished = 0, one_rank = 0;
-  std::int64_t lost = 0, before = 0;  // before: the newest checkpoint when the job began
-  std::vector<std::string> left;      // by the job before
+  std::int64_t lost = 0, before = 0;  // before: newest checkpoint when the job started
+  std::vector<std::string> left;      // by the previous job
   for (int trial = 0; trial < trials && !::testing::Test::HasFailure(); ++trial) {
     new (shared) Shared{};
     std::fflush(nullptr);
@@ -106,7 +106,8 @@ TEST(CheckpointKill, TheNewestCheckpointIsWholeAfterEveryKill) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       run_job(out, *shared);
     }
-    // From the beginning of a save on; a save takes some tens of milliseconds. Every other time one has ended first.
+    // Kills at a random moment after a save has begun; a save takes some tens of milliseconds. In every other trial one
+    // save has completed first.
     const bool started =
         wait_until(60, [&] { return trial % 2 == 0 ? shared->announced > before : shared->begun > before; });
     EXPECT_TRUE(started) << "trial " << trial << ": the job did not save";
@@ -115,7 +116,7 @@ TEST(CheckpointKill, TheNewestCheckpointIsWholeAfterEveryKill) {
         EXPECT_FALSE(path_exists(path_join(out, name))) << "trial " << trial << ": left by a dead job";
     }
     std::this_thread::sleep_for(std::chrono::microseconds(below(80'000)));
-    if (started && below(2) == 0) {  // one rank first; the agent of a training ends the others some moments later
+    if (started && below(2) == 0) {  // one rank first; a run's agent ends the others a moment later
       ++one_rank;
       ::kill(shared->pids[below(ranks)], SIGKILL);
       std::this_thread::sleep_for(std::chrono::microseconds(below(30'000)));
@@ -139,7 +140,7 @@ TEST(CheckpointKill, TheNewestCheckpointIsWholeAfterEveryKill) {
   }
   std::printf("%d kills (%d of one rank first): %d left a half-written folder; %lld saves under way were lost\n",
               trials, one_rank, unfinished, static_cast<long long>(lost));
-  EXPECT_GT(unfinished, 0) << "no kill has hit a save: the test proves nothing";
+  EXPECT_GT(unfinished, 0) << "no kill interrupted a save: the test proves nothing";
   ::munmap(shared, sizeof(Shared));
 }
 

@@ -1,5 +1,5 @@
-// Whole parameters for the ranks that write them (Sharded::gather_to_owners): whoever owns what, the owners get every
-// element, in order, and what a rank has whole does not travel.
+// Delivers whole parameters to the ranks that write them (Sharded::gather_to_owners): for any assignment of owners, the
+// owners get every element, in order, and no data travels that the owner already has.
 #include <tests/sharding/job.h>
 
 #include <tessera/comm/recorder.h>
@@ -13,7 +13,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-/// Parameters of one element and of several messages (1 MiB), some of which lie on all ranks.
+/// Parameters of one element and of several messages (1 MiB); some are on all ranks.
 struct Mixed : torch::nn::Module {
   torch::nn::Linear wide{register_module("wide", torch::nn::Linear(1100, 700))};  // 3 MB
   torch::nn::LayerNorm norm{register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({7})))};
@@ -28,7 +28,7 @@ double sent_bytes() {
   return sum;
 }
 
-/// What `owners` get is what gathering gives; returns the bytes that all ranks sent.
+/// Expects that `owners` get the same values as gathering gives; returns the bytes that all ranks sent.
 double expect_delivered(comm::World& world, const Sharded& sharded, const std::vector<int>& owners) {
   const std::vector<ShardedParameter>& parameters = sharded.named_parameters();
   std::vector<at::Tensor> found(parameters.size());
@@ -40,7 +40,7 @@ double expect_delivered(comm::World& world, const Sharded& sharded, const std::v
       found[i] = at::empty({0});
       order.push_back(i);
     }
-    EXPECT_EQ(order.back(), i) << "one parameter after the other";
+    EXPECT_EQ(order.back(), i) << "parameters arrive one after the other";
     EXPECT_EQ(found[i].numel(), begin) << "in ascending order";
     found[i] = at::cat({found[i], piece});
   });
@@ -88,7 +88,7 @@ void check(comm::World& world, const char* backend) {
     const auto& parameters = sharded.named_parameters();
     const std::vector<int> holders = sharded.whole_holders();
     expect_true_holders(world, sharded, holders);
-    // each rank owns all; dealt out by turns; as a checkpoint has them
+    // each rank owns all; dealt out in turn; as a checkpoint assigns them
     for (int owner = 0; owner < world.size(); ++owner)
       expect_delivered(world, sharded, std::vector<int>(parameters.size(), owner));
     std::vector<int> turns;
@@ -98,7 +98,7 @@ void check(comm::World& world, const char* backend) {
     for (const ShardedParameter& p : parameters) bytes.push_back(4 * c10::multiply_integers(p.shape));
     const std::vector<int> owners = layout::assign_owners(bytes, world.size(), holders);
     const double moved = expect_delivered(world, sharded, owners);
-    double most = 0;  // what lies on several ranks, less the owner's part when it has one
+    double most = 0;  // tensors divided over several ranks, minus the owner's own part
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (parameters[i].divided && holders[i] < 0) most += static_cast<double>(bytes[i]);
     EXPECT_LE(moved, most);

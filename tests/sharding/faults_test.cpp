@@ -1,4 +1,4 @@
-// What goes wrong on one rank, or in a user's code, is a named error on every rank at once; nobody hangs.
+// A fault on one rank, or in a user's code, becomes a named error on every rank at once; no rank hangs.
 #include <tests/sharding/job.h>
 
 #include <torch/optim/adamw.h>
@@ -16,7 +16,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-/// Three layers of which the middle one may be left out; a place to misbehave in forward.
+/// Three layers, the middle one optional, and a hook in forward in which a test can misbehave.
 struct Steps : Model {
   torch::nn::Linear first{12, 16}, middle{16, 16}, last{16, 5};
   bool skip = false;
@@ -34,34 +34,35 @@ struct Steps : Model {
   }
 };
 
-/// The places at which a fault is put into a short training.
+/// The context in which a fault is injected into a short training run.
 struct Scene {
   comm::World& world;
   Steps& model;
   Sharded& sharded;
-  bool faulty;  ///< this rank is the one that misbehaves
+  bool faulty;  ///< this rank misbehaves
 };
 
 struct Fault {
   const char* name;
-  std::vector<std::string> everywhere = {};  ///< words of every rank's error
-  std::vector<std::string> own = {};         ///< besides, of the faulty rank's
+  std::vector<std::string> everywhere = {};  ///< words that every rank's error contains
+  std::vector<std::string> own = {};         ///< words that the faulty rank's error contains
   std::function<void(const Scene&, int step)> before_step = {};
   std::function<void(const Scene&, int step)> before_clip = {};
   std::function<void(Steps& model, bool faulty)> before_wrap = {};
-  bool dies = false;    ///< the faulty rank says nothing
-  bool leaves = false;  ///< it ends without an error
+  bool dies = false;    ///< the faulty rank dies without an error
+  bool leaves = false;  ///< it exits without an error
   int steps = 6;
 };
 
-constexpr int when = 2;  // the step of the fault: the order of units is known by then
+constexpr int when = 2;  // step of the fault, when the order of units is already known
 
-/// The time until now, its limit, and what was said.
+/// Time elapsed, its limit, and the error text.
 std::string result_of(const Stopwatch& watch, const std::string& text) {
   return concat(watch.seconds(), " ", watch.limit(2), "\n", text);
 }
 
-/// Trains; of each rank the seconds from the fault's step to the error and its text; "" when there was none.
+/// Trains and collects from each rank the seconds from the fault's step to the error, and the error's text ("" if
+/// none).
 void expect_named(const Fault& fault, const char* strategy, int ranks, const std::string& backend) {
   const std::string what = concat(fault.name, ", ", strategy, ", ", ranks, " ranks over ", backend);
   RankOptions over;
@@ -79,7 +80,7 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
           world.group().barrier().wait();
           watch = Stopwatch();
           ShardingOptions options{.strategy = strategy};
-          // Where buckets are all that is gathered, one bucket: it is the gradients that differ.
+          // Strategies that gather only buckets get a single bucket, because it is the gradients that differ.
           if (row_of(options.strategy).shard_parameters) options.wrap = by_class({"Linear"});
           Sharded sharded(model, options);
           const Scene scene{world, model, sharded, faulty};
@@ -117,14 +118,14 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
     for (const RankOutcome::Failure& failure : outcome.failures)
       ADD_FAILURE() << what << ", rank " << rank << ": " << failure.text;
     if (faulty && (fault.dies || fault.leaves)) continue;
-    // Over sockets a rank may die of numbers that do not fit before it can speak; the log has the reason, the others
-    // name it.
+    // With sockets a rank may abort on mismatched sizes before it can report; its log has the reason, and the other
+    // ranks name it.
     if (outcome.posted.empty() && backend == "gloo" && !outcome.killed_by_harness) {
       ++silent;
       continue;
     }
     if (outcome.posted.empty()) {
-      ADD_FAILURE() << what << ": rank " << rank << " said nothing; it "
+      ADD_FAILURE() << what << ": rank " << rank << " reported nothing; it "
                     << (outcome.killed_by_harness ? "hung" : "ended: " + outcome.error);
       continue;
     }
@@ -133,14 +134,14 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
     slowest = std::max(slowest, took);
     const std::string text = posted.substr(posted.find('\n') + 1);
     EXPECT_LE(took, limit) << what << ", rank " << rank << ": " << text;
-    EXPECT_FALSE(text.empty()) << what << ": nothing was noticed by rank " << rank;
+    EXPECT_FALSE(text.empty()) << what << ": no error on rank " << rank;
     std::vector<std::string> words = fault.everywhere;
     if (faulty) words = fault.own.empty() ? fault.everywhere : fault.own;
     for (const std::string& word : words)
       EXPECT_NE(text.find(word), std::string::npos)
           << what << ", rank " << rank << ": '" << word << "' is not in: " << text;
   }
-  EXPECT_LT(silent, ranks - 1) << what << ": nobody spoke";
+  EXPECT_LT(silent, ranks - 1) << what << ": no rank reported";
   std::printf("  %-44s %-14s %d ranks %-5s %.2f s\n", fault.name, strategy, ranks, backend.c_str(), slowest);
 }
 
@@ -184,7 +185,7 @@ TEST(ShardingFaults, a_nan_on_one_rank) {
   const Fault fault{.name = "NaN on one rank",
                     .everywhere = {"nan", "on rank 1", "first.weight"},
                     .before_step = [](const Scene& s, int step) {
-                      // In the gradient of one layer only, so that the name can be told.
+                      // In the gradient of one layer only, so that the name is unambiguous.
                       if (s.faulty && step == when)
                         s.model.inside = [](at::Tensor& h) {
                           h.register_hook([](at::Tensor g) { return at::full_like(g, std::nan("")); });
@@ -201,7 +202,7 @@ TEST(ShardingFaults, a_nan_on_one_rank) {
 }
 
 TEST(ShardingFaults, a_unit_that_one_rank_does_not_use) {
-  // Later: the order is known, and the gather ahead is for a unit that does not come.
+  // Later: the order is known, and the prefetched gather is for a unit that is not used.
   for (const int at_step : {0, when})
     on_all({.name = at_step == 0 ? "unused unit, from the start" : "unused unit, later",
             .everywhere = {"middle"},
@@ -364,7 +365,7 @@ TEST(ShardingFaults, a_rank_that_has_fewer_steps) {
   expect_named({.name = "fewer steps on one rank", .everywhere = {"rank "}, .leaves = true}, "full_shard", 3, "gloo");
 }
 
-// After the user caught an exception of forward on every rank, training goes on as if nothing had been.
+// After the user catches an exception of forward on every rank, training continues undisturbed.
 TEST(ShardingFaults, an_exception_on_every_rank_can_be_survived) {
   for (const char* strategy : {"full_shard", "shard_grad_op", "zero1", "ddp"}) {
     const Task& t = task("mlp");
@@ -387,7 +388,7 @@ TEST(ShardingFaults, an_exception_on_every_rank_can_be_survived) {
   }
 }
 
-// What is named is this step's parameter, not that of a step which was skipped; with the optimizer's zero_grad(), too.
+// The named parameter belongs to this step, not to a step that was skipped; also with the optimizer's zero_grad().
 TEST(ShardingFaults, a_norm_that_is_not_finite_names_the_parameter_of_this_step) {
   for (const char* strategy : {"ddp", "zero1", "full_shard"})
     run_ranks(2, [&](comm::World& world) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The same training on the ranks of a job, and its comparison with the plain loop.
+/// Trains a task on the ranks of a job and compares it with the plain loop.
 
 #include <tests/sharding/tasks.h>
 
@@ -15,13 +15,13 @@
 
 namespace tessera::testing {
 
-/// TESSERA_FULL=1: products instead of covering subsets.
+/// TESSERA_FULL=1: full products instead of covering subsets.
 inline bool full_product() {
   const char* value = std::getenv("TESSERA_FULL");
   return value != nullptr && std::string(value) == "1";
 }
 
-/// Rows of the table in the forms that tests go through; shard_group_size depends on the ranks.
+/// Strategies in the forms that tests iterate over; shard_group_size depends on the number of ranks.
 struct Form {
   const char* name;
   const char* strategy;
@@ -38,21 +38,21 @@ inline const std::vector<Form>& forms() {
       {"full_shard", "full_shard", all},
       {"hybrid_shard", "hybrid_shard", half},
       {"hybrid_shard_zero2", "hybrid_shard_zero2", half},
-      {"hsdp_one", "full_shard", [](int) { return 1; }},  // every rank a group of its own
+      {"hsdp_one", "full_shard", [](int) { return 1; }},  // every rank is its own group
       {"hybrid_zero1", "zero1", half},
   };
   return forms;
 }
 
-/// All other ranks start with other values: the engine must spread rank 0's.
+/// All other ranks start with other values: the engine must broadcast rank 0's.
 inline void spoil_values(comm::World& world, const torch::nn::Module& module) {
   if (world.rank() == 0) return;
   const at::NoGradGuard no_grad;
   for (const at::Tensor& p : module.parameters()) at::Tensor(p).add_(1);
 }
 
-/// Without what the strategy refuses (parallel/sharding/check_options.h): tests that go through all forms name sizes of
-/// buckets for those that have buckets.
+/// Drops options that the strategy refuses (parallel/sharding/check_options.h): tests that iterate over all forms set
+/// bucket sizes, which only some strategies accept.
 inline ShardingOptions fitted(ShardingOptions options) {
   const StrategyRow& strategy = row_of(options.strategy);
   if (strategy.shard_parameters) {
@@ -71,9 +71,8 @@ struct Training {
   bool clip = true;
 };
 
-/// With options.logical_shards the micro-batches are those of train_alone(V); else rank r's micro-batch m is part r *
-/// accumulation
-/// + m. Losses: [step][this rank's micro-batches].
+/// With options.logical_shards the micro-batches are those of train_alone(V); otherwise rank r's micro-batch m is part
+/// r * accumulation + m. Losses: [step][this rank's micro-batches].
 inline Record train_job(comm::World& world, const Task& task, ShardingOptions options, const Training& training) {
   const Trained net = task.make(training.dtype);
   spoil_values(world, *net.module);
@@ -102,7 +101,7 @@ inline Record train_job(comm::World& world, const Task& task, ShardingOptions op
   return record;
 }
 
-/// Not one bit differs. `got` is of one rank.
+/// Expects identical bits. `got` comes from one rank.
 inline void expect_same_bits(comm::World& world, const Record& got, const Record& expected, const std::string& what) {
   ASSERT_EQ(got.losses.size(), expected.losses.size()) << what;
   for (std::size_t step = 0; step < got.losses.size(); ++step) {
@@ -122,7 +121,7 @@ inline void expect_same_bits(comm::World& world, const Record& got, const Record
   }
 }
 
-/// Without the key part of attention biases: its true gradient is zero, and Adam turns the rounding noise into steps.
+/// Removes the key part of attention biases: its true gradient is zero, and Adam turns the rounding noise into steps.
 inline at::Tensor without_key_bias(const std::string& name, const at::Tensor& value) {
   const at::Tensor v = value.to(at::kDouble);
   if (!name.ends_with("in_proj_bias") && !name.ends_with("c_attn.bias")) return v;
@@ -130,8 +129,8 @@ inline at::Tensor without_key_bias(const std::string& name, const at::Tensor& va
   return at::cat({v.narrow(0, 0, d), v.narrow(0, 2 * d, d)});
 }
 
-/// The tolerances of fast order. `expected` has any micro-batches; for AdamW the same ones: cutting a batch differently
-/// changes fp32 roundings, on one process too, and Adam amplifies them.
+/// The tolerances of fast order. `expected` may have any division into micro-batches, but the same one for AdamW:
+/// another division changes fp32 roundings, on one process too, and Adam amplifies them.
 inline void expect_close(comm::World& world, const Record& got, const Record& expected, Rule rule, at::ScalarType dtype,
                          const std::string& what) {
   double local = 0, reference = 0;

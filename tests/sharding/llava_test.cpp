@@ -1,5 +1,5 @@
-// A model that sees images under every strategy: steps in which some ranks have images and others none train the
-// weights of one process.
+// A vision-language model under every strategy: the weights are those of one process even if a step has images on some
+// ranks only.
 #include <tests/sharding/job.h>
 
 #include <tessera/base/file.h>
@@ -12,7 +12,7 @@ using namespace tessera::testing;
 
 constexpr std::int64_t image_token = 66, image_tokens = 4, length = 8;
 
-/// In even steps the first half of the rows has an image each, in odd ones no row has.
+/// In even steps each row of the first half has an image; in odd steps no row has one.
 data::Batch rows_of(int step, std::int64_t i, std::int64_t n) {
   at::Generator generator = at::detail::getDefaultCPUGenerator().clone();
   generator.set_current_seed(900 + static_cast<std::uint64_t>(step));

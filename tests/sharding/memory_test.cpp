@@ -1,4 +1,5 @@
-// Bytes per rank against the formulas: what stays is a share, what comes is two units at a time.
+// Bytes per rank against the formulas: each rank permanently keeps its shard, and at most two units are gathered at a
+// time.
 #include <tests/sharding/job.h>
 
 #include <tessera/nn/allocator.h>
@@ -14,7 +15,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-/// Equal layers, an embedding-like parameter of the root, and a look at some moment of forward and backward.
+/// Equal layers, an embedding-like parameter of the root, and a probe that runs during forward and backward.
 struct Column : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
   at::Tensor scale;
@@ -85,7 +86,7 @@ TEST(ShardingMemory, what_stays_is_the_formula) {
         const double M = static_cast<double>(m.whole);
         const bool shards_parameters = name != "ddp" && !name.ends_with("zero1") && name != "zero2";
         const double shard = name == "ddp" ? M : M / G;
-        // The last rank's part ends with the padding; on the average there is none.
+        // The last rank's part contains the padding; averaged over the ranks it is negligible.
         const auto expect_bytes = [&](const char* what, std::int64_t got, double formula) {
           EXPECT_LE(static_cast<double>(got) / formula, 1.01) << form.name << " on " << ranks << ": " << what;
           at::Tensor sum = at::full({1}, static_cast<double>(got), at::kDouble);
@@ -109,10 +110,11 @@ TEST(ShardingMemory, what_comes_is_two_units) {
           const std::string what = concat(ranks, " ranks, ", micro_batches, " micro-batches, root dropped: ", root);
           EXPECT_LE(m.memory.whole_peak, 2 * m.unit + m.root) << what;
           EXPECT_GE(m.memory.whole_peak, m.unit) << what;
-          // With sums to add to, a reduction has a result of its own: a share of a unit each. Alone it is the buffer.
+          // With accumulation, a reduction needs a separate result: one unit's share each. Without it, the buffer holds
+          // the result.
           const std::int64_t results = micro_batches > 1 && ranks > 1 ? 2 * m.unit / ranks : 0;
           EXPECT_LE(m.memory.flat_gradients_peak, 2 * m.unit + results) << what;
-          // Alone, the first gradients go where their sum is.
+          // On one rank, the first gradients are written directly into their sum.
           EXPECT_EQ(m.memory.flat_gradients_peak > 0, ranks > 1 || micro_batches > 1) << what;
           EXPECT_EQ(m.memory.flat_gradients, 0) << what;
           EXPECT_LE(m.memory.whole, m.root) << what << ": between steps";
@@ -121,7 +123,7 @@ TEST(ShardingMemory, what_comes_is_two_units) {
     });
 }
 
-// Accumulating ZeRO-3 and ZeRO-2 holds shares of gradients, also inside no_sync().
+// Under accumulation, ZeRO-3 and ZeRO-2 keep shares of gradients, also inside no_sync().
 TEST(ShardingMemory, accumulation_holds_no_full_gradient) {
   run_ranks(4, [](comm::World& world) {
     for (const char* strategy : {"full_shard", "shard_grad_op", "zero2"}) {
@@ -144,7 +146,7 @@ TEST(ShardingMemory, offload_is_counted_as_such) {
   });
 }
 
-/// Bytes of physical memory that are this process's fair share.
+/// This process's proportional share of physical memory (PSS), in bytes.
 std::int64_t proportional_set_size() {
   std::int64_t kib = 0;
   std::ifstream file("/proc/self/smaps_rollup");
@@ -154,12 +156,12 @@ std::int64_t proportional_set_size() {
 }
 
 TEST(ShardingMemory, of_the_process) {
-  constexpr int layers = 64, ranks = 4;  // many units: a share, not what comes and goes, is most of it
+  constexpr int layers = 64, ranks = 4;  // many units, so that the shard dominates, not the gathered units
   constexpr std::int64_t wide = 1024, rows = 16;
   const auto outcomes = run_ranks(
       ranks,
       [&](comm::World& world) {
-        nn::keep_memory();  // glibc's heap would grow with every gradient that comes and goes
+        nn::keep_memory();  // glibc's heap would grow with every temporary gradient
         std::vector<double> samples;
         const auto train = [&](int count, std::int64_t size) {
           world.group().barrier().wait();
@@ -183,14 +185,14 @@ TEST(ShardingMemory, of_the_process) {
           world.group().barrier().wait();
           return sharded.memory();
         };
-        (void)train(2, wide);  // an idle process has been busy: code pages, tables, scratch memory of the products
+        (void)train(2, wide);  // warm up: code pages, tables, scratch memory of the products
         const ShardingMemory account = train(layers, wide);
         const std::int64_t M = layers * wide * wide * 4, unit = wide * wide * 4;
         const std::int64_t share = 4 * M / ranks;                       // parameters, gradients, two states
-        const std::int64_t activations = rows * wide * 4 * layers * 2;  // tanh's result, the input of each layer
+        const std::int64_t activations = rows * wide * 4 * layers * 2;  // tanh's result, and the input of each layer
         const double bound = 1.05 * static_cast<double>(share + 2 * unit + 2 * unit + activations);
-        // Ranks map each other's buffers: what one is charged less, another is more. At each moment the mean of the
-        // ranks.
+        // Ranks map each other's buffers: a page charged less to one rank is charged more to another, so take the mean
+        // of the ranks at each moment.
         at::Tensor used = at::tensor(samples, at::kDouble);
         world.group().all_reduce(used).wait();
         const double mean = used.max().item<double>() / ranks;
@@ -230,7 +232,7 @@ struct Stairs : torch::nn::Module {
   }
 };
 
-// Whatever the sizes of the units: two of the largest and the root come and go, and in backward two gradients.
+// For any unit sizes, temporary memory is two of the largest units and the root, plus two gradients in backward.
 TEST(ShardingMemory, of_units_of_unequal_sizes) {
   constexpr int steps = 8;
   struct Case {
@@ -243,7 +245,7 @@ TEST(ShardingMemory, of_units_of_unequal_sizes) {
     const auto outcomes = run_ranks(
         2,
         [&](comm::World& world) {
-          {  // an idle process has been busy: code pages, tables, scratch memory of the products
+          {  // warm up: code pages, tables, scratch memory of the products
             Stairs small(1);
             Sharded sharded(small, {.strategy = c.strategy});
             small.forward(at::full({4, Stairs::width_of(0)}, 0.1)).square().mean().backward();
@@ -251,7 +253,7 @@ TEST(ShardingMemory, of_units_of_unequal_sizes) {
               at::linear(at::ones({4, Stairs::width_of(i)}), at::ones({Stairs::width_of(i + 1), Stairs::width_of(i)}));
           }
           nn::keep_memory();
-          // Freed tensors wait for the next one of their size, in a cache with a bound of its own (nn/allocator.h).
+          // Freed tensors are cached for the next one of their size; the cache has its own bound (nn/allocator.h).
           const auto used_bytes = [] { return proportional_set_size() - nn::kept_memory().unused; };
           const std::int64_t idle = used_bytes();
           const auto net = deferred<Stairs>(steps);
@@ -267,13 +269,13 @@ TEST(ShardingMemory, of_units_of_unequal_sizes) {
           std::vector<double> samples;
           world.group().barrier().wait();
           malloc_trim(0);
-          // DDP's flat gradients are there from the start.
+          // DDP's flat gradients are allocated from the start.
           const std::int64_t base = replicates ? idle : used_bytes();
           net->look = [&] { samples.push_back(static_cast<double>(used_bytes() - base)); };
           const at::Tensor x = at::full({4, Stairs::width_of(0)}, 0.1);
           const auto expect_at_most = [&](const char* what, std::int64_t bytes, const std::function<void()>& run) {
             samples.clear();
-            for (int pass = 0; pass < 2; ++pass) run();  // the second one meets what the first has left
+            for (int pass = 0; pass < 2; ++pass) run();  // the second pass runs with the first one's leftovers
             at::Tensor used = at::tensor(samples, at::kDouble);
             world.group().all_reduce(used).wait();
             const double mean = used.max().item<double>() / world.size(), bound = 1.15 * static_cast<double>(bytes);
@@ -291,15 +293,15 @@ TEST(ShardingMemory, of_units_of_unequal_sizes) {
             });
             EXPECT_LE(sharded.memory().pool + sharded.memory().whole, comes * 11 / 10);
           }
-          // Two gradients on their way, the sums, and the gradient that autograd has just made; under DDP weights,
-          // gradients and that one.
+          // Two gradients in flight, the sums, and the gradient that autograd has just formed; under DDP the weights,
+          // all gradients and that one.
           const std::int64_t made = replicates ? 2 * whole + largest : 2 * largest + whole / world.size() + largest;
           expect_at_most("training", comes + made, [&] {
             sharded.zero_grad();
             net->forward(x).square().mean().backward();
             net->look();
           });
-          // The first units of a next evaluation were gathered ahead when the first training came.
+          // The first units of another evaluation had been prefetched when the first training step began.
           EXPECT_LE(sharded.memory().pool, (comes + 3 * largest) * 11 / 10);
         },
         60);
@@ -307,7 +309,7 @@ TEST(ShardingMemory, of_units_of_unequal_sizes) {
   }
 }
 
-/// Equal layers beside a table several times as large, which no unit has.
+/// Equal layers next to a table several times as large that belongs to no unit.
 struct BesideTable : torch::nn::Module {
   at::Tensor table = register_parameter("table", at::ones({2'000'000}));
   std::vector<torch::nn::Linear> layers;
@@ -322,7 +324,7 @@ struct BesideTable : torch::nn::Module {
   }
 };
 
-// What the pool holds is what was in use at one time, whatever the size of the root.
+// The pool holds only as much as was in use at one time, whatever the size of the root.
 TEST(ShardingMemory, of_units_beside_a_large_root) {
   for (const char* strategy : {"full_shard", "shard_grad_op"})
     run_ranks(2, [&](comm::World&) {
@@ -335,12 +337,12 @@ TEST(ShardingMemory, of_units_beside_a_large_root) {
       const auto account = sharded.memory();
       const std::int64_t most = account.whole_peak + account.flat_gradients_peak, unit = (1024 + 1) * 1024 * 4;
       EXPECT_GT(most, 8'000'000) << strategy;
-      // A unit may lie in the root's buffer while that is free.
+      // A unit may use the root's buffer while that is free.
       EXPECT_LE(account.pool + account.whole + account.flat_gradients, most * 106 / 100 + unit) << strategy;
     });
 }
 
-/// Bytes of physical memory of this process: the most since reset_peak(), and now.
+/// Physical memory of this process in bytes: the peak since reset_peak(), or the current value.
 std::int64_t status_bytes(const char* field) {
   std::int64_t kib = 0;
   std::ifstream file("/proc/self/status");
@@ -350,7 +352,7 @@ std::int64_t status_bytes(const char* field) {
 }
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-// A model that is constructed without memory: its share, one unit, and what a process needs besides.
+// A model that is constructed without memory takes its shard, one unit, and the process's own overhead.
 TEST(ShardingMemory, of_deferred_construction) {
   constexpr int layers = 64, ranks = 4;
   constexpr std::int64_t wide = 1024;

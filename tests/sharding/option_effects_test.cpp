@@ -1,5 +1,5 @@
-// Every field of ShardingOptions under every strategy: it has an effect that can be observed, or it is refused with the
-// reason. A cell fails when the option did nothing.
+// Every field of ShardingOptions under every strategy has an observable effect or is refused with the reason. A cell
+// fails if the option did nothing.
 #include <tests/sharding/job.h>
 
 #include <torch/optim/sgd.h>
@@ -26,7 +26,7 @@ bool contains(const Strategies& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Six layers, a buffer, and a parameter that no loss uses when it is asked for.
+/// Six layers, a buffer, and a parameter that the loss leaves unused on request.
 struct Stack : Model {
   std::vector<torch::nn::Linear> layers;
   at::Tensor offset, spare;
@@ -53,12 +53,12 @@ struct Stack : Model {
 
 enum class Scene { plain, unused_parameter, not_finite };
 
-/// What a short training leaves behind.
+/// Observable results of a short training run.
 struct Trace {
-  std::string error;   ///< error of the last step, or of an allocation of optimizer state
+  std::string error;   ///< error of the last step, or of allocating optimizer state
   std::string values;  ///< bytes of all gradients and weights, and their norms
   std::string wire;    ///< every collective: operation, type, reduction, group, bytes, tag
-  std::string events;  ///< between which layers a collective was started, and waited for
+  std::string events;  ///< layers between which a collective was started, and waited for
   std::string layout;  ///< units, buckets, ranks, memory
 };
 
@@ -117,7 +117,7 @@ Trace observe(comm::World& world, ShardingOptions options, Scene scene) {
   return trace;
 }
 
-/// One field. It acts under `strategies` in that `aspect` of the trace changes, and is refused under all others.
+/// One field. Under `strategies` it changes that `aspect` of the trace; under all others it is refused.
 struct Row {
   const char* option;
   std::function<void(ShardingOptions&)> edit;
@@ -144,7 +144,7 @@ const std::vector<Row>& rows() {
       {"reduce_dtype", [](O& o) { o.reduce_dtype = at::kBFloat16; }, &Trace::wire},
       {"buffer_dtype", [](O& o) { o.buffer_dtype = at::kHalf; }, &Trace::layout},
       {"reduction", [](O& o) { o.reduction = comm::Reduction::sum; }, &Trace::values},
-      // What is divided so far becomes denormal on the wire, and loses digits there.
+      // The partial quotients become denormal on the wire and lose digits there.
       {"gradient_predivide_factor", [](O& o) { o.gradient_predivide_factor = 1e37; }, &Trace::values},
       {"gradient_predivide_factor", [](O& o) { o.gradient_predivide_factor = 1e37; }, &Trace::values, every,
        Scene::plain, [](O& o) { o.reduction = comm::Reduction::sum; }},
@@ -187,7 +187,7 @@ const std::vector<Row>& rows() {
          };
        },
        &Trace::values},
-      // It must not change what it sees: here it shows that it has seen what is reduced.
+      // The hook must not change its input; here it does, to prove that it saw the reduced tensor.
       {"before_reduction", [](O& o) { o.before_reduction = [](const at::Tensor& flat) { flat.mul_(2); }; },
        &Trace::values},
       {"stages", [](O& o) { o.stages = world().new_group({0, 1}, "stages"); }, &Trace::values},
@@ -239,7 +239,7 @@ TEST_P(OptionEffects, acts_or_is_refused) {
             ShardingOptions options{.strategy = strategy};
             if (contains(row.strategies, strategy)) {
               if (contains(in_buckets, strategy))
-                options.first_bucket_mb = options.bucket_mb = 1e-5;  // every parameter is one
+                options.first_bucket_mb = options.bucket_mb = 1e-5;  // every parameter is a bucket of its own
               else
                 options.wrap = by_class({"Linear"});
               row.both(options);

@@ -1,5 +1,4 @@
-// What options may change and what they may not: timing, memory and order never change a bit; precisions stay within
-// their bounds.
+// Timing, memory and order options never change a bit of the results; precision options stay within their bounds.
 #include <tests/sharding/job.h>
 
 #include <torch/optim/adamw.h>
@@ -19,7 +18,7 @@ using layout::WrapPolicy;
 
 constexpr int few = 5;
 
-/// What a strategy must have for an option to act (else it is refused: option_effects_test.cpp).
+/// The property of a strategy that an option needs to act (otherwise it is refused: option_effects_test.cpp).
 enum class Needs { nothing, units, resharding };
 
 struct Variation {
@@ -131,7 +130,7 @@ TEST(Options, backends_change_no_bit) {
   }
 }
 
-/// One backward of every form; the reduced gradients, whole, by name.
+/// One backward of every form; returns the reduced gradients, whole, by name.
 std::map<std::string, at::Tensor> gradients(comm::World& world, const Task& what, ShardingOptions options,
                                             double* norm = nullptr, double clip_value = 0) {
   const Trained net = what.make(at::kFloat);
@@ -181,7 +180,7 @@ TEST(Options, precisions_of_the_wire_stay_within_their_bounds) {
     });
 }
 
-// Computing in bfloat16 from fp32 shards is what a module in bfloat16 computes, gradients are summed in fp32.
+// Computing in bfloat16 from fp32 shards equals a module in bfloat16, with gradients summed in fp32.
 TEST(Options, computing_in_bfloat16) {
   for (const int ranks : {1, 2, 3})
     run_ranks(ranks, [&](comm::World& world) {
@@ -269,7 +268,7 @@ TEST(Options, a_batch_norm_keeps_its_type) {
         {
           const at::NoGradGuard no_grad;
           module.eval();
-          module.loss(rows(0));  // with the statistics
+          module.loss(rows(0));  // updates the statistics
           module.train();
         }
         EXPECT_EQ(module.in->weight.scalar_type(), at::kBFloat16) << strategy;
@@ -320,13 +319,13 @@ TEST(Options, clipping_by_norm_and_by_value) {
         const Trained net = make_gpt(at::kFloat);
         Sharded sharded(*net.module, fitted(options));
         net.loss(0, world.rank(), world.size()).backward();
-        EXPECT_EQ(sharded.clip_grad_norm(norm / 10), sharded_norm) << form.name << ": tells the norm before clipping";
+        EXPECT_EQ(sharded.clip_grad_norm(norm / 10), sharded_norm) << form.name << ": returns the norm before clipping";
         EXPECT_NEAR(sharded.grad_norm() / (norm / 10), 1, 1e-5) << form.name;
       }
     });
 }
 
-// no_sync: DDP and ZeRO-1 send nothing until the last micro-batch; others may not keep whole gradients.
+// no_sync: DDP and ZeRO-1 send nothing until the last micro-batch; the other strategies must not keep whole gradients.
 TEST(Options, no_sync_accumulates) {
   for (const int ranks : {1, 2, 3})
     run_ranks(ranks, [&](comm::World& world) {
@@ -347,7 +346,7 @@ TEST(Options, no_sync_accumulates) {
           const at::Tensor got = sharded.gather_like(p, p.local.grad());
           EXPECT_LE((got - whole.at(p.name)).abs().max().item<double>(), 1e-6) << form.name << " " << p.name;
         }
-        // A zero_grad() forgets what a pause has accumulated.
+        // zero_grad() discards the gradients accumulated during a pause.
         {
           const auto pause = sharded.no_sync();
           net.loss(1, 0, 1).backward();
@@ -381,7 +380,7 @@ TEST(Options, a_gradient_of_the_users_joins_what_a_pause_left) {
     });
 }
 
-// torch's own optimizers on local parts, and their zero_grad(), as a user writes it.
+// torch's own optimizers on local parts, with their zero_grad(), as a user writes it.
 TEST(Options, optimizers_of_torch) {
   std::map<std::string, at::Tensor> expected;
   const auto run = [](auto& optimizer, const auto& loss, const auto& zero) {
@@ -423,7 +422,7 @@ TEST(Options, optimizers_of_torch) {
   }
 }
 
-// One rank: nothing is divided, and with reshard_alone everything is done all the same.
+// One rank: nothing is divided; with reshard_alone all of the machinery still runs.
 TEST(Options, one_rank) {
   const Record expected = train_alone(task("gpt"), Rule::adamw, 1, few);
   run_ranks(1, [&](comm::World& world) {
@@ -438,7 +437,7 @@ TEST(Options, one_rank) {
   });
 }
 
-struct CheckpointedMlp : Model {  // regions, one inside the other
+struct CheckpointedMlp : Model {  // nested regions
   torch::nn::Linear a{12, 32}, b{32, 32}, c{32, 5};
   bool on = true;
   CheckpointedMlp() {

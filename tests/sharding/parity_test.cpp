@@ -1,5 +1,5 @@
 // Every strategy on 1 to 4 ranks against one process that runs the plain loop: fixed order bit by bit, fast order
-// within the numerics contract (docs/strategies.md). TESSERA_FULL=1: the whole product.
+// within the numerics contract (docs/strategies.md). TESSERA_FULL=1: the full product.
 #include <tests/sharding/job.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Cell {
   int accumulation;
   Rule rule;
   int wrap;     ///< 0: the task's classes, 1: none, 2: by size
-  bool forced;  ///< also what one rank need not do
+  bool forced;  ///< also the work that one rank could skip
 
   std::string text(int ranks) const {
     return concat(task->name, ", ", form->name, ", ", ranks, " ranks, accumulation ", accumulation,
@@ -44,7 +44,7 @@ struct Cell {
   }
 };
 
-/// Every pair of (task, form), (task, ranks), (form, ranks) occurs; the rest takes turns.
+/// Covers every pair (task, form), (task, ranks) and (form, ranks); the other options take turns.
 std::vector<Cell> cells_of(int ranks) {
   std::vector<Cell> cells;
   for (std::size_t t = 0; t < tasks().size(); ++t)
@@ -87,7 +87,7 @@ TEST_P(Parity, fixed_order_has_the_bits_of_one_process) {
       full_product() ? 600 : 120);
 }
 
-// One step of 12 micro-batches is the same step for every number of ranks and every strategy.
+// A step of 12 micro-batches is the same for every number of ranks and every strategy.
 TEST_P(Parity, fixed_order_does_not_depend_on_the_number_of_ranks) {
   const int ranks = GetParam();
   constexpr int few = 5;
@@ -127,7 +127,7 @@ TEST_P(Parity, fast_order_is_within_the_contract) {
       full_product() ? 600 : 120);
 }
 
-// The same run twice: the same bits.
+// Two identical runs give the same bits.
 TEST_P(Parity, fast_order_repeats) {
   const int ranks = GetParam();
   run_ranks(ranks, [&](comm::World& world) {

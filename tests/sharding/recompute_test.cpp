@@ -1,4 +1,5 @@
-// Sharding with checkpointing in every form: whole parameters come and go during recomputation, and not a bit changes.
+// Sharding with every form of checkpointing: parameters are gathered and freed during recomputation, and not a bit
+// changes.
 #include <tests/sharding/job.h>
 
 #include <torch/csrc/autograd/autograd.h>
@@ -16,7 +17,8 @@ using namespace tessera;
 using namespace tessera::testing;
 using Map = std::function<at::Tensor(const at::Tensor&)>;
 
-/// Checkpointing as others write it: backward runs the function again and calls autograd from inside.
+/// Re-entrant checkpointing as other libraries write it: backward runs the function again and calls autograd from
+/// inside.
 struct Reentrant : torch::autograd::Function<Reentrant> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const Map& f) {
     ctx->save_for_backward({x});
@@ -30,7 +32,7 @@ struct Reentrant : torch::autograd::Function<Reentrant> {
     torch::autograd::backward({function_of(ctx)(x)}, {gradients[0]});
     return {x.grad(), at::Tensor()};
   }
-  /// LibTorch's context holds values of its own types only.
+  /// LibTorch's context stores only values of its own types.
   static Map& function_of(torch::autograd::AutogradContext* ctx) {
     static std::map<const void*, Map> functions;
     return functions[ctx];

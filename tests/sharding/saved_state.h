@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A checkpoint whose every number follows from its step, so that a reader can tell which save it has before it, and
-/// whether all of it is there. Written by the saver of a training (train/saving/saver.h) on the ranks of a job.
+/// A checkpoint in which every number follows from its step, so that a reader can identify the save that it reads and
+/// check that it is complete. Written by the saver of a training run (train/saving/saver.h) on the ranks of a job.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@
 namespace tessera::testing {
 
 /// Elements [begin, begin + count) of the flattened tensor `name` at `step`: 24 bits of noise each, exact in float32,
-/// equal wherever the tensor is cut. No two steps, tensors or elements of a small model have long stretches in common.
+/// and the same however the tensor is cut. No two steps, tensors or elements of a small model share long stretches.
 inline at::Tensor mock_data(const std::string& name, std::int64_t step, std::int64_t begin, std::int64_t count) {
   std::int64_t salt = step * 7919;
   for (const char c : name) salt = (salt * 31 + c) & 0xffffff;
@@ -38,13 +38,13 @@ inline at::Tensor mock_data(const std::string& name, std::int64_t step, std::int
   return at::bitwise_and(at::bitwise_right_shift(x, 13), 0xffffff).to(at::kFloat).div_(float{1 << 24}).sub_(0.5F);
 }
 
-/// TESSERA_SEED, to repeat what a test has printed; else another one each time.
+/// TESSERA_SEED, to repeat a seed that a test printed; otherwise a random one.
 inline unsigned test_seed() {
   const char* asked = std::getenv("TESSERA_SEED");
   return asked != nullptr ? static_cast<unsigned>(std::strtoul(asked, nullptr, 10)) : std::random_device()();
 }
 
-/// Features of the linear maps, one after another.
+/// Features of consecutive linear maps.
 using Widths = std::vector<std::int64_t>;
 
 inline torch::nn::Sequential make_maps(const Widths& widths) {
@@ -53,7 +53,7 @@ inline torch::nn::Sequential make_maps(const Widths& widths) {
   return maps;
 }
 
-/// A rank of a training that saves and does nothing else.
+/// A rank of a training run that only saves.
 class SavingRank {
  public:
   SavingRank(comm::World& world, const Widths& widths, const std::string& output_dir)
@@ -63,7 +63,7 @@ class SavingRank {
         optimizer_(optim::make_adamw(sharded_.slots(), {})),
         saver_(world.group(), {.output_dir = output_dir}) {}
 
-  /// Starts the save of `step`; it goes on while advance() is called.
+  /// Starts the save of `step`, which proceeds as advance() is called.
   void begin(std::int64_t step, std::int64_t keep) {
     const at::NoGradGuard no_grad;
     for (const ShardedParameter& p : sharded_.named_parameters())
@@ -90,8 +90,8 @@ class SavingRank {
     saver_.save(sharded_, *optimizer_, std::move(contents));
   }
   bool busy() const { return saver_.busy(); }
-  /// As a training's step does: when every rank has ended its part, the next phase. The outcome of the save, when this
-  /// ended it.
+  /// As in a training step: starts the next phase once every rank has finished its part. Returns the outcome if this
+  /// call ended the save.
   std::optional<train::SaveOutcome> advance(comm::World& world) {
     at::Tensor ended = at::full({}, saver_.ended() ? 1 : 0, at::kLong);
     world.group().all_reduce(ended, comm::Reduction::min).wait();
@@ -110,13 +110,13 @@ class SavingRank {
   train::Saver saver_;
 };
 
-/// The newest whole checkpoint, as one process that resumes finds it.
+/// The newest complete checkpoint, as a resuming process finds it.
 inline std::optional<std::string> newest_checkpoint(const std::string& output_dir) {
   return checkpoint::choose_newest(checkpoint::step_folders(output_dir), {});
 }
 
-/// What the folder holds other than what was saved at `step`; "": exactly that, every weight and every state. Reads
-/// without checksums.
+/// Describes how the folder differs from the save of `step`; "": it contains exactly every weight and every state.
+/// Reads without checksums.
 inline std::string difference_from(const std::string& folder, std::int64_t step, const Widths& widths) {
   const std::size_t tensors = 2 * (widths.size() - 1);
   const checkpoint::NamedTensors weights = checkpoint::read_hf_weights(folder);

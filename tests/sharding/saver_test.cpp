@@ -1,5 +1,5 @@
-// Checkpoints that all ranks write (train/saving/saver.h): what is in them, under every strategy, and what happens when
-// a rank cannot write.
+// Checkpoints that all ranks write (train/saving/saver.h): their contents under every strategy, and what happens when a
+// rank cannot write.
 #include <tests/sharding/job.h>
 
 #include <tessera/base/file.h>
@@ -22,7 +22,7 @@ using tessera::train::SaveContents;
 using tessera::train::SaveOutcome;
 using tessera::train::Saver;
 
-/// A module after two steps, with its optimizer, and what its tensors are when they are gathered.
+/// A module after two steps with its optimizer, and its tensors as gathered.
 struct Job {
   Trained net;
   Sharded sharded;
@@ -107,14 +107,14 @@ TEST(Saver, holds_what_the_ranks_held_under_every_strategy) {
           const auto weights = job.weights(), states = job.states();
           Saver saver(world.group(), {.output_dir = folder, .in_memory = in_memory});
           saver.save(job.sharded, *job.optimizer, contents(3));
-          for (int step = 2; step < 4; ++step) job.train(step);  // the tensors change while they are written
+          for (int step = 2; step < 4; ++step) job.train(step);  // the tensors change while the save is writing them
           const auto outcome = saver.finish();
           ASSERT_TRUE(outcome.has_value());
           EXPECT_EQ(outcome->error, "");
           EXPECT_EQ(outcome->folder, path_join(folder, "checkpoint-3"));
           EXPECT_EQ(list_folder(folder), std::vector<std::string>{"checkpoint-3"});
           expect_holds(outcome->folder, weights, states);
-          // parts are equal: no rank writes far more than the others (one tensor is not divided among files)
+          // parts are equal: no rank writes far more than the others (a tensor is not divided among files)
           std::int64_t largest = 0;
           for (const auto& [name, w] : weights) largest = std::max(largest, static_cast<std::int64_t>(w.nbytes()));
           EXPECT_LE(outcome->own_bytes, outcome->bytes / ranks + 4 * largest + 8192);
@@ -180,7 +180,7 @@ TEST(Saver, what_one_rank_cannot_write_is_dropped_everywhere_and_the_next_save_w
       EXPECT_FALSE(saver.busy());
       world.group().barrier().wait();
       EXPECT_EQ(list_folder(out.path()), std::vector<std::string>{"checkpoint-1"})
-          << "nothing is left of it, and the old one stays";
+          << "no part of it remains, and the old one stays";
       world.group().barrier().wait();
       first.copy_(value);
       const auto weights = job.weights(), states = job.states();

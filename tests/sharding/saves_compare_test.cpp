@@ -1,5 +1,5 @@
-// With --check_replicas_steps no checkpoint is written of replicas that differ, whatever the steps of the check are: a
-// restart goes on from the newest checkpoint, and that one is right.
+// With --check_replicas_steps no checkpoint of diverged replicas is written, whatever the interval of the check: a
+// restart resumes from the newest checkpoint, which must be correct.
 
 #include <tests/distributed/resume_jobs.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 class SavesCompare : public ResumeJobs {
  protected:
-  /// A run of two replicas, in one of which a bit flips in the second step; what becomes of it.
+  /// Runs two replicas, flips a bit in one of them in the second step, and checks the outcome.
   void run(const Words& more, const std::string& expected) {
     const RunConfig job = config("out", 7, Words{"--save_steps", "3", "--check_replicas_steps", "5"} + more);
     run_ranks(
@@ -29,7 +29,7 @@ class SavesCompare : public ResumeJobs {
           const auto model = setup.model;
           const Value configuration = Value::make_object();
           train::TrainingLoop loop(std::move(setup), configuration, 0);
-          if (world.rank() == 1) {  // in the second backward: in the first step they are compared, too
+          if (world.rank() == 1) {  // in the second backward: replicas are also compared in the first step
             at::Tensor weight = model->named_parameters()["transformer.h.0.mlp.c_fc.weight"];
             weight.register_hook([weight, steps = std::make_shared<int>()](const at::Tensor& gradient) {
               const at::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// What one does with a sharded module besides training it: print, copy, save, look at whole parameters, build it
+// Uses of a sharded module other than training: printing, copying, saving, reading whole parameters, building it
 // without memory.
 #include <tests/error_of.h>
 #include <tests/sharding/job.h>
@@ -44,7 +44,7 @@ TEST(ShardedModule, what_one_does_with_modules) {
         std::ostringstream text;
         text << module << module.inner->weight;
         EXPECT_NE(text.str().find("inner"), std::string::npos);
-        // clone: a module of its own, whole
+        // clone: an independent, whole module
         const auto copy = std::dynamic_pointer_cast<Copied>(module.clone());
         ASSERT_TRUE(copy);
         EXPECT_TRUE(at::equal(copy->forward(x).detach(), first));
@@ -83,7 +83,7 @@ TEST(ShardedModule, what_one_does_with_modules) {
         module.to(at::kCPU);
         module.forward(x).sum().backward();
         EXPECT_GT(sharded.grad_norm(), 0);
-        // to() another one is told at the next backward
+        // to() with another dtype is reported at the next backward
         module.to(at::kDouble);
         const std::string replaced =
             error_of<std::exception>([&] { module.forward(x.to(at::kDouble)).sum().backward(); });
@@ -111,7 +111,7 @@ TEST(ShardedModule, the_life_of_the_sharding_object) {
         mean_loss(module, batch).backward();
         EXPECT_TRUE(module.parameters()[0].grad().defined()) << "an ordinary module again";
         for (const at::Tensor& p : module.parameters()) p.mutable_grad().reset();
-        // once more, moved, and destroyed without restore()
+        // wrap again, move the object, and destroy it without restore()
         {
           Sharded first(module, {.strategy = strategy, .reshard_alone = true});
           Sharded sharded = std::move(first);
@@ -122,7 +122,7 @@ TEST(ShardedModule, the_life_of_the_sharding_object) {
         const at::Tensor after = module.forward(batch.x);
         const bool sharded_away = std::string(strategy) == "full_shard";
         if (sharded_away) {
-          EXPECT_TRUE(after.isnan().all().item<bool>()) << "values that are gone must not look like values";
+          EXPECT_TRUE(after.isnan().all().item<bool>()) << "released values must not look like values";
         }
       });
 }
@@ -158,7 +158,7 @@ TEST(ShardedModule, unsharded_scopes) {
               << strategy << " " << name;
         });
         EXPECT_THROW((void)unsharded(sharded, {.names = {"layers.0.wight"}}), InputError);
-        // Inside of a step, between forward and backward, and nested.
+        // Inside a step, between forward and backward, and nested.
         values[second] = values[second] * 3;
         sharded.zero_grad();
         const at::Tensor loss = net.loss(0, world.rank(), ranks);
@@ -178,14 +178,14 @@ TEST(ShardedModule, unsharded_scopes) {
           EXPECT_TRUE(
               at::allclose(sharded.gather_like(p, p.local.grad()), alone.named_parameters()[p.name].grad(), 1e-5, 1e-7))
               << strategy << " " << p.name;
-        if (std::string(strategy) != "ddp") {  // an optimizer's step leaves an open scope behind
+        if (std::string(strategy) != "ddp") {  // an optimizer's step invalidates an open scope
           const auto scope = unsharded(sharded);
           const at::NoGradGuard no_grad;
           (void)model.forward(probe());
           at::Tensor(sharded.named_parameters().front().local).mul_(1);
           EXPECT_THROW((void)model.forward(probe()), Error);
         }
-        // Whole tensors in, whole tensors out.
+        // Whole tensors are loaded, and whole tensors are visited.
         sharded.load_parameters([&](const std::string& name) { return values.at(name) + 1; });
         sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) {
           EXPECT_TRUE(at::equal(value, values.at(name) + 1)) << name;
@@ -230,7 +230,7 @@ TEST(ShardedModule, values_from_elsewhere) {
         at::manual_seed(9 + static_cast<std::uint64_t>(world.rank()));
         const auto net = late ? deferred<SimpleModel>() : std::make_shared<SimpleModel>();
         std::int64_t elements = 0;
-        // Every element is its index in the parameter; one bias is left to the module.
+        // Every element equals its index in the parameter; one bias keeps the module's own values.
         ShardingOptions options = fitted({.strategy = strategy, .wrap = by_class({"Linear"})});
         options.load = [&](const std::string& name, at::IntArrayRef shape, std::int64_t begin, at::Tensor piece) {
           EXPECT_LE(begin + piece.numel(), c10::multiply_integers(shape)) << name;
@@ -251,7 +251,7 @@ TEST(ShardedModule, values_from_elsewhere) {
         });
         (void)net->forward(probe());
         if (std::string(strategy) == "full_shard") {
-          EXPECT_LE(elements, 12 * 32 + 32 * 5 + 5 - 3 * 64) << "a rank reads its part only";
+          EXPECT_LE(elements, 12 * 32 + 32 * 5 + 5 - 3 * 64) << "a rank reads only its part";
         }
       }
   });

@@ -1,5 +1,5 @@
-// Stages of a pipelined model on ranks of their own (ShardingOptions::stages): what they save is what one process
-// saves, every division of ranks reads it, and a folder of another model is refused on all ranks.
+// Stages of a pipelined model on separate ranks (ShardingOptions::stages): they save the same data as one process,
+// every division of ranks can read it, and a folder of another model is refused on all ranks.
 #include <tests/sharding/saved_state.h>
 
 #include <torch/nn/modules/embedding.h>
@@ -30,7 +30,7 @@ using namespace tessera;
 using namespace tessera::testing;
 using layout::Axis;
 
-/// A model, or the stages of it that a rank holds; the table is the head, too.
+/// A model, or the stages of it that a rank holds; the embedding table is also the head.
 struct Net : torch::nn::Module {
   Net(const std::vector<int>& own, bool first, bool last) {
     if (first || last) register_module("embed", torch::nn::Embedding(10, 6));
@@ -69,11 +69,11 @@ class Rank {
     } else {
       options.stages = over({Axis::pp});
       const bool first = options.stages.rank() == 0;
-      // two of the three layers and the table, and one with the end
+      // two of the three layers and the table, or one layer and the head
       module_ = std::make_shared<Net>(first ? std::vector<int>{0, 1} : std::vector<int>{2}, first, !first);
       if (!first) options.held_by_earlier_stage = {"embed.weight"};
     }
-    if (layout.tensor > 1 && (layout.stages == 1 || options.stages.rank() == 0))  // nothing of the last stage is cut
+    if (layout.tensor > 1 && (layout.stages == 1 || options.stages.rank() == 0))  // the last stage has no cut tensor
       parts_.emplace(*module_, TensorParallelOptions{
                                    .group = over({Axis::tp}),
                                    .plan = {{"layers.0", TensorStyle::colwise}, {"layers.1", TensorStyle::rowwise}},
@@ -84,7 +84,7 @@ class Rank {
       core_.set_update(train::torch_update(*torchs_)(*module_, core_.sharded()));
       for (const ShardedParameter& p : sharded().named_parameters())
         at::Tensor(p.local).mutable_grad() = at::zeros_like(p.local);
-      core_.update().step(1);  // makes its states
+      core_.update().step(1);  // creates the optimizer's states
       return;
     }
     OptimizationConfig config;
@@ -95,7 +95,7 @@ class Rank {
   Sharded& sharded() { return core_.sharded(); }
   train::StepCore& core() { return core_; }
 
-  /// Every weight and state becomes what follows from its name and `step`.
+  /// Sets every weight and state to a value that follows from its name and `step`.
   void fill(std::int64_t step) {
     visit([&](const std::string&, const at::Tensor& own, const at::Tensor& wanted) { own.copy_(wanted); }, step);
   }
@@ -181,7 +181,7 @@ void expect_same(const std::string& folder, const std::string& wanted, bool with
 class StagesSave : public ::testing::Test {
  protected:
   std::string path(const std::string& name) const { return path_join(out_.path(), name); }
-  /// What one process saves.
+  /// Saves with one process and returns the folder.
   std::string whole(const std::string& optimizer = "adamw") const {
     run_ranks(1, [&](comm::World& world) {
       Rank one(world, {.optimizer = optimizer});
@@ -190,8 +190,7 @@ class StagesSave : public ::testing::Test {
     });
     return path(optimizer);
   }
-  /// Layouts of one number of ranks: each saves, SHARDED and FULL, takes back what it has saved, and what one process
-  /// has.
+  /// Layouts of one number of ranks: each saves SHARDED and FULL, and loads both its own checkpoint and one process's.
   void check(const std::vector<Layout>& layouts) const {
     std::map<std::string, std::string> wholes;
     for (const Layout& layout : layouts)
@@ -264,12 +263,12 @@ TEST_F(StagesSave, two_stages_of_tensor_parallel_ranks) {
   check({{.stages = 2, .data = 2, .tensor = 2, .strategy = "full_shard"}});
 }
 
-// What Hugging Face's reader asks of a model in several files.
+// The fields that Hugging Face's reader requires of a model in several files.
 TEST_F(StagesSave, a_finished_model_is_a_folder_with_an_index) {
   const std::string one = whole();
   for (const std::int64_t most : {std::int64_t{1} << 40, std::int64_t{200}}) {
     const std::string folder = path(concat("model ", most));
-    const std::string announced = path(concat("announced ", most));  // by a process that ends before this one looks
+    const std::string announced = path(concat("announced ", most));  // by a process that exits before this one looks
     const auto announce = [&](const std::vector<std::string>& names) {
       std::string text;
       for (const std::string& name : names)
@@ -287,7 +286,7 @@ TEST_F(StagesSave, a_finished_model_is_a_folder_with_an_index) {
                            .before_publishing = announce}});
     });
     EXPECT_EQ(read_file(announced), concat(join(list_folder(folder), "\n"), "\n"))
-        << "a run knows its files even if it is killed before all of them are there";
+        << "a run lists its files even if it is killed before all of them exist";
     expect_same(folder, one, /*with_states=*/false);
     const std::string index_path = path_join(folder, "model.safetensors.index.json");
     const auto index = format::parse_safetensors_index(read_file(index_path), index_path);

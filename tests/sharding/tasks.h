@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the sharding tests train: small unedited modules with a loss that every rank can compute of any part of a
-/// step's batch, and the plain loop in one process that is the truth (docs/strategies.md).
+/// The tasks of the sharding tests: small unmodified modules with a loss that every rank can compute for any part of a
+/// step's batch, and the plain loop in one process that serves as the reference (docs/strategies.md).
 
 #include <examples/user_module.h>
 #include <tests/distributed/ddp_models.h>
@@ -22,9 +22,9 @@
 
 namespace tessera::testing {
 
-constexpr std::int64_t task_rows = 36;  ///< rows of a global batch: divides by 1, 2, 3, 4, 6, 9, 12
+constexpr std::int64_t task_rows = 36;  ///< rows of a global batch: divisible by 1, 2, 3, 4, 6, 9, 12
 
-/// A module and its mean loss on part i of n equal ones of a step's global batch.
+/// A module and its mean loss on part i of n equal parts of a step's global batch.
 struct Trained {
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(int step, std::int64_t i, std::int64_t n)> loss;
@@ -32,7 +32,7 @@ struct Trained {
 
 struct Task {
   const char* name;
-  Trained (*make)(at::ScalarType dtype);  ///< the same values every time
+  Trained (*make)(at::ScalarType dtype);  ///< same values on every call
   std::vector<std::string> units;         ///< class names
   bool has_fp64 = true;                   ///< tessera's own models compute in fp32
 };
@@ -73,7 +73,7 @@ inline Trained make_gpt(at::ScalarType dtype) {
           }};
 }
 
-/// The embeddings, the first block and the second block's attention are frozen: whole units, and a part of one.
+/// Freezes the embeddings, the first block and the second block's attention: whole units, and a part of one.
 inline Trained make_frozen(at::ScalarType dtype) {
   Trained made = make_gpt(dtype);
   for (const auto& p : made.module->named_parameters()) {
@@ -128,21 +128,21 @@ inline std::unique_ptr<optim::Optimizer> make_rule(Rule rule, std::vector<optim:
   if (rule == Rule::adamw) return optim::make_adamw(std::move(slots), {});
   return optim::make_sgd(std::move(slots), {.momentum = 0.9});
 }
-/// Decay for what has two dimensions, whole or in pieces.
+/// Weight decay for tensors of two dimensions, whole or in parts.
 inline void set_decay(optim::Slot& slot) {
   slot.weight_decay =
       (slot.shape.empty() ? static_cast<std::size_t>(slot.parameter.dim()) : slot.shape.size()) > 1 ? 0.01 : 0.0;
 }
 constexpr double max_norm = 1.0;
 
-/// What a training run was.
+/// The results of a training run.
 struct Record {
   std::vector<std::vector<double>> losses;  ///< [step][micro-batch]
   std::vector<double> norms;                ///< [step]
   std::map<std::string, at::Tensor> weights;
 };
 
-/// The parameters of a module that are trained, tied ones once.
+/// A module's trainable parameters, tied ones once.
 inline std::vector<std::pair<std::string, at::Tensor>> trained_parameters(const torch::nn::Module& module) {
   std::vector<std::pair<std::string, at::Tensor>> result;
   std::set<const void*> seen;
@@ -152,7 +152,8 @@ inline std::vector<std::pair<std::string, at::Tensor>> trained_parameters(const 
   return result;
 }
 
-/// The plain loop: V micro-batches, each gradient by itself, divided by V, added in order; clipped; stepped.
+/// The plain loop: V micro-batches; each gradient is computed separately, divided by V and added in order, then clipped
+/// and applied.
 inline Record train_alone(const Task& task, Rule rule, std::int64_t V, int steps, at::ScalarType dtype = at::kFloat) {
   const Trained net = task.make(dtype);
   const auto parameters = trained_parameters(*net.module);

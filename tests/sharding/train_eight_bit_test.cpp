@@ -1,5 +1,5 @@
-// tessera train --optim adamw_8bit and lion_8bit: the same bits under every strategy, and resumed on other numbers of
-// processes.
+// tessera train --optim adamw_8bit and lion_8bit: the same bits under every strategy and after resuming on another
+// number of processes.
 
 #include <gtest/gtest.h>
 #include <tests/distributed/resume_jobs.h>
@@ -14,7 +14,8 @@ namespace {
 
 class TrainEightBit : public ResumeJobs {
  protected:
-  /// Three matrices of every block have 4096 elements or more, others and vectors have not; tables stay wide.
+  /// Three matrices of every block have at least 4096 elements; the other matrices and the vectors have fewer. Tables
+  /// get no 8-bit states.
   RunConfig eight_bit(const std::string& output, const std::string& optim, const Words& more, int steps = 4) const {
     return config(output, steps,
                   Words{"--config_overrides",
@@ -24,7 +25,7 @@ class TrainEightBit : public ResumeJobs {
                       more);
   }
 
-  /// The bytes of the weights.
+  /// Returns the bytes of the weights.
   std::string train(int ranks, const RunConfig& config) const {
     train_on(ranks, config);
     return HasFailure() ? "" : read_file(path_join(config.output.output_dir, "model.safetensors"));
@@ -62,7 +63,7 @@ TEST_F(TrainEightBit, IsNearStatesOfFloat32) {
   EXPECT_NEAR(last_loss("narrow"), last_loss("wide"), 0.02);
 }
 
-// Its weights lie in a file for each stage: losses say as much, to their last digit.
+// Weights are in one file per stage, so compare the losses, to their last digit.
 TEST_F(TrainEightBit, PipelinesToo) {
   train_on(1, eight_bit("alone", "adamw_8bit", fixed));
   train_on(2, eight_bit("stages", "adamw_8bit", fixed + Words{"--pp_size", "2"}));
@@ -85,7 +86,7 @@ TEST_P(TrainEightBitSaved, AResumedRunMayHaveOtherProcesses) {
   const Words resumed = {"--resume_from_checkpoint", path("saved/checkpoint-2")};
   EXPECT_TRUE(train(1, eight_bit("one", "adamw_8bit", fixed + resumed)) == alone);
   EXPECT_TRUE(train(2, eight_bit("two", "adamw_8bit", fixed + resumed + Words{"--zero_stage", "2"})) == alone);
-  // Other optimizers of the same averages read them, too.
+  // Other optimizers with the same averages can read them, too.
   EXPECT_NE(train(1, eight_bit("wide", "adamw", fixed + resumed)), "");
   EXPECT_NEAR(last_loss("wide"), last_loss("alone"), 0.02);
 }
@@ -93,7 +94,7 @@ TEST_P(TrainEightBitSaved, AResumedRunMayHaveOtherProcesses) {
 INSTANTIATE_TEST_SUITE_P(Forms, TrainEightBitSaved, ::testing::Values("sharded", "full"),
                          [](const auto& info) { return info.param; });
 
-/// Parts of somebody's model: a table of embeddings, and two maps.
+/// Parts of a user's model: an embedding table and two linear maps.
 struct Net : torch::nn::Module {
   Net() {
     register_module("embed", torch::nn::Embedding(100, 64));
@@ -102,7 +103,7 @@ struct Net : torch::nn::Module {
   }
 };
 
-// As transformers' Trainer has bitsandbytes keep each nn.Embedding, but not the head.
+// As in transformers' Trainer, where bitsandbytes keeps 32-bit states for each nn.Embedding, but not for the head.
 TEST(EightBitUpdate, TablesOfEmbeddingsStayWide) {
   const auto narrow = [](comm::World& world, const train::ParameterKinds& kinds) {
     Net net;
@@ -122,13 +123,13 @@ TEST(EightBitUpdate, TablesOfEmbeddingsStayWide) {
   });
 }
 
-// Parts of matrices are cut into blocks of their own, so that bits differ, but little.
+// Parts of matrices are divided into their own blocks, so bits differ, but only slightly.
 TEST_F(TrainEightBit, TensorParallelIsNear) {
   const Words cut = {"--tp_size", "2", "--num_processes", "2", "--save_steps", "2"};
   train(1, eight_bit("alone", "adamw_8bit", {"--seed", "3"}));
   train(2, eight_bit("parts", "adamw_8bit", cut + Words{"--seed", "3"}));
   EXPECT_NEAR(last_loss("parts"), last_loss("alone"), 0.01);
-  // Whole again: the states are those of the file, in blocks of whole matrices.
+  // Whole again: the states come from the file, in blocks of whole matrices.
   train(1, eight_bit("whole", "adamw_8bit", {"--seed", "3", "--resume_from_checkpoint", path("parts/checkpoint-2")}));
   EXPECT_NEAR(last_loss("whole"), last_loss("alone"), 0.01);
 }

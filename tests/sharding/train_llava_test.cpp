@@ -1,5 +1,5 @@
-// Whole runs of a model that sees images, on rows of text: divided between processes they are the run of one, and a
-// resumed run is the uninterrupted one.
+// Complete runs of a vision-language model on text rows: a run on several processes equals the run on one, and a
+// resumed run equals the uninterrupted one.
 #include <tests/distributed/mesh_jobs.h>
 #include <tests/paths.h>
 

@@ -1,4 +1,4 @@
-// Ranks that do not all do the same: branches that depend on data, and ranks that have less of it.
+// Ranks that diverge: branches that depend on data, and ranks with less data.
 #include <tests/sharding/job.h>
 
 #include <tessera/base/error.h>
@@ -8,7 +8,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-/// What each row of data needs: which layers, in which order, how often.
+/// Each row of data selects which layers run, in which order and how often.
 struct Branches : Model {
   torch::nn::Linear in{12, 12}, a{12, 12}, b{12, 12}, c{12, 12}, out{12, 5};
   std::vector<int> path = {0, 1, 2};
@@ -74,7 +74,7 @@ TEST(UnevenRanks, branches_that_depend_on_data) {
           EXPECT_NEAR(loss.item<double>(), expected_loss, 1e-5) << strategy << " step " << step;
           loss.backward();
           b->step(0.05);
-          // An evaluation with paths of its own.
+          // An evaluation that takes other paths.
           {
             const at::NoGradGuard no_grad;
             job.path = paths[(step + 1) % paths.size()][static_cast<std::size_t>(world.rank())];
@@ -91,7 +91,7 @@ TEST(UnevenRanks, branches_that_depend_on_data) {
       });
 }
 
-// A rank whose data has run out takes part with weight zero.
+// A rank that has run out of data participates with weight zero.
 TEST(UnevenRanks, uneven_data) {
   const std::vector<std::int64_t> rows = {7, 3, 5};  // batches of 1 row per rank
   for (const char* strategy : {"full_shard", "zero1", "ddp"})

@@ -3,7 +3,7 @@
 //
 //   DDP, ZeRO-1, ZeRO-2      2 M (W-1)/W     with k micro-batches: the same; ZeRO-2 (k+1) M (W-1)/W
 //   SHARD_GRAD_OP            2 M (W-1)/W     k times
-//   ZeRO-3, FULL_SHARD       3 M (W-1)/W     k times; less the unit that backward begins with, which is still there
+//   ZeRO-3, FULL_SHARD       3 M (W-1)/W     k times; less the first unit of backward, which is still gathered
 //   HSDP                     inside a group the same with G; across groups 2 M (W-G)/(G W)
 #include <tests/sharding/job.h>
 
@@ -20,7 +20,7 @@ using namespace tessera::testing;
 
 constexpr std::int64_t width = 48;
 
-/// `depth` equal layers: as many equal units.
+/// `depth` equal layers, each a unit of the same size.
 struct Tower : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
   explicit Tower(int depth) {
@@ -35,7 +35,7 @@ struct Tower : torch::nn::Module {
 
 struct Volume {
   double all = 0;     ///< bytes this rank sent, by theory
-  double across = 0;  ///< those between copies
+  double across = 0;  ///< bytes sent between replicas
   double m = 0;       ///< bytes of parameters with padding
   double plain = 0;   ///< without
 };
@@ -62,7 +62,7 @@ Volume volume_of_step(comm::World& world, ShardingOptions options, int k, int de
     for (int m = 0; m < k; ++m) {
       std::optional<Sharded::NoSync> pause;
       if (m + 1 < k) pause.emplace(sharded);
-      // Its gradient is wanted, or the backward of the first layer would not need the weight.
+      // The input's gradient is required; otherwise the first layer's backward would not need the weight.
       const at::Tensor x = at::full({2, width}, 0.1 * (1 + world.rank() + m)).requires_grad_();
       tower.forward(x).square().mean().backward();
     }
@@ -97,7 +97,7 @@ void print(const std::vector<RankOutcome>& outcomes) {
 }
 
 TEST(Volume, of_a_step_is_the_formula) {
-  constexpr int depth = 40;  // the unit that stays between forward and backward is 1/120 of ZeRO-3's bytes
+  constexpr int depth = 40;  // the unit that stays gathered between forward and backward is 1/120 of ZeRO-3's bytes
   for (const int ranks : {2, 3, 4})
     print(run_ranks(
         ranks,
@@ -154,7 +154,7 @@ TEST(Volume, of_hybrid_strategies) {
       60));
 }
 
-// The root unit is not dropped after forward unless it is asked for; prefetch and limits do not cost a byte.
+// The root unit is not freed after forward unless requested; prefetch and limits do not cost a byte.
 TEST(Volume, of_options) {
   run_ranks(2, [](comm::World& world) {
     const double plain = volume_of_step(world, {.strategy = "full_shard"}, 1, 8).all;

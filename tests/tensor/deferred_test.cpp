@@ -1,4 +1,5 @@
-// A model that is constructed without memory and cut: the same parts, and never more than one whole parameter.
+// A model that is constructed without memory and then cut: the same parts, and never more than one whole parameter in
+// memory.
 #include <tests/parallel/allocated.h>
 #include <tests/tensor/families.h>
 
@@ -38,7 +39,7 @@ TEST(TensorDeferred, parts_have_the_bits_of_whole_models_that_are_cut) {
         bytes += static_cast<double>(item.value().nbytes());
         EXPECT_TRUE(at::equal(item.value().detach().clone(), wanted[item.key()].detach().clone())) << item.key();
       }
-      EXPECT_LE(peak, bytes + 2.2 * largest) << each.name;  // a parameter, and what its initialiser works on
+      EXPECT_LE(peak, bytes + 2.2 * largest) << each.name;  // a parameter and its initializer's scratch memory
     });
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Our families in small, the same values on every rank, and the training of them that any mesh must equal: one process
-/// with the whole batch.
+/// Small versions of our families, with the same values on every rank, and their training in one process with the whole
+/// batch, which any mesh must reproduce.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@
 
 namespace tessera::testing {
 
-constexpr std::int64_t vocabulary = 37, batch_rows = 4, batch_tokens = 8;  ///< the vocabulary divides by nothing
+constexpr std::int64_t vocabulary = 37, batch_rows = 4, batch_tokens = 8;  ///< vocabulary: a prime
 
 struct Family {
   std::string name, block, config;  ///< the block's class; config.json
@@ -54,18 +54,18 @@ inline const std::vector<Family>& families() {
            "query_pre_attn_scalar": 5, )" +
            llama + "true}"},
       {"phi3",
-       "LlamaDecoderLayer",  // heads of 4, half of which turn: twice as many key heads, so that 4 ranks share out
+       "LlamaDecoderLayer",  // heads of 4, half of each rotated: twice as many key heads, so that 4 ranks divide them
        R"({"model_type": "phi3", "hidden_size": 32, "num_attention_heads": 8, "num_key_value_heads": 4,
            "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 37, "max_position_embeddings": 16,
            "partial_rotary_factor": 0.5, "sliding_window": 5})"},
       {"olmo", "LlamaDecoderLayer",
        R"({"model_type": "olmo", "clip_qkv": 0.05, )" + sizes + "}"},  // norms without weights
-      {"cohere2", "LlamaDecoderLayer",  // attention and MLP side by side, a layer that is not rotated
+      {"cohere2", "LlamaDecoderLayer",  // attention and MLP in parallel, one layer without rotation
        R"({"model_type": "cohere2", "sliding_window": 3, "sliding_window_pattern": 2, "num_key_value_heads": 2, )" +
            sizes + "}"},
       {"nemotron", "LlamaDecoderLayer",  // an MLP without a gate, biases
        R"({"model_type": "nemotron", "attention_bias": true, "mlp_bias": true, )" + sizes + "}"},
-      {"helium", "LlamaDecoderLayer",  // pairs of neighbours, biases of q, k and v alone
+      {"helium", "LlamaDecoderLayer",  // rotation of adjacent pairs, biases of q, k and v only
        R"({"model_type": "helium", "attention_bias": true, )" + llama + "false}"},
       {"ernie4_5", "LlamaDecoderLayer",  // one switch for all biases
        R"({"model_type": "ernie4_5", "use_bias": true, )" + llama + "true}"},
@@ -82,7 +82,7 @@ inline const Family& family(const std::string& name) {
   throw Error("no family " + name);
 }
 
-/// Dropout of everything that a family drops; 0: none.
+/// Dropout wherever the family supports it; 0: none.
 inline std::shared_ptr<models::LanguageModel> make(const Family& family, at::ScalarType dtype, double dropout = 0) {
   Value config = parse_json(family.config, family.name);
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "hidden_dropout_prob",
@@ -125,8 +125,8 @@ inline std::int64_t scored(const data::Batch& batch, const models::LanguageModel
 
 struct Run {
   std::vector<double> losses, norms;
-  std::map<std::string, at::Tensor> gradients;  ///< those of the first step
-  std::map<std::string, at::Tensor> weights;    ///< after the last
+  std::map<std::string, at::Tensor> gradients;  ///< of the first step
+  std::map<std::string, at::Tensor> weights;    ///< after the last step
 };
 struct Training {
   int steps = 10;
@@ -165,12 +165,12 @@ inline Run train_alone(const Family& family, const Training& training) {
 }
 
 struct Form {
-  std::string mesh;      ///< the axes of all ranks
+  std::string mesh;      ///< axes of all ranks
   std::string strategy;  ///< over dp
   bool sequence_parallel = false;
 };
 
-/// The same on the ranks of a mesh.
+/// The same training on the ranks of a mesh.
 inline Run train_on_mesh(comm::World& world, const Family& family, const Form& form, const Training& training) {
   using layout::Axis;
   const layout::Mesh mesh = layout::parse_mesh(form.mesh, world.size());
@@ -227,7 +227,7 @@ inline double relative(const at::Tensor& a, const at::Tensor& b) {
   return (x - y).norm().item<double>() / std::max(1e-30, y.norm().item<double>());
 }
 
-/// Tolerance `of`: relative; of gradients and weights by tensor, of losses and norms by number.
+/// `of`: relative tolerance, per tensor for gradients and weights, per number for losses and norms.
 inline void expect_same(const Run& got, const Run& wanted, double of, const std::string& what) {
   ASSERT_EQ(got.losses.size(), wanted.losses.size());
   for (std::size_t i = 0; i < got.losses.size(); ++i) {
@@ -243,9 +243,9 @@ inline void expect_same(const Run& got, const Run& wanted, double of, const std:
     EXPECT_LE(apart / scale, of) << what << ": gradient of " << name;
   }
   for (const auto& [name, value] : wanted.weights) {
-    // Where nothing is rotated, its true gradient is zero: what it has is rounding.
+    // Without rotation its true gradient is zero; only rounding noise remains.
     if (name.ends_with("key.bias") || (what.starts_with("opt") && name.ends_with("k_proj.bias"))) continue;
-    // Gemma's norms multiply by 1 + weight, with weights that begin at 0: the factors count.
+    // Gemma's norms multiply by 1 + weight, with weights that start at 0, so compare the factors.
     const double one = what.starts_with("gemma") && name.ends_with("norm.weight") ? 1 : 0;
     EXPECT_LE(relative(got.weights.at(name) + one, value + one), of) << what << ": " << name;
   }

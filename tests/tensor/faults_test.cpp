@@ -1,4 +1,4 @@
-// A rank of tp that dies, hangs or does something else: the others of its axis say so, by the axis' name, in time.
+// A rank of tp dies, hangs or diverges: the other ranks of its axis report it, by the axis's name, in time.
 #include <tests/tensor/user_nets.h>
 
 #include <chrono>
@@ -14,13 +14,13 @@ constexpr int when = 2;  // the step of the fault
 
 struct Fault {
   std::string name;
-  std::vector<std::string> told;  ///< words of rank 0's error
+  std::vector<std::string> told;  ///< words that rank 0's error contains
   std::function<void(const User&, at::Tensor& ids)> act;
   double timeout_s = 180;
-  bool hangs = false;  ///< nothing tells of it but the time-out
+  bool hangs = false;  ///< only the time-out reveals it
 };
 
-/// Ranks 0 and 1 hold parts of the same layers (tp 0), 2 and 3 the parts of the copy (tp 2); rank 1 misbehaves.
+/// Ranks 0 and 1 hold parts of the same layers (tp 0), 2 and 3 the replica's parts (tp 2); rank 1 misbehaves.
 void expect_named(const Fault& fault, bool sequence_parallel) {
   RankOptions options;
   options.timeout_s = 300;
@@ -52,11 +52,11 @@ void expect_named(const Fault& fault, bool sequence_parallel) {
       },
       options);
   const std::string what = concat(fault.name, sequence_parallel ? " with sequence parallelism" : "");
-  ASSERT_EQ(outcomes[0].posted.size(), 1u) << what << ": rank 0 noticed nothing";
+  ASSERT_EQ(outcomes[0].posted.size(), 1u) << what << ": no error on rank 0";
   const std::string& text = outcomes[0].posted[0];
   for (const std::string& word : fault.told)
     EXPECT_NE(text.find(word), std::string::npos) << what << ": '" << word << "' is not in: " << text;
-  // From the fault to the error; of a rank that hangs, from the time-out.
+  // Measured from the fault to the error; for a rank that hangs, from the time-out.
   const double limit = std::stod(text.substr(text.find(' ')));
   EXPECT_LE(std::stod(text), limit + (fault.hangs ? fault.timeout_s : 0)) << what;
   std::printf("  %-56s %.2f s\n", what.c_str(), std::stod(text));

@@ -1,4 +1,5 @@
-// What tensor parallelism cannot do is refused with the parameter, its axis and a remedy; nothing gives wrong numbers.
+// Unsupported uses of tensor parallelism are refused with the parameter, its axis and a remedy; none gives wrong
+// numbers.
 #include <tests/error_of.h>
 #include <tests/tensor/user_nets.h>
 
@@ -17,7 +18,7 @@ using namespace tessera;
 using namespace tessera::testing;
 using enum TensorStyle;
 
-/// Runs `act` on each of two ranks: what rank 0 is told must contain `text`. Rank 1 is told, too, or ends with it.
+/// Runs `act` on two ranks: rank 0's error must contain `text`. Rank 1 gets the error, too, or stops because of it.
 void expect_refused(const std::string& text, const std::function<void(comm::World&)>& act) {
   run_ranks(2, [&](comm::World& world) {
     bool thrown = false;
@@ -29,14 +30,14 @@ void expect_refused(const std::string& text, const std::function<void(comm::Worl
       if (*error.what() != '\0') {
         EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
       } else {
-        EXPECT_EQ(world.rank(), 1) << "another rank tells why";
+        EXPECT_EQ(world.rank(), 1) << "another rank gives the reason";
       }
     }
-    EXPECT_TRUE(thrown) << "nothing was thrown where this was expected: " << text;
+    EXPECT_TRUE(thrown) << "no error was thrown; expected: " << text;
   });
 }
 
-/// A net that is cut, and one forward of it with gradients.
+/// Cuts a net and runs one forward with gradients.
 void expect_use_refused(const std::string& text, const std::function<void(const User&)>& use) {
   expect_refused(text, [&](comm::World&) {
     const User user = heads_net();
@@ -63,7 +64,7 @@ TEST(TensorMisuse, of_plans) {
                  cut({{"qkv", colwise, 1, 3}}));
   expect_refused("which are not 5 equal blocks (packed_colwise:5)", cut({{"qkv", colwise, 5}}));
   expect_refused("norm1.weight has 1 dimensions and is not a table", cut({{"blocks.0.norm1", embedding_rowwise}}));
-  // Ranks that say different things.
+  // Ranks with different modules or plans.
   expect_refused("ranks of world have different modules or plans", [](comm::World& world) {
     TensorPlan plan = heads_plan();
     if (world.rank() == 1) plan[1].style = rowwise;
@@ -107,7 +108,7 @@ TEST(TensorMisuse, of_sharded_modules) {
   });
 }
 
-// Keys that are not the queries: torch::nn::MultiheadAttention slices its packed matrix.
+// Keys other than the queries: torch::nn::MultiheadAttention slices its packed matrix.
 TEST(TensorMisuse, of_attention_across_sequences) {
   expect_refused("a view of a parameter that tensor parallelism has cut", [](comm::World&) {
     at::manual_seed(4);
@@ -118,7 +119,7 @@ TEST(TensorMisuse, of_attention_across_sequences) {
   });
 }
 
-// Rules that are missing: what stays whole is used on parts.
+// Missing rules: a whole parameter is used on activations that are cut.
 TEST(TensorMisuse, of_missing_rules) {
   const auto train = [](const TensorPlan& plan, bool sequence_parallel) {
     return [plan, sequence_parallel](comm::World&) {
@@ -136,14 +137,14 @@ TEST(TensorMisuse, of_missing_rules) {
   expect_refused("'norm.weight' is whole on every rank of 'world', but its gradients differ", train(cut_norm, true));
   expect_refused("(cut in dimension 1 over 'world') has, as rowwise, 32 of 64 inputs on this rank but was given 64",
                  train(without(plan, "up"), false));
-  // Half of a layer is not cut: its matrix has all inputs, and is given those of this rank.
+  // Half of a layer is not cut: its matrix expects all inputs but gets only this rank's.
   run_ranks(2, [&](comm::World& world) {
     EXPECT_ANY_THROW(train({{"up", colwise}}, false)(world));
     EXPECT_ANY_THROW(train(without(plan, "head"), true)(world)) << "logits of this rank's tokens";
   });
 }
 
-// Gradients that say nothing, 0 or overflown, are no proof of a missing rule, and no excuse for it.
+// Uninformative gradients (0 or overflow) neither prove that a rule is missing nor hide that it is.
 TEST(TensorMisuse, of_missing_rules_after_a_step_that_says_nothing) {
   TensorPlan plan = heads_plan();
   plan[3].pattern = "token";
@@ -154,7 +155,7 @@ TEST(TensorMisuse, of_missing_rules_after_a_step_that_says_nothing) {
       (some_loss(user) * 0).backward();
       (some_loss(user) * std::numeric_limits<double>::infinity()).backward();
     } catch (const Error& error) {
-      ADD_FAILURE() << "a step that says nothing: " << error.what();
+      ADD_FAILURE() << "an uninformative step: " << error.what();
     }
     user.module->zero_grad();
     some_loss(user).backward();
@@ -237,7 +238,7 @@ TEST(TensorMisuse, of_operators_on_a_part) {
     for (const auto& [text, use] : uses) {
       const std::string told = error_of([&] { (void)use(weight); });
       EXPECT_NE(told.find(text), std::string::npos) << text << ": " << told;
-      // What was computed from the whole parameter has its name, a part of it has not.
+      // A tensor computed from the whole parameter carries its name; one computed from a view does not.
       const bool is_named = told.find(named) != std::string::npos;
       EXPECT_TRUE(is_named || told.find("a view of a parameter that tensor parallelism has cut") != std::string::npos)
           << told;
@@ -245,12 +246,12 @@ TEST(TensorMisuse, of_operators_on_a_part) {
     EXPECT_NE(error_of([&] { (void)weight.norm(); }).find(named), std::string::npos);
     EXPECT_NE(error_of([&] { (void)weight.square().sum(); }).find(named), std::string::npos);
   });
-  // Parts of parts: rows of a matrix that is cut by rows.
+  // A part of a part: rows of a matrix that is cut by rows.
   expect_use_refused("a view of a parameter that tensor parallelism has cut",
                      of_weight([](T w) { return at::linear(at::ones({2, 16}), w.slice(0, 0, 8)); }));
   expect_use_refused("is used as a matrix [in, out], but its rule 'up' specifies [out, in]: set `transposed`",
                      of_weight([](T w) { return at::ones({2, 32}).matmul(w); }));
-  // A bias is a vector that is cut.
+  // The bias is a vector that is cut.
   expect_use_refused("'blocks.0.up.bias' (cut in dimension 0 over 'world')",
                      [](const User& user) { (void)parameter(user, "blocks.0.up.bias").norm(); });
   expect_use_refused("'blocks.0.up.bias' (cut in dimension 0 over 'world')",
@@ -300,7 +301,7 @@ TEST(TensorMisuse, of_copies_and_replaced_values) {
       });
 }
 
-// The remedy: an engine over one rank knows which ranks hold what.
+// The remedy: an engine over one rank knows how the parameters are divided.
 TEST(TensorMisuse, norms_are_the_engines) {
   double wanted = 0;
   {

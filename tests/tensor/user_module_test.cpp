@@ -1,4 +1,4 @@
-// Modules on torch::nn, not a line of them changed, under tensor and sequence parallelism: as on one process.
+// Unmodified torch::nn modules under tensor and sequence parallelism give the results of one process.
 #include <tests/tensor/user_nets.h>
 
 #include <torch/nn/functional/embedding.h>
@@ -36,7 +36,7 @@ const std::vector<Kind>& kinds() {
 }
 
 struct Place {
-  std::string mesh, strategy = {};  ///< no strategy: nothing but the parts
+  std::string mesh, strategy = {};  ///< empty strategy: tensor parallelism only
   bool sequence_parallel = false, overlap_products = false;
 };
 
@@ -94,7 +94,7 @@ struct Mlp : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return down(at::gelu(up(x))); }
 };
 
-// Rank 1 comes late to the sum of the input's gradients. Rank 0 has started it, and forms the gradient of its columns
+// Rank 1 arrives late at the sum of the input's gradients. Rank 0 has started it and forms the gradient of its columns
 // before it waits.
 TEST(UserModule, gradients_of_columns_are_formed_while_the_sum_is_on_its_way) {
   void* page = ::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -106,7 +106,7 @@ TEST(UserModule, gradients_of_columns_are_formed_while_the_sum_is_on_its_way) {
     const TensorParallel parts(
         net, {.plan = {{"up", TensorStyle::colwise}, {"down", TensorStyle::rowwise}}, .check_values = false});
     double formed = 0;
-    bool comparing = true;  // the first backward compares gradients of what is whole
+    bool comparing = true;  // the first backward compares gradients of parameters that are not cut
     net.up->weight.register_hook([&](const at::Tensor&) {
       formed = now();
       if (!comparing && world.rank() == 0) *formed_by_rank_0 = true;
@@ -123,8 +123,8 @@ TEST(UserModule, gradients_of_columns_are_formed_while_the_sum_is_on_its_way) {
     world.group().all_gather(all, at::tensor({began, formed, now()}, at::kDouble)).wait();
     const double late = all[1][0].item<double>();
     EXPECT_GT(all[0][1].item<double>(), all[0][0].item<double>());
-    EXPECT_LT(all[0][1].item<double>(), late);  // the gradient is there before rank 1 has begun
-    EXPECT_GT(all[0][2].item<double>(), late);  // the pass is not over before it has
+    EXPECT_LT(all[0][1].item<double>(), late);  // the gradient is complete before rank 1 has begun
+    EXPECT_GT(all[0][2].item<double>(), late);  // the pass does not end before rank 1 has begun
   });
   ::munmap(page, sizeof(std::atomic<bool>));
 }
@@ -171,7 +171,7 @@ void expect_trained_as_whole(const Kind& kind, const std::function<NetRun(const 
   run_ranks(2, [&](comm::World&) { expect_same_nets(train(kind.make(), kind), wanted, 1e-5, kind.name); });
 }
 
-// An optimizer of somebody else's, made before the cut: it holds the same parameters.
+// A LibTorch optimizer created before the cut: it holds the same parameters.
 TEST(UserModule, optimizers_of_libtorch) {
   for (const Kind& kind : kinds()) {
     const auto train = [&](const User& user, torch::optim::AdamW& optimizer) {
@@ -184,7 +184,7 @@ TEST(UserModule, optimizers_of_libtorch) {
       run.losses = {net_loss(user, 9, 0, net_rows).item<double>()};
       run.norms = {1};
       for (const auto& p : user.module->named_parameters())
-        // The gradients of keys' biases are nothing but rounding, which Adam enlarges.
+        // The gradients of key biases are pure rounding noise, which Adam amplifies.
         if (p.key().find("bias") == std::string::npos)
           run.weights[p.key()] = gather_tensor_parts(p.value(), p.value().detach()).clone();
       return run;
@@ -279,7 +279,7 @@ TEST(UserModule, functions_of_libtorch) {
   const at::Tensor table = at::randn({12, 6}, at::kDouble), matrix = at::randn({8, 6}, at::kDouble),
                    bias = at::randn({8}, at::kDouble), ids = at::tensor({1, 11, 5, 0}).view({2, 2}),
                    turned = at::randn({6, 8}, at::kDouble);
-  // Ways to write x W^T and x W, scaled and cast weights among them.
+  // Ways to write x W^T and x W, including scaled and cast weights.
   const auto results = [&](Weights& w) {
     const at::Tensor x = F::embedding(ids, w.table);
     const at::Tensor flat = x.reshape({-1, 6});
@@ -328,7 +328,7 @@ TEST(UserModule, functions_of_libtorch) {
   });
 }
 
-// What backward runs again is the forward that it belongs to, whatever passes came after it.
+// Backward recomputes the forward that it belongs to, whatever passes came in between.
 TEST(UserModule, is_recomputed_after_other_passes) {
   const User whole = heads_net({.recompute = true});
   net_loss(whole, 0, 0, net_rows).backward();
@@ -354,7 +354,7 @@ TEST(UserModule, is_recomputed_after_other_passes) {
 TEST(UserModule, evaluates_without_gradients) {
   for (const Kind& kind : kinds()) {
     const User whole = kind.make();
-    const at::Tensor ids = at::arange(7).view({1, 7});  // no multiple of the ranks
+    const at::Tensor ids = at::arange(7).view({1, 7});  // not a multiple of the number of ranks
     const at::Tensor wanted = whole.logits(ids).detach();
     run_ranks(2, [&](comm::World&) {
       for (const bool sequence_parallel : {false, true}) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Somebody's transformers on torch::nn alone, which know nothing of ranks, and the training of them that tensor
-/// parallelism must equal: one process with the whole batch.
+/// User transformers built on torch::nn alone, without any knowledge of ranks, and their training in one process with
+/// the whole batch, which tensor parallelism must reproduce.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ namespace tessera::testing {
 
 constexpr std::int64_t net_rows = 4, net_tokens = 8, net_vocabulary = 37;
 
-/// Attention whose number of heads is what its activations have; x [B, T, C].
+/// Attention that derives its number of heads from its activations; x [B, T, C].
 struct HeadsBlockImpl : torch::nn::Cloneable<HeadsBlockImpl> {
   std::int64_t width, head_size;
   torch::nn::LayerNorm norm1 = nullptr, norm2 = nullptr;
@@ -63,9 +63,9 @@ struct HeadsBlockImpl : torch::nn::Cloneable<HeadsBlockImpl> {
 TORCH_MODULE(HeadsBlock);
 
 struct NetOptions {
-  bool tied = false;       ///< the head is the table
+  bool tied = false;       ///< the head shares the table's weight
   bool places = true;      ///< learned positions
-  bool recompute = false;  ///< blocks' activations are computed again in backward
+  bool recompute = false;  ///< recompute the blocks' activations in backward
 };
 
 /// ids int64 [B, T] -> logits [B, T, V].
@@ -100,7 +100,7 @@ struct HeadsNetImpl : torch::nn::Cloneable<HeadsNetImpl> {
 };
 TORCH_MODULE(HeadsNet);
 
-/// A module in training: what it is made of does not matter.
+/// A module in training, of any structure.
 struct User {
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(const at::Tensor& ids)> logits;
@@ -128,7 +128,7 @@ inline TensorPlan attention_plan() {
           {"token", embedding_rowwise},
           {"head", colwise_gather_output}};
 }
-/// With and without sequence parallelism.
+/// For use with and without sequence parallelism.
 inline TensorPlan heads_plan() {
   using enum TensorStyle;
   return {{"qkv", colwise, 3, 4},       {"up", colwise},
@@ -136,7 +136,7 @@ inline TensorPlan heads_plan() {
           {"norm*", sequence_parallel}, {"head", colwise_gather_output}};
 }
 
-/// Tied: the table is the head.
+/// For the tied net, whose head is the table.
 inline TensorPlan tied_plan() {
   TensorPlan plan = heads_plan();
   plan.pop_back();
@@ -146,7 +146,7 @@ inline TensorPlan tied_plan() {
 struct NetRun {
   std::vector<double> losses, norms;
   std::map<std::string, at::Tensor> gradients;  ///< whole, of the first step
-  std::map<std::string, at::Tensor> weights;    ///< whole, after the last
+  std::map<std::string, at::Tensor> weights;    ///< whole, after the last step
 };
 struct NetTraining {
   int steps = 10;
@@ -156,7 +156,7 @@ struct NetTraining {
   std::vector<std::string> frozen = {};
 };
 
-/// Rows [first, first + rows) of a step's batch: their mean loss.
+/// Mean loss of rows [first, first + rows) of a step's batch.
 inline at::Tensor net_loss(const User& user, int step, std::int64_t first, std::int64_t rows, bool bf16 = false) {
   at::Generator generator = at::detail::getDefaultCPUGenerator().clone();
   generator.set_current_seed(70 + static_cast<std::uint64_t>(step));
@@ -174,7 +174,7 @@ inline void freeze(const User& user, const NetTraining& training) {
   for (const std::string& name : training.frozen) user.module->named_parameters()[name].requires_grad_(false);
 }
 
-/// Any training of the module's own parameters by SGD on all rows, with or without parts.
+/// Trains the module's own parameters by SGD on all rows, with or without tensor parallelism.
 inline NetRun train_own(const User& user, const NetTraining& training) {
   NetRun run;
   for (int step = 0; step < training.steps; ++step) {
@@ -204,7 +204,7 @@ inline NetRun train_own(const User& user, const NetTraining& training) {
   return run;
 }
 
-/// Under a data-parallel engine around the parts.
+/// Trains under a data-parallel engine around the tensor-parallel module.
 inline NetRun train_sharded(const User& user, const comm::Group& data, const std::string& strategy,
                             const std::vector<std::string>& blocks, const NetTraining& training) {
   Sharded sharded(*user.module, {.strategy = strategy, .group = data, .wrap = by_class(blocks)});

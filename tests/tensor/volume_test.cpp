@@ -1,4 +1,4 @@
-// What travels, and what a rank keeps, as the formulas say (docs/parallelism.md).
+// Bytes on the wire, and bytes that a rank keeps, match the formulas (docs/parallelism.md).
 #include <tests/parallel/allocated.h>
 #include <tests/tensor/families.h>
 
@@ -46,7 +46,7 @@ double wire_bytes() {
 struct Volume {
   double forward = 0, backward = 0;
 };
-/// One step after the first, in which gradients are compared once.
+/// Measures a step after the first one, which compares gradients once.
 Volume volume_of(models::LanguageModel& model) {
   const data::Batch batch = rows_of(T);
   const auto step = [&] {
@@ -74,15 +74,16 @@ TEST(TensorVolume, is_the_formula_of_megatron) {
           gradients[layers / 2] = sequence_parallel ? 4.0 * C * static_cast<double>(2 * layers + 1) : 0;
         }
         const double r = ranks, n = 4.0 * B * T * C, reduce = 2 * (r - 1) / r;
-        // Per layer two all-reduces each way; with sequence parallelism an all-gather and a reduce-scatter each, which
-        // weigh the same.
+        // Per layer two all-reduces in each direction; with sequence parallelism an all-gather and a reduce-scatter
+        // instead of each, of the same volume.
         const double layer_forward = (of[1].forward - of[0].forward) / 2,
                      layer_backward = (of[1].backward - of[0].backward - reduce * (gradients[1] - gradients[0])) / 2;
         EXPECT_NEAR(layer_forward / (2 * reduce * n), 1, 0.01);
         EXPECT_NEAR(layer_backward / (2 * reduce * n), 1, 0.01);
-        // Table and head: the table's sum; three numbers per token for the cross-entropy (the greatest logit, the sum
-        // of exponentials, the target's logit), and the gradient of its input. In sequence parallelism tokens are
-        // gathered before the head, and behind the table backward (our families sum it whole forward).
+        // Table and head: the table's sum; three numbers per token for the cross-entropy (the largest logit, the sum of
+        // exponentials, the target's logit); and the gradient of the head's input. With sequence parallelism tokens are
+        // also gathered before the head in forward, and after the table in backward (our families sum the table's
+        // output whole in forward).
         const double numbers = 3 * 4.0 * B * T;
         const double ends_forward = of[0].forward - layer_forward,
                      ends_backward = of[0].backward - layer_backward - reduce * gradients[0];
@@ -106,26 +107,26 @@ Use use_of(models::LanguageModel& model, std::int64_t tokens, int attempts = 1) 
   for (const at::Tensor& p : model.parameters()) use.parameters += static_cast<double>(p.nbytes());
   const data::Batch batch = rows_of(tokens);
   const auto loss = [&] { return model.loss(batch, 1.0 / static_cast<double>(B * (tokens - 1))); };
-  loss().backward();  // what is made once
+  loss().backward();  // one-time allocations
   for (int i = 0; i < attempts; ++i) {
     model.zero_grad();
     const Allocated allocated;
     const at::Tensor value = loss();
-    // Messages that the thread of the transport lets go of last are not seen to be freed: the least counts.
+    // Messages that the transport's thread releases last are not counted as freed: take the minimum.
     const auto kept = static_cast<double>(allocated.now());
     use.kept = i == 0 ? kept : std::min(use.kept, kept);
   }
   return use;
 }
 
-// Parameters fall to 1 / r but for norms, activations inside attention and MLP to 1 / r. What lies between the layers
-// does, too, in sequence parallelism, where both gathered inputs of columns are kept besides.
+// Parameters other than norms, and activations inside attention and MLP, shrink to 1 / r. With sequence parallelism so
+// do the activations between the layers, but both gathered inputs of column-parallel maps are kept in addition.
 TEST(TensorMemory, is_the_formula) {
   constexpr std::int64_t width = 64, tokens = 256;
   const auto whole_of = [&](std::int64_t layers) { return use_of(*make_llama(layers, width, tokens), tokens); };
   const Use one = whole_of(1), three = whole_of(3);
   const double unit = 4.0 * B * tokens * width, layer = (three.kept - one.kept) / 2 / unit;
-  // q, k, v, the result of attention, its logarithms of sums; gate, up and their product, three widths each.
+  // q, k, v, the result of attention, its log-sum-exps; gate, up and their product, three widths each.
   const double inside = 4 + static_cast<double>(heads) / width + 9, between = layer - inside;
   EXPECT_NEAR(between, 4, 0.05) << "input and result of two norms";
   for (const int ranks : {2, 4}) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t gib = std::int64_t{1} << 30;
 
-/// Two processes of one host that compute nearly all the time.
+/// Two processes on one host that compute almost all of the time.
 Utilization good_run() {
   Utilization run;
   run.seconds = {0.01, 0.30, 0.60, 0.05, 0.03, 0.01};
@@ -76,7 +76,7 @@ TEST(Advice, SmallMatrices) {
 
 TEST(Advice, Communication) {
   Utilization run = good_run();
-  at(run.seconds, Phase::communication) = 0.94;  // as much as all the rest but the log
+  at(run.seconds, Phase::communication) = 0.94;  // equals the sum of the other phases except logging
   expect_says(advise(run), "communication-bound",
               {"50 %", "other 1 process", "--gradient_accumulation_steps (now 1)", "fewer processes"});
   run.gathers_parameters = true;
@@ -92,7 +92,7 @@ TEST(Advice, Communication) {
   run.local_ranks = 1;
   EXPECT_EQ(advise(run).text.find("fewer processes"), std::string::npos) << "each host has one already";
   run.ranks = 1;
-  EXPECT_NE(advise(run).bound, "communication-bound") << "nobody to wait for";
+  EXPECT_NE(advise(run).bound, "communication-bound") << "no other rank to wait for";
 }
 
 TEST(Advice, Input) {

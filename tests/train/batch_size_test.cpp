@@ -1,4 +1,4 @@
-// A smaller micro-batch where memory runs out.
+// Retries with a smaller micro-batch when memory runs out.
 
 #include <tessera/train/loop/batch_size.h>
 
@@ -51,8 +51,7 @@ TEST(FitsEverywhere, MemoryThatRunsOutIsToldFromOtherErrors) {
   const comm::Group& group = one_rank();
   EXPECT_TRUE(fits_everywhere(group, [] {}));
   EXPECT_FALSE(fits_everywhere(group, [] { throw std::bad_alloc(); }));
-  EXPECT_FALSE(fits_everywhere(group, [] { at::empty({std::int64_t{1} << 60}, at::kByte); }))
-      << "LibTorch's own complaint";
+  EXPECT_FALSE(fits_everywhere(group, [] { at::empty({std::int64_t{1} << 60}, at::kByte); })) << "LibTorch's own error";
   EXPECT_THROW(fits_everywhere(group, [] { throw InputError("something else"); }), InputError);
 }
 

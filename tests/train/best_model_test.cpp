@@ -1,4 +1,4 @@
-// Which evaluation is the best, and what a checkpoint remembers of it.
+// Choosing the best evaluation, and its record in a checkpoint.
 
 #include <tessera/config/sections/output_config.h>
 #include <tessera/train/core/best_model.h>
@@ -107,7 +107,7 @@ TEST(BestModel, ACheckpointThatCameToNothingIsNotTheBest) {
   best.not_saved("out/checkpoint-4");
   EXPECT_EQ(best.checkpoint(), "out/checkpoint-2");
   EXPECT_EQ(best.step(), 5);
-  EXPECT_EQ(best.value(), 1.0) << "evaluations count whatever becomes of a checkpoint";
+  EXPECT_EQ(best.value(), 1.0) << "evaluations count even if their checkpoint is dropped";
 
   best.saving(6, "out/checkpoint-6");  // the checkpoint of a step that was not the best one
   best.not_saved("out/checkpoint-6");

@@ -1,4 +1,4 @@
-// Which blocks and tokens are left out of a step.
+// The blocks and tokens that a step skips.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -80,7 +80,7 @@ TEST(BlockRouting, ABlockIsTheIdentityOrScaled) {
   }
   EXPECT_TRUE(dropped && kept);
   model->eval();
-  EXPECT_TRUE(at::equal(routing.run(part, twice, x), 2 * x)) << "evaluation has every block";
+  EXPECT_TRUE(at::equal(routing.run(part, twice, x), 2 * x)) << "evaluation uses every block";
 }
 
 TEST(BlockRouting, TokensFollowTheSchedule) {
@@ -103,7 +103,7 @@ TEST(BlockRouting, TokensAreSeenInOrderAndTheOthersPassBy) {
   ASSERT_EQ(tokens.sizes(), at::IntArrayRef({3, 4}));
   EXPECT_TRUE((tokens.diff(1, 1) > 0).all().item<bool>());
   EXPECT_FALSE(at::equal(tokens[0], tokens[1])) << "each row has its own";
-  // The rows of one process are those of two.
+  // One process gets the same rows as two.
   data::Batch second;
   second.first_row = 2;
   routing.begin_batch(second);

@@ -1,4 +1,4 @@
-// Which modules of a model are rounded in training, and when.
+// The modules of a model that are rounded in training, and the steps from which they are.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -30,7 +30,7 @@ config::CompressionMethod weights_of(std::vector<std::string> modules, std::int6
   return method;
 }
 
-/// The modules whose weights are rounded now, or whose inputs are.
+/// The modules whose weights, or whose inputs, are currently rounded.
 Names rounded(const models::LanguageModel& model, bool inputs = false) {
   Names names;
   for (const auto& item : model.named_modules("", false)) {
@@ -55,7 +55,7 @@ std::string refusal(const std::string& model, const config::Compression& setting
   return error_of([&] { CompressionSchedule(*load(model), settings, 0); });
 }
 
-// Patterns of DeepSpeedExamples' BERT and GPT-2.
+// Patterns from DeepSpeedExamples for BERT and GPT-2.
 TEST(Compression, ExpressionsOccurInNamesOfModules) {
   const std::string layer = "bert.encoder.layer.0.";
   Names wanted;
@@ -108,7 +108,7 @@ TEST(Compression, WhatCannotBeRoundedIsRefused) {
   EXPECT_NE(refusal("gpt2_tiny", settings).find("quantize_groups is 7, but the weight of transformer.h.0.attn.c_attn "),
             std::string::npos)
       << refusal("gpt2_tiny", settings);
-  // An embedding's rows are its groups in forward; else it is divided as any weight is.
+  // In forward, an embedding's groups are its rows; otherwise it is divided like any weight.
   settings = weights({"wpe"});
   settings.weights->quantize_groups = 7;
   EXPECT_EQ(refusal("gpt2_tiny", settings), "");
@@ -138,7 +138,7 @@ TEST(Compression, BitsFallAsTheScheduleSays) {
     schedule.set_step(step);
     EXPECT_EQ(rounded(*model), Names{}) << step;
   }
-  // DeepSpeed's Quantizer counts calls, 1 in the first rounded step, and lets a bit fall at call 2, 4, 8.
+  // DeepSpeed's Quantizer counts calls, from 1 in the first rounded step, and drops a bit at calls 2, 4 and 8.
   const std::vector<std::pair<std::int64_t, double>> wanted = {{7, 0.75}, {6, 1},    {6, 0.75}, {5, 1},   {5, 0.75},
                                                                {5, 0.5},  {5, 0.25}, {4, 1},    {4, 0.75}};
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -152,7 +152,7 @@ TEST(Compression, BitsFallAsTheScheduleSays) {
   EXPECT_EQ(of_weight(*model, name).exact, 0);
   EXPECT_NE(schedule.describe().find("to 7 to 4 bits from step 4 on; inputs of"), std::string::npos)
       << schedule.describe();
-  // Whoever resumes at a step has its bits at once; with a period of 0 one falls at each step.
+  // A run resumed at a step has that step's bits at once; with a period of 0 a bit is dropped in each step.
   settings.weights->groups[0].period = 0;
   const auto other = load("gpt2_tiny");
   CompressionSchedule at_once(*other, settings, 0);
@@ -171,7 +171,7 @@ data::Batch batch_of(const models::LanguageModel& model) {
   return batch;
 }
 
-// The loss of a model that is rounded is that of a model whose weights were rounded before.
+// A model that rounds its weights has the same loss as a model whose weights were rounded beforehand.
 TEST(Compression, LossIsThatOfRoundedWeights) {
   for (const std::string name : {"gpt2_tiny", "bert_tiny", "llama/llama"}) {
     const auto model = load(name), by_hand = load(name);
@@ -239,7 +239,7 @@ TEST(Compression, RangesOfInputsRunOn) {
   step(-3, 4);
   EXPECT_NEAR(now().first, -1.1, 1e-6);
   EXPECT_NEAR(now().second, 2.1, 1e-6);
-  // A checkpoint's range is there at once.
+  // A checkpoint's range applies at once.
   const Value saved = schedule.ranges();
   const auto other = load("gpt2_tiny");
   CompressionSchedule resumed(*other, settings, 0);
@@ -253,7 +253,7 @@ TEST(Compression, RangesOfInputsRunOn) {
             std::string::npos);
 }
 
-// The last block of all, with what is around it but the embeddings of words.
+// The last block only, with the modules around the blocks except word embeddings.
 TEST(Compression, AModelBeginsWithSomeBlocks) {
   const std::string folder = tessera::testing::source_path("tests/fixtures/gpt2_tiny");
   const auto whole = models::load_language_folder(folder);
@@ -276,7 +276,7 @@ TEST(Compression, AModelBeginsWithSomeBlocks) {
     }
   }
   EXPECT_EQ(compared, 15u);
-  // The same without memory, read piece by piece.
+  // The same, deferred and read in pieces.
   ModelConfig config;
   config.model_name_or_path = folder;
   std::string weights_folder;

@@ -18,7 +18,7 @@ TEST(CsvLog, OneLinePerLogUnderOneHeader) {
     CsvLog log(path, -1);
     log.append(1700000000.25, 1, Points{{"loss", 2.5}, {"epoch", 0.125}});
     log.append(1700000001, 2, Points{{"eval_loss", 1.0 / 3}});
-    log.append(1700000002, 3, Points{{"rewards/chosen", 5}, {"loss", 2}});  // a figure of preference training
+    log.append(1700000002, 3, Points{{"rewards/chosen", 5}, {"loss", 2}});  // a value of preference training
   }
   const std::vector<std::string> lines = split(read_file(path), '\n');
   ASSERT_EQ(lines.size(), 5u);
@@ -38,7 +38,7 @@ TEST(CsvLog, AResumedOneKeepsWhatIsNotMeasuredAgain) {
     CsvLog log(path, -1);
     for (int step = 1; step <= 4; ++step) log.append(step, step, Points{{"loss", step}});
   }
-  write_file_atomically(path, read_file(path) + "2,17");  // half a line
+  write_file_atomically(path, read_file(path) + "2,17");  // an incomplete line
   {
     CsvLog log(path, 2);
     log.append(9, 3, Points{{"loss", 9}});
@@ -70,12 +70,12 @@ TEST(CsvLog, AnotherFileIsLeftAsItIs) {
   write_file_atomically(path, "other,columns\n1,2\n");
   EXPECT_THROW(CsvLog(path, 2), InputError);
   EXPECT_EQ(read_file(path), "other,columns\n1,2\n");
-  for (const char* text : {"other,columns", "\x01\xff binary", "step,other"}) {  // without an end of line
+  for (const char* text : {"other,columns", "\x01\xff binary", "step,other"}) {  // without a newline at the end
     write_file_atomically(path, text);
     EXPECT_THROW(CsvLog(path, 2), InputError) << text;
     EXPECT_EQ(read_file(path), text);
   }
-  write_file_atomically(path, "step,wall");  // a header that a lost power cut short
+  write_file_atomically(path, "step,wall");  // a header truncated by a power failure
   CsvLog(path, 2);
   EXPECT_EQ(read_file(path), concat(CsvLog::header(), "\n"));
 }

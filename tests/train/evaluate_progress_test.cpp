@@ -1,4 +1,5 @@
-// An evaluation tells whoever watches the rank of each batch (a long one does not hang), and asks whether to go on.
+// An evaluation reports each batch to the rank's watchers, so that a long one does not count as hung, and checks
+// whether to continue.
 #include <gtest/gtest.h>
 
 #include <tessera/comm/heartbeat.h>

@@ -14,7 +14,7 @@ RunConfig fixed(std::int64_t shards) {
   return config;
 }
 
-/// What is thrown; "" when nothing is.
+/// The error message; "" if none is thrown.
 std::string problem(const RunConfig& config, std::int64_t world_size, const Value& resolved = Value::make_object()) {
   try {
     with_fixed_order(config, resolved, world_size);

@@ -28,7 +28,7 @@ TEST(SampleToken, GreedyTakesTheLikeliest) {
   EXPECT_EQ(sample_token(logits, 4, options, 0.99), 1);
 }
 
-/// How often each id is drawn over an even grid of random numbers: its probability.
+/// Frequency with which each id is drawn over an even grid of random numbers: its probability.
 std::map<std::int32_t, double> frequencies(const std::vector<float>& logits, const GenerateOptions& options) {
   constexpr int draws = 10'000;
   std::map<std::int32_t, double> found;
@@ -108,7 +108,7 @@ TEST(StopIds, OfTheConfigurationAndTheTokenizer) {
   EXPECT_EQ(ids(Value::of(7)), (std::vector<std::int32_t>{7, 256}));
   EXPECT_EQ(ids(Value::make_array({Value::of(3), Value::of(256), Value::of(5000), Value::of(-1)})),
             (std::vector<std::int32_t>{3, 256}))
-      << "an id without a token is none, each is named once";
+      << "ids without a token are skipped, each is listed once";
   EXPECT_EQ(ids(Value()), std::vector<std::int32_t>{256});
 }
 
@@ -130,7 +130,7 @@ TEST(Generate, StopsAtThePositionsAndTellsEveryToken) {
   std::vector<std::int32_t> told;
   const auto ids =
       generate(*model, std::vector<std::int32_t>(20, 1), options, [&](std::int32_t id) { told.push_back(id); });
-  EXPECT_EQ(ids.size(), 5u);  // 24 positions, and the last id needs none
+  EXPECT_EQ(ids.size(), 5u);  // 24 positions; the last id needs none
   EXPECT_EQ(told, ids);
   EXPECT_TRUE(model->is_training());
 }
@@ -177,7 +177,7 @@ TEST(CompleteUtf8Prefix, KeepsUnfinishedCharactersBack) {
   EXPECT_EQ(complete_utf8_prefix("\xE2\x82"), 0u);
   EXPECT_EQ(complete_utf8_prefix("\xF0\x9F\x98"), 0u);
   EXPECT_EQ(complete_utf8_prefix("\xF0\x9F\x98\x80"), 4u);
-  EXPECT_EQ(complete_utf8_prefix("\x80\x80\x80\x80"), 4u) << "ill-formed: not held back for ever";
+  EXPECT_EQ(complete_utf8_prefix("\x80\x80\x80\x80"), 4u) << "ill-formed: not held back forever";
   EXPECT_EQ(complete_utf8_prefix("\xFF"), 1u);
 }
 

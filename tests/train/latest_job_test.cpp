@@ -1,4 +1,4 @@
-// Work that nobody waits for, and of which only the latest counts.
+// Runs jobs in the background; a newer job replaces one that has not started.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ TEST(LatestJob, WhoeverSubmitsIsNotHeldUpAndOnlyTheLatestWaits) {
   begun.get_future().wait();
   const auto held = std::make_shared<int>(0);
   for (int i = 1; i <= 1000; ++i) jobs.submit([&done, i, held] { done.push_back(i); });
-  EXPECT_LE(held.use_count(), 2) << "what will never be done is kept";
+  EXPECT_LE(held.use_count(), 2) << "jobs that will never run are kept";
   disk_moves.set_value();
   jobs.finish();
   EXPECT_EQ(done, (std::vector<int>{0, 1000}));

@@ -8,7 +8,7 @@
 namespace tessera::train {
 namespace {
 
-// Expected texts are what Python 3.11 prints.
+// The expected texts are Python 3.11's output.
 TEST(PythonRepr, IsPythonsShortestForm) {
   EXPECT_EQ(python_repr(10.5949), "10.5949");
   EXPECT_EQ(python_repr(188.29347229003906), "188.29347229003906");

@@ -1,4 +1,5 @@
-// A log of any length in bounded memory: what stays in memory, in the report and of the file after a restart.
+// A log of any length in bounded memory: which lines are kept in memory, in the report, and from the file after a
+// restart.
 
 #include <gtest/gtest.h>
 
@@ -97,7 +98,7 @@ TEST(LogSample, AHundredThousandLinesNeedNoMoreMemoryThanAFew) {
   append_steps(file, 20'000, 100'000);
   const std::size_t after = bytes_in_use(), rendered_after = rendered_bytes(file);
   EXPECT_LT(after, before + (4u << 20)) << "88,000 more lines";
-  EXPECT_LT(rendered_after, 2 * rendered_before) << "a report costs what the number of lines costs";
+  EXPECT_LT(rendered_after, 2 * rendered_before) << "the cost of a report grows with the number of lines";
   EXPECT_LE(file.lines().size(), 256u * (6 + 4));
 
   const std::vector<Value> lines = values(file.lines());
@@ -109,8 +110,8 @@ TEST(LogSample, AHundredThousandLinesNeedNoMoreMemoryThanAFew) {
       return value != nullptr && value->as_real() == number;
     });
   };
-  EXPECT_TRUE(has("loss", 99)) << "a spike of one line is not seen";
-  EXPECT_TRUE(has("eval_loss", 77)) << "a spike of one evaluation is not seen";
+  EXPECT_TRUE(has("loss", 99)) << "a spike of one line is missing";
+  EXPECT_TRUE(has("eval_loss", 77)) << "a spike of one evaluation is missing";
   for (std::size_t i = 1; i < lines.size(); ++i)
     ASSERT_LE(lines[i - 1].at("step").as_int(), lines[i].at("step").as_int());
 }
@@ -136,7 +137,7 @@ TEST(LogSample, AfterARestartItIsWhatItWasAndTheFileIsReadInAStream) {
   EXPECT_LT(bytes_in_use(), in_use + (4u << 20));
 }
 
-/// Lines made by hand: making them takes longer than reading them.
+/// Lines assembled by hand, because serializing them takes longer than reading them.
 void write_log(const std::string& path, std::size_t lines) {
   const std::string rest = dump_json(to_json(logged_at(0)), -1, 9).substr(std::string("{\"step\":0").size());
   std::ofstream out(path);

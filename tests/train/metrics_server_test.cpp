@@ -1,4 +1,4 @@
-// --metrics_port: what is answered, and clients that mean no good.
+// --metrics_port: its responses, and misbehaving clients.
 
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ TEST(MetricsServer, ShowsTheNewestPage) {
   EXPECT_TRUE(asked(port, get).ends_with("\r\n\r\nfirst 1\n"));
   const std::string large(3 << 20, 'x');
   server.show(large);
-  EXPECT_TRUE(asked(port, get).ends_with(large)) << "more than a socket takes at once";
+  EXPECT_TRUE(asked(port, get).ends_with(large)) << "more than a socket accepts at once";
 }
 
 TEST(MetricsServer, NobodyStopsIt) {
@@ -74,10 +74,10 @@ TEST(MetricsServer, NobodyStopsIt) {
       const launch::UniqueFd gone = connect_to_port(port);
     }
     EXPECT_TRUE(asked(port, std::string(20000, 'y')).starts_with("HTTP/1.0 400"));
-    const launch::UniqueFd silent = connect_to_port(port);  // sends nothing: the next one waits a second
+    const launch::UniqueFd silent = connect_to_port(port);  // sends nothing, so the next client waits a second
     EXPECT_TRUE(asked(port, get).ends_with("alive 1\n"));
   }
-  // The end waits for no client. If it did, it would take a second every time, however fast the machine is.
+  // Shutdown waits for no client. If it did, it would take a second every time, however fast the machine is.
   double least = 1e9;
   for (int round = 0; round < 20 && least > 0.5; ++round) {
     std::int64_t begin_ns = 0;

@@ -133,14 +133,14 @@ TEST(Metrics, ALossOfPairsHasNoPerplexity) {
 }
 
 TEST(Metrics, AClassifiersShareOfRightAnswers) {
-  // found, taken for, there
+  // correctly found, predicted, actual
   const ClassMetrics two = class_metrics({3, 1, 4, 2, 4, 2});
   EXPECT_TRUE(two.measured);
   EXPECT_NEAR(two.accuracy, 4.0 / 6, 1e-12);
   EXPECT_NEAR(two.f1, 2 * 1.0 / 4, 1e-12) << "of class 1";
   const ClassMetrics four = class_metrics({1, 2, 0, 0, 2, 2, 1, 0, 1, 3, 1, 0});
   EXPECT_NEAR(four.accuracy, 3.0 / 5, 1e-12);
-  EXPECT_NEAR(four.f1, (2.0 / 3 + 4.0 / 5 + 0) / 3, 1e-12) << "of those that occur";
+  EXPECT_NEAR(four.f1, (2.0 / 3 + 4.0 / 5 + 0) / 3, 1e-12) << "of the classes that occur";
   EXPECT_FALSE(class_metrics({}).measured);
 }
 
@@ -170,7 +170,7 @@ TEST(Metrics, AResumedRunDropsWhatItMeasuresAgain) {
     file.append(to_json(RunTotals{}));
   }
   MetricsFile file(path, 4);
-  EXPECT_EQ(file.lines().size(), 5u);  // steps 1 to 4 and the evaluation at 4; not the end
+  EXPECT_EQ(file.lines().size(), 5u);  // steps 1 to 4 and the evaluation at 4, but not the end
   file.append(to_json(at_step(5)));
   const auto lines = read_lines(path);
   ASSERT_EQ(lines.size(), 6u);

@@ -36,7 +36,7 @@ TEST(ModelCard, SaysWhatWasMeasured) {
   EXPECT_EQ(head.at("pipeline_tag").as_string(), "text-generation");
   EXPECT_EQ(head.at("metrics").items()[0].as_string(), "perplexity");
   for (const char* unknown : {"base_model", "license", "language", "datasets"})
-    EXPECT_EQ(head.find(unknown), nullptr) << unknown << " is not known and not said";
+    EXPECT_EQ(head.find(unknown), nullptr) << unknown << " is unknown, so it is omitted";
   EXPECT_TRUE(says(card, "# small: one\n\ngpt2, 1.2 M parameters; trained from scratch with Tessera.")) << card;
   EXPECT_TRUE(says(card, "after step 4: loss 2.0000, perplexity 7.39.")) << card;
   EXPECT_TRUE(says(card, "| 2 | 1 | 4 | 3 |\n| 4 | 2 | 2.5 | 2 |\n")) << card;
@@ -73,7 +73,7 @@ TEST(ModelCard, WhatTheBaseModelPassesOn) {
   const Value head = front_matter(card);
   EXPECT_EQ(head.at("license").as_string(), "apache-2.0");
   EXPECT_EQ(head.at("language").items()[1].as_string(), "no");
-  EXPECT_TRUE(says(card, "- \"no\"\n")) << "Norwegian is no boolean for older YAML readers: " << card;
+  EXPECT_TRUE(says(card, "- \"no\"\n")) << "older YAML readers take no for a boolean: " << card;
   EXPECT_EQ(head.at("base_model").as_string(), "org/base-1B");
   EXPECT_EQ(head.at("base_model_relation").as_string(), "adapter");
   EXPECT_EQ(head.at("library_name").as_string(), "peft");

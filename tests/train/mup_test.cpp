@@ -1,5 +1,5 @@
-// Maximal update parameterization: what a wide model begins with, what its parts are multiplied by, the rates of its
-// parameters, and that activations keep their size however wide it is.
+// Maximal update parameterization: a wide model's initial values, the factors of its parts, the rates of its
+// parameters, and that activations keep their size for any width.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST(Mup, WeightsBeginByTheWidth) {
   EXPECT_NEAR(deviation(b, "model.layers.0.mlp.down_proj.weight"), residual, 3e-4);
 }
 
-// The factors, against a plain model whose weights hold them.
+// The factors, compared with a plain model whose weights include them.
 TEST(Mup, FactorsAreThoseOfWeights) {
   const at::Tensor ids = at::randint(64, {2, 12}, at::kLong);
   const at::NoGradGuard no_grad;
@@ -90,7 +90,7 @@ TEST(Mup, FactorsAreThoseOfWeights) {
       const auto model = models::load_language_model(with, 2);
       const auto from = weights(*model);
       for (auto& [name, to] : weights(*plain)) to.copy_(from.at(name));
-      const double score = (base_head > 0 ? 8 : 1) / std::pow(16.0, power) * 4;  // over 1 / sqrt(16)
+      const double score = (base_head > 0 ? 8 : 1) / std::pow(16.0, power) * 4;  // divided by 1 / sqrt(16)
       auto to = weights(*plain);
       to.at("lm_head.weight").mul_(0.5);  // 32 / 64
       if (is_llama) {
@@ -137,7 +137,7 @@ TEST(Mup, FollowsFromConfigJson) {
   EXPECT_NE(error_of([&] { architectures::read_model(phi); }).find("the head has a bias"), std::string::npos);
 }
 
-/// What a model has, on this one rank.
+/// A model with its sharding and its update, on this one rank.
 struct Run {
   std::shared_ptr<models::LanguageModel> model;
   std::unique_ptr<Sharded> sharded;
@@ -157,7 +157,7 @@ struct Run {
   }
 };
 
-/// How far each parameter moves by a step with gradients of `gradient`.
+/// Distance that each parameter moves in a step with gradients of `gradient`.
 std::map<std::string, double> moves(const OptimizationConfig& optimization, double gradient) {
   Run run(gpt2(128), optimization);
   std::map<std::string, at::Tensor> before;
@@ -205,7 +205,7 @@ TEST(Mup, RatesFollowTheWidthAndTheOptimizer) {
   EXPECT_NE(error_of([&] { moves(o, 1); }).find("--optim lamb contradicts use_mup"), std::string::npos);
 }
 
-/// Mean absolute logits after some steps on one batch, less those before.
+/// Mean absolute logits after some steps on one batch, minus those before.
 double change_of_logits(const ModelConfig& config) {
   OptimizationConfig o;
   o.learning_rate = 1e-2;

@@ -1,4 +1,4 @@
-// An output folder belongs to one job at a time, until that job is dead.
+// An output folder belongs to one job at a time, until that job has exited.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ std::string refusal(const std::string& folder) {
 TEST(OutputLock, ASecondJobIsToldOfTheFirst) {
   const TemporaryFolder folder;
   EXPECT_EQ(error_of([&] { require_unlocked(folder.path()); }), "");
-  EXPECT_TRUE(list_folder(folder.path()).empty()) << "a look makes no file";
+  EXPECT_TRUE(list_folder(folder.path()).empty()) << "checking the lock creates no file";
   auto first = std::make_unique<OutputLock>(folder.path(), "job-a");
   const std::string text = refusal(folder.path());
   for (const std::string& part :
@@ -75,7 +75,7 @@ TEST(OutputLock, AMovedFolderIsTakenAgainUnlessAnotherJobHasIt) {
   EXPECT_EQ(error_of([&] { require_unlocked(out); }), "");
   lock.renew();
   EXPECT_NE(refusal(out).find("job job-a, "), std::string::npos);
-  EXPECT_EQ(error_of([&] { require_unlocked(path_join(around.path(), "first")); }), "") << "nobody writes there now";
+  EXPECT_EQ(error_of([&] { require_unlocked(path_join(around.path(), "first")); }), "") << "no job writes there";
   move_away("second");
   make_folders(out);
   {

@@ -29,7 +29,7 @@ TEST(Precision, of_training_and_of_evaluation) {
       config.optimization.fp16_full_eval = row.fp16_full_eval;
       config.sharding.param_dtype = param_dtype;
       const bool wide =
-          config.sharding.param_dtype == FloatType::fp32;  // else parameters are gathered in the narrow type
+          config.sharding.param_dtype == FloatType::fp32;  // otherwise parameters are gathered in the narrow type
       EXPECT_EQ(train::training_precision(config), wide ? row.training : none) << param_dtype;
       EXPECT_EQ(train::evaluation_precision(config), wide ? row.evaluation : none) << param_dtype;
     }

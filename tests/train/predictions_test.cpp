@@ -1,4 +1,5 @@
-// Multi-token prediction in a run: what reaches the model, what is refused, what a window adds up.
+// Multi-token prediction in a run: the settings that reach the model, what is refused, and the sums of a logging
+// window.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -56,7 +57,7 @@ TEST(Predictions, SettingsReachTheModelOrAreRefused) {
 TEST(Predictions, AWindowAddsUpAndBeginsAnew) {
   const auto model = make(",mtp_num_layers=2");
   PredictionWindow window;
-  EXPECT_EQ(window.take(*model), (std::vector<double>{0, 0})) << "every rank tells as many numbers";
+  EXPECT_EQ(window.take(*model), (std::vector<double>{0, 0})) << "every rank reports equally many numbers";
   const auto loss = [](double value) { return at::scalar_tensor(value, at::kFloat); };
   window.add({loss(2), loss(4)}, 0.5);
   window.add({loss(1), loss(2)}, 2);

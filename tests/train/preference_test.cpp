@@ -1,4 +1,4 @@
-// The losses of pairs of answers, worked out by hand.
+// The losses of preference pairs, worked out by hand.
 
 #include <tessera/config/sections/optimization_config.h>
 #include <tessera/train/loss/preference.h>
@@ -16,7 +16,7 @@ namespace {
 
 double log_logistic(double x) { return -std::log1p(std::exp(-x)); }
 
-/// Two pairs: sums of the model and of the reference, and how many tokens they are.
+/// Two pairs: log-probability sums of the model and of the reference, and numbers of tokens.
 struct Given {
   at::Tensor sums = at::tensor({-4.0, -6.0, -3.0, -2.0}, at::kDouble).requires_grad_();
   at::Tensor tokens = at::tensor({2.0, 3.0, 1.0, 4.0}, at::kDouble);
@@ -67,7 +67,7 @@ TEST(PreferenceLoss, AtTheReferenceItIsLog2) {
 }
 
 TEST(PreferenceLoss, Hinge) {
-  // 1 - 0.75 * 2 < 0, so nothing of the first; 1 + 0.75 * 1.5 of the second
+  // 1 - 0.75 * 2 < 0, so the first pair contributes 0; 1 + 0.75 * 1.5 from the second
   EXPECT_NEAR(terms_of({}, config_of(PreferenceLoss::hinge, 0.75)).loss.item<double>(), 2.125, 1e-12);
 }
 

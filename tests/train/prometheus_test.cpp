@@ -1,4 +1,4 @@
-// What --metrics_file says, against the rules of the text form.
+// The output of --metrics_file, checked against the rules of the text format.
 
 #include <gtest/gtest.h>
 

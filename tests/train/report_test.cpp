@@ -29,7 +29,7 @@ Report small_report() {
   return report;
 }
 
-/// What the page's script reads.
+/// The data that the page's script reads.
 Value data_of(const std::string& page) {
   const std::string open = "<script type=\"application/json\" id=\"data\">";
   const std::size_t begin = page.find(open) + open.size();
@@ -75,8 +75,8 @@ TEST(Report, TextCannotBreakOutOfItsElement) {
   EXPECT_EQ(data_of(page).at("sample").at("text").as_string(), report.sample_text);
 }
 
-/// A script with a mistake shows an empty page. No interpreter is at hand: our own script keeps its quotation marks,
-/// brackets and braces in pairs, strings on one line.
+/// A script with a syntax error shows an empty page. No interpreter is available, so check that our script's quotation
+/// marks, brackets and braces are paired and that strings end on their line.
 TEST(Report, TheScriptsMarksComeInPairs) {
   const std::string script = read_file(testing::source_path("tessera/train/reporting/assets/report.js"));
   std::string open;

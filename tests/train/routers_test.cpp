@@ -1,4 +1,4 @@
-// What a run says of its routers.
+// A run's report on its routers.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -47,7 +47,7 @@ TEST(Routers, SettingsReachTheModel) {
     EXPECT_EQ(model->balance().form, form);
     EXPECT_EQ(model->balance().auxiliary, 0.25);
     EXPECT_EQ(model->balance().z, 0.125);
-    EXPECT_FALSE(model->balance().sum_tokens || model->balance().sum) << "nobody else has anything";
+    EXPECT_FALSE(model->balance().sum_tokens || model->balance().sum) << "no other rank has tokens";
   }
 }
 
@@ -104,9 +104,9 @@ TEST(Routers, OfAWindow) {
   EXPECT_EQ(metrics.load.at(0), (std::vector<double>{0.5, 0, 0.25, 0.25, 0, 0, 0, 0}));
   EXPECT_DOUBLE_EQ(metrics.imbalance(), 4);
   EXPECT_DOUBLE_EQ(metrics.mean_load()[0], (0.5 + 0.125) / 2);
-  EXPECT_TRUE(window.close(*model, one_rank(), groups_of_one(), 4).load.empty()) << "it starts anew";
+  EXPECT_TRUE(window.close(*model, one_rank(), groups_of_one(), 4).load.empty()) << "it starts over";
   StepMetrics line;
-  EXPECT_FALSE(to_json(line).contains("expert_load")) << "no experts, no word of them";
+  EXPECT_FALSE(to_json(line).contains("expert_load")) << "no experts, so no line about them";
   line.routers = metrics;
   EXPECT_EQ(to_json(line).at("expert_load").items().size(), 8u);
   EXPECT_DOUBLE_EQ(to_json(line).at("expert_imbalance").as_real(), 4);

@@ -1,4 +1,4 @@
-// What a resumed run is told of what it works on.
+// A resumed run reports which of its inputs have changed.
 
 #include <gtest/gtest.h>
 
@@ -29,10 +29,10 @@ TEST(RunBasis, NothingHasChangedInTheSameRun) {
 TEST(RunBasis, WhatNumbersDependOnIsToldWithBothValues) {
   RunBasis now = small_basis();
   now.processes = 4;
-  EXPECT_EQ(changed_since(after_a_file(small_basis()), now), Lines()) << "the same rows by more processes";
+  EXPECT_EQ(changed_since(after_a_file(small_basis()), now), Lines()) << "the same rows on more processes";
   now.rows_per_step = 16;
   now.training_data = "12 rows, contents a2";
-  now.validation_data = "1 row, contents c1";  // there was none
+  now.validation_data = "1 row, contents c1";  // newly added
   now.base_model = "2 files, 5 bytes, contents b2";
   EXPECT_EQ(changed_since(after_a_file(small_basis()), now),
             (Lines{"rows per step 16 of 4 processes (was 8 of 2)",

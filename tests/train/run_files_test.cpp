@@ -1,4 +1,5 @@
-// --overwrite_output_dir removes what a list or a manifest proves to be a run's, and nothing else, whatever lies there.
+// --overwrite_output_dir removes files that a list or a manifest proves to be a run's, and nothing else, whatever the
+// folder contains.
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -27,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using tessera::testing::error_of;
-using Tree = std::map<std::string, std::string>;  // path -> bytes; of a folder "a folder"
+using Tree = std::map<std::string, std::string>;  // path -> bytes; "a folder" for a folder
 
 Tree tree_of(const std::string& root) {
   Tree tree;
@@ -51,7 +52,7 @@ void write_below(const std::string& folder, const std::string& name, const std::
   write_file_atomically(path, bytes);
 }
 
-/// What a run leaves; the names of its files.
+/// Makes the files of a run and returns their names.
 std::vector<std::string> make_run(const std::string& folder) {
   prepare_output_folder(output_of(folder, false), "", true, true);
   std::vector<std::string> names = {"metrics.jsonl",
@@ -76,7 +77,7 @@ std::vector<std::string> make_run(const std::string& folder) {
   return names;
 }
 
-/// Names that a run uses, and others, so that they meet often.
+/// Names that a run uses, and others, so that collisions are frequent.
 const std::vector<std::string> pool = {"metrics.jsonl",
                                        "metrics.csv",
                                        "report.html",
@@ -105,7 +106,7 @@ const std::vector<std::string> pool = {"metrics.jsonl",
                                        "keep",
                                        "events"};
 
-/// Puts a person's files there, where nothing is yet; their paths and bytes.
+/// Creates a user's files at unused paths; returns their paths and bytes.
 Tree scatter(const std::string& root) {
   Tree mine;
   const auto count = *rc::gen::inRange<std::size_t>(0, 9);
@@ -188,7 +189,8 @@ TEST(RunFiles, AFolderWithoutARunIsNotEmptied) {
   EXPECT_EQ(read_file(path_join(out, "checkpoint-500/keep")), "x");
 }
 
-/// What the run of before wrote goes, to the last folder; a note in its checkpoint is named, and keeps all of it.
+/// The previous run's files are removed, down to the last folder; a note in its checkpoint is named in the error, and
+/// then everything stays.
 TEST(RunFiles, AFormerRunGoesAndANoteInItIsNamed) {
   const TemporaryFolder around;
   const std::string out = path_join(around.path(), "out");
@@ -203,7 +205,7 @@ TEST(RunFiles, AFormerRunGoesAndANoteInItIsNamed) {
   EXPECT_EQ(list_folder(out), (std::vector<std::string>{kRunFilesList, "config.json", "model.safetensors"}));
 }
 
-/// In a process of another user where this one is root, whom nothing is denied.
+/// Runs as another user if this process is root, which has all permissions.
 TEST(RunFiles, AWriteProtectedFolderIsNamedBeforeAnythingGoes) {
   const TemporaryFolder around;
   const std::string out = path_join(around.path(), "out");
@@ -230,7 +232,7 @@ TEST(RunFiles, AWriteProtectedFolderIsNamedBeforeAnythingGoes) {
   EXPECT_EQ(status, 0);
 }
 
-/// Only the folder of a checkpoint of ours is taken over as a run's, also one from before there was a list.
+/// A run takes over only the folder of one of our checkpoints, including checkpoints from before there was a list.
 TEST(RunFiles, AResumedRunTakesItsFolderOver) {
   const TemporaryFolder around;
   const std::string out = path_join(around.path(), "out"), other = path_join(around.path(), "other");

@@ -77,7 +77,7 @@ TEST(RunPlan, EpochsAreStepsOfTransformers) {
 
 TEST(RunPlan, SettingsThatNeedWholeStepsLetThemCrossEpochs) {
   const auto plan_of = [](auto change) {
-    RunConfig config = small_run();  // 2 ranks x 4 rows x 2 micro-batches, 17 rows: one row is left
+    RunConfig config = small_run();  // 2 ranks x 4 rows x 2 micro-batches, 17 rows: one row is left over
     change(config);
     return make_run_plan(config, 2, 17, false);
   };
@@ -162,7 +162,7 @@ TEST(RunPlan, FewRowsAreOneStepOfEachEpoch) {
   EXPECT_EQ(counts, (std::vector<std::int64_t>{3, 2, 2, 3, 2, 2}));
   for (std::int64_t step = 1; step <= 3; ++step) EXPECT_TRUE(plan.saves_after(step)) << "the end of an epoch";
 
-  const RunPlan resumed = plan_of(config, 1, 7, {2, 10});  // by a run with other steps
+  const RunPlan resumed = plan_of(config, 1, 7, {2, 10});  // by a run with another number of steps
   EXPECT_EQ(resumed.rows_of_step(2), 4) << "to the end of the epoch";
   EXPECT_EQ(resumed.rows_of_step(3), 7);
   EXPECT_EQ(resumed.total_steps, 4);
@@ -174,7 +174,7 @@ TEST(RunPlan, FewRowsAreOneStepOfEachEpoch) {
     change(other);
     EXPECT_THROW(plan_of(other, 3, 1), InputError);
   };
-  refused([](RunConfig& c) { c.data.dataloader_drop_last = true; });  // no micro-batch is whole
+  refused([](RunConfig& c) { c.data.dataloader_drop_last = true; });  // no complete micro-batch
   refused([](RunConfig& c) { c.parallel.deterministic_reduce = true; });
   EXPECT_THROW(plan_of(config, 1, 0), InputError);
 }
@@ -310,7 +310,7 @@ TEST(RunPlan, ACheckpointSaysWhereInThePlanItIs) {
   EXPECT_EQ(state.logging_steps, 5);
   EXPECT_EQ(state.eval_steps, 5) << "a quarter of 18 steps, rounded up";
   EXPECT_EQ(state.save_steps, 3);
-  EXPECT_EQ(state.seed, 11u) << "what is not the plan's stays";
+  EXPECT_EQ(state.seed, 11u) << "settings outside the plan do not change";
 }
 
 TEST(RunPlan, AResumedRunMayBeginItsEpochsDataAgain) {
@@ -319,7 +319,7 @@ TEST(RunPlan, AResumedRunMayBeginItsEpochsDataAgain) {
   const RunPlan plan = make_run_plan(config, 1, 20, false, {4, 32});  // 12 rows into the second epoch
   EXPECT_EQ(plan.first_row(4, 0, 0), 20);
   EXPECT_EQ(plan.first_row(5, 0, 0), 28);
-  EXPECT_EQ(plan.rows_of_step(6), 4) << "the epoch that is begun again ends as it should have";
+  EXPECT_EQ(plan.rows_of_step(6), 4) << "the restarted epoch ends as it should have";
   EXPECT_TRUE(plan.ends_epoch(7));
   EXPECT_EQ(plan.first_row(7, 0, 0), 40);
 }
@@ -341,7 +341,7 @@ TEST(RunPlan, AResumedRunContinuesTheSameRows) {
 
 TEST(RunPlan, AResumedRunMayChangeItsBatch) {
   const RunPlan before = make_run_plan(small_run(), 2, 50, false);
-  const RunPlan after = make_run_plan(small_run(), 1, 50, false, {3, before.samples(3)});  // 8 rows a step now
+  const RunPlan after = make_run_plan(small_run(), 1, 50, false, {3, before.samples(3)});  // 8 rows a step from here
   EXPECT_EQ(after.first_row(3, 0, 0), 48);
   EXPECT_EQ(after.samples(4), 50) << "the rest of the epoch";
   EXPECT_EQ(after.samples(5), 58);

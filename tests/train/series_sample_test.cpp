@@ -1,4 +1,4 @@
-// What stays of a series: its ends, its peaks, and never more than a bounded number of lines.
+// The lines of a series that are kept: its ends, its peaks, and never more than a bounded number.
 
 #include <tessera/train/reporting/series_sample.h>
 
@@ -21,7 +21,7 @@ struct Point {
   Series::Numbers peaks;
 };
 
-/// Lines of ascending steps; some steps have several.
+/// Lines with ascending steps; some steps have several lines.
 std::vector<Point> any_points() {
   std::vector<Point> points;
   std::int64_t step = 0;
@@ -65,7 +65,7 @@ RC_GTEST_PROP(SeriesSample, KeepsEndsAndPeaksOfEveryBucketInOrder, ()) {
   RC_ASSERT(lines.back() == points.size() - 1);
   RC_ASSERT(points.back().step / sample.width() < buckets);
   const bool needed = sample.width() == 1 || points.back().step / (sample.width() / 2) >= buckets;
-  RC_ASSERT(needed);  // no coarser than it must be
+  RC_ASSERT(needed);  // no coarser than necessary
 
   for (std::size_t begin = 0; begin < points.size();) {
     const auto bucket = [&](std::size_t i) { return points[i].step / sample.width(); };
@@ -112,7 +112,7 @@ TEST(SeriesSample, ASpikeOfAHundredThousandLinesIsSeen) {
   EXPECT_TRUE(std::binary_search(lines.begin(), lines.end(), 77'777u));
 }
 
-/// Counts how often lines are moved or end.
+/// Counts moves and destructions of lines.
 struct Counted {
   static inline std::int64_t work = 0;
   bool there = true;

@@ -1,4 +1,4 @@
-// What a run says about its units, and the options that its settings mean.
+// A run's description of its units, and the options that follow from its settings.
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ TEST(UnitTable, EqualUnitsAreOneRow) {
           "  h.0-11  1.0 k each  2.0 KiB   4.0 KiB  the next one", "  head         2.0 k  4.0 KiB   8.0 KiB  -"}))
       << join(aligned(unit_table(units, true)), "\n");
   EXPECT_EQ(unit_table(units, false).front().size(), 4u);
-  units[5].numel = 1000;  // another one in between
+  units[5].numel = 1000;  // a different one in between
   EXPECT_EQ(unit_table(units, true).size(), 1 + 5u);
 }
 
@@ -79,8 +79,8 @@ TEST(ShardingOptions, FollowTheSettings) {
   EXPECT_THROW(sharding_options(config, *model, {}), InputError);
 }
 
-// The loss is divided by the tokens of all ranks, so the gradients on the wire are the ranks' means divided by their
-// number already: the factor is what is left to be done.
+// The loss is divided by the tokens of all ranks, so the gradients on the wire are the ranks' means already divided by
+// the number of ranks; the option contains the remaining factor.
 TEST(ShardingOptions, PredivideWhatTheLossDoesNot) {
   RunConfig config = small_config();
   const auto model = models::load_model(config.model, 1);
@@ -90,7 +90,7 @@ TEST(ShardingOptions, PredivideWhatTheLossDoesNot) {
   EXPECT_EQ(sharding_options(config, *model, {}).gradient_predivide_factor, 4);
 }
 
-// Sharded refuses what a strategy has no use for; a configuration may carry it.
+// Sharded refuses options that a strategy cannot use; a configuration may contain them.
 TEST(ShardingOptions, LeaveOutWhatTheStrategyHasNoUseFor) {
   RunConfig config = small_config();
   const auto model = models::load_model(config.model, 1);
@@ -116,14 +116,14 @@ TEST(ShardingOptions, LeaveOutWhatTheStrategyHasNoUseFor) {
   }
 }
 
-// What a block adds, per token in fp32: 5 C and, in GPT-2 and BERT, 3 C of queries, keys and values and 2 F of the MLP;
-// Llama's MLP has a gate (3 F) and may have fewer keys and values. Attention keeps a number per head besides.
+// Activations of a block, per token in fp32: 5 C and, in GPT-2 and BERT, 3 C of queries, keys and values and 2 F of the
+// MLP; Llama's MLP has a gate (3 F) and may have fewer keys and values. Attention also keeps a number per head.
 TEST(ShardingOptions, ActivationsFollowFromTheFamily) {
   const auto predicted = [](const std::string& name, const std::string& overrides) {
     RunConfig config;
     config.model.config_name = name;
     config.model.config_overrides = overrides;
-    config.optimization.gradient_accumulation_steps = 2;  // gradients stay, else they take activations' place
+    config.optimization.gradient_accumulation_steps = 2;  // keeps gradients from reusing activation memory
     const auto model = models::load_language_model(config.model, 1);
     return predicted_memory(config, *model, 1, 0, /*tokens=*/10).at("activations").as_int();
   };
@@ -151,7 +151,7 @@ TEST(ShardingOptions, PredictionCountsFourteenOrSixteenBytes) {
   EXPECT_EQ(predicted_bytes(config, *model, 1, 0).total(), 12 * numel);
 }
 
-// Two matrices of 32 x 128 elements in each of three blocks; tables stay wide, and so does what is smaller.
+// Two matrices of 32 x 128 elements in each of three blocks; tables and smaller parameters get no 8-bit states.
 TEST(ShardingOptions, PredictionCountsStatesOfEightBits) {
   RunConfig config = small_config();
   const auto model = models::load_model(config.model, 1);

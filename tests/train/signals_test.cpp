@@ -28,8 +28,8 @@ TEST(StopSignals, RequestsAreSeenAndInterruptOutranks) {
   EXPECT_EQ(again.requested(), StopRequest::none);
 }
 
-// oneDNN's products use the stack pointer for data: a handler on that stack would overwrite the heap, and did, once in
-// thirty runs that were asked to stop. Without the signal stack this test dies within a few hundred signals.
+// oneDNN's products use the stack pointer for data: a handler on that stack would overwrite the heap, as happened in
+// one of thirty runs that were asked to stop. Without the signal stack this test crashes within a few hundred signals.
 TEST(StopSignals, DoNotDisturbMatrixProducts) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
@@ -53,7 +53,7 @@ TEST(StopSignals, DoNotDisturbMatrixProducts) {
   int status = 0;
   ::close(ready[1]);
   char byte = 0;
-  EXPECT_EQ(::read(ready[0], &byte, 1), 1) << "the handlers are there";
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1) << "the handlers are installed";
   ::close(ready[0]);
   while (::waitpid(child, &status, WNOHANG) == 0) {
     ::kill(child, SIGTERM);

@@ -1,4 +1,4 @@
-// Which data a model may have.
+// The kinds of data that each model accepts.
 
 #include <gtest/gtest.h>
 

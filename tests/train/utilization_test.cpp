@@ -1,4 +1,4 @@
-// The yardstick of a run's speed.
+// The reference for a run's speed.
 #include <tessera/train/reporting/utilization.h>
 
 #include <gtest/gtest.h>
@@ -8,8 +8,7 @@
 namespace tessera::train {
 namespace {
 
-// LibTorch's own product in bf16 is a hundred times slower on a CPU without instructions for it. No model uses it
-// there.
+// LibTorch's own bf16 product is a hundred times slower on a CPU without bf16 instructions. No model uses it there.
 TEST(Utilization, bf16_is_measured_as_models_multiply) {
   double best[2] = {};
   for (int turn = 0; turn < 5; ++turn)

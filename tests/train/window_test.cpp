@@ -1,4 +1,4 @@
-// The losses between two logs.
+// The losses between two log lines.
 
 #include <tessera/train/reporting/window.h>
 

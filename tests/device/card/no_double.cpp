@@ -1,5 +1,5 @@
-// device_check runs on a real device: there is no double to find anything or to count waits, and memory is what CUDA's
-// allocator has given out.
+// Stubs for device_check on a real device, which has no double to find faults or count waits. Memory is what CUDA's
+// allocator has handed out.
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <tests/double/findings.h>
