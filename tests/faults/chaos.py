@@ -79,7 +79,7 @@ CODES = {signal.SIGTERM: (3, 0), signal.SIGINT: (130, 0), signal.SIGKILL: (-9, 0
 
 parser = training.arguments(__doc__, trials=12, full=30)
 parser.add_argument("--meshes", default=",".join(MESHES))
-parser.add_argument("--keep", action="store_true", help="keep the folders of good runs, too")
+parser.add_argument("--keep", action="store_true", help="also keep the folders of good runs")
 options = parser.parse_args()
 seed = options.seed if options.seed is not None else random.randrange(1 << 30)
 chance = random.Random(seed)

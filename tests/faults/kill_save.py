@@ -19,7 +19,7 @@ import training
 
 parser = training.arguments(__doc__, trials=30, full=300)
 parser.add_argument("--bar_lost", type=int, default=2,
-                    help="steps that may be lost: the one under way, and one whose checkpoint is being written")
+                    help="steps that may be lost: the current one, and one whose checkpoint is being written")
 options = parser.parse_args()
 options.seed = random.randrange(10**6) if options.seed is None else options.seed
 print(f"seed {options.seed}")

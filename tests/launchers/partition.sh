@@ -37,7 +37,7 @@ for cut in "link set ta$$ down" "addr del 10.200.7.1/24 dev ta$$"; do
   [ "$code0 $code1" = "0 0" ] || { cat 0.txt 1.txt; echo "$cut: exit codes $code0 $code1"; exit 1; }
   [ "$(cat 0.txt 1.txt | grep -c started)" = 4 ] || { cat 0.txt 1.txt; echo "$cut: not restarted"; exit 1; }
   [ "$(grep -c "gave no sign" 0.txt) $(grep -c "lost the job's store" 1.txt)" = "1 1" ] ||
-    { cat 0.txt 1.txt; echo "$cut: not told once"; exit 1; }
+    { cat 0.txt 1.txt; echo "$cut: not reported exactly once"; exit 1; }
 done
 started
 

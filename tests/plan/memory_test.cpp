@@ -196,7 +196,7 @@ TEST(PlanMemory, RowsWithoutRoomForAnImageHaveNone) {
   run.sequence = 576;
   EXPECT_EQ(images_of(*model.vision, run), 8);
   run.sequence = 575;
-  EXPECT_EQ(images_of(*model.vision, run), 1) << "a black one";
+  EXPECT_EQ(images_of(*model.vision, run), 1) << "a black image";
 }
 
 // The peaks of two steps of a small Llama and GPT-2, 4 rows of 256 tokens, from metrics.jsonl of `tessera train`

@@ -150,7 +150,7 @@ CHANGE='test_pieces.CORES["first_tests"] = test_pieces.CORES["second_tests S"] =
 grep -q '"W.b": 1.0' "$build/tests/durations.json" || fail "the durations of this run are not remembered"
 { read -r folder; read -r content || true; } < "$work/notes/where"
 case $folder/ in "$(dirname "$here")"/* | "$build"/* | "$PWD"/) fail "a piece ran in $folder" ;; esac
-[ -z "$content" ] || fail "a piece ran beside $content"
+[ -z "$content" ] || fail "the folder of a piece contained $content"
 [ ! -e "$folder" ] || fail "$folder was left behind"
 
 # A piece that hangs is killed with all its child processes, and so is everything on a signal.

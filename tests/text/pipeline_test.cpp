@@ -140,7 +140,7 @@ RC_GTEST_PROP(PipelineFamilies, PartsOfWordsDoNotDependOnEachOther, ()) {
     Value row = rows_of("families.jsonl").front();
     Value tree = row.at("tokenizer"), model = tree.at("model");
     auto cut = tokenizer_of(row);
-    model.set("ignore_merges", Value::of(true));  // prevents the cutting
+    model.set("ignore_merges", Value::of(true));  // disables cutting
     tree.set("model", model);
     row.set("tokenizer", tree);
     return std::pair(std::move(cut), tokenizer_of(row));
