@@ -39,8 +39,8 @@ TEST(StoredConfiguration, WhatNumbersDependOnIsToldWithBothValues) {
   now.optimization.bf16 = true;
   now.data.block_size = 64;
   now.output.ignore_data_skip = true;
-  now.output.output_dir = "elsewhere";           // changes of the output folder and
-  now.sharding.strategy = Strategy::full_shard;  // of the sharding are expected, so not reported
+  now.output.output_dir = "elsewhere";           // no report: the user changes the
+  now.sharding.strategy = Strategy::full_shard;  // output folder and sharding on purpose
   EXPECT_EQ(changed_since(after_a_file(before), now),
             (std::vector<std::string>{"block_size 64 (was 0)", "learning_rate 1e-04 (was 5e-05)",
                                       "bf16 true (was false)", "ignore_data_skip true (was false)"}));

@@ -39,7 +39,7 @@ Read read(const std::string& line, Words* rest = nullptr, const GetEnvironment& 
   return testing::read_of(translation, problems);
 }
 
-/// Settings other than those of the two added flags.
+/// Settings without the two that Megatron's defaults would add: explicit flags replace them.
 std::string settings(const std::string& line) {
   Read result = read(line + " --weight-decay 0 --seed 1");
   EXPECT_EQ(result.problems, Words{}) << line;

@@ -345,7 +345,7 @@ RC_GTEST_PROP(Sharding, AnyMixtureEndsInOneStrategyOrAMessage, ()) {
   if (s.zero_stage >= 0) RC_ASSERT(same_strategy(s.strategy, zero_strategy(s.zero_stage)));
   if (words.find("full_shard") != std::string::npos) RC_ASSERT(same_strategy(s.strategy, Strategy::full_shard));
   if (words.find("offload") == std::string::npos) return;
-  const bool whole = same_strategy(s.strategy, Strategy::ddp);  // these strategies do not shard parameters
+  const bool whole = same_strategy(s.strategy, Strategy::ddp);  // ddp does not offload parameters
   RC_ASSERT(s.cpu_offload == (whole ? Offload::optimizer : Offload::all));
 }
 

@@ -138,7 +138,7 @@ TEST_F(TrainingArguments, EveryRow) {
         break;
     }
     if (row.effect == Effect::acts || !top) continue;
-    for (const std::string& unset : split(argument.unset, '|')) {  // values that have no effect
+    for (const std::string& unset : split(argument.unset, '|')) {  // values equivalent to unset
       const Read nothing = plain(flags({concat("--", key, "=", unset)}));
       EXPECT_TRUE(unset.empty() || (nothing.problems.lines.empty() && nothing.resolved.notes.empty()))
           << key << "=" << unset;

@@ -25,7 +25,7 @@ import training
 parser = training.arguments(__doc__, trials=1, full=1)
 parser.add_argument("--only", choices=["sweep", "full_disk"], default=None)
 parser.add_argument("--rank", type=int, default=None, help="sweep this rank only (default: all)")
-parser.add_argument("--kind", default="", help="sweep only kinds that contain this word: EIO, ENOSPC, from then on, bit")
+parser.add_argument("--kind", default="", help="sweep only kinds that contain this: EIO, ENOSPC, from then on, bit")
 options = parser.parse_args()
 HERE = os.path.dirname(os.path.abspath(__file__))
 folder = training.work_folder(options, "io")

@@ -57,7 +57,7 @@ def arguments(description, trials, full):
     parser = job.arguments(description, trials, full)
     parser.set_defaults(ranks=2)
     parser.add_argument("--folder", default=None, help="where to work (default: a temporary folder); it must not exist")
-    parser.add_argument("--train_flags", default="--fsdp full_shard", help="more flags of tessera train, as one argument")
+    parser.add_argument("--train_flags", default="--fsdp full_shard", help="more flags of tessera train, in one word")
     return parser
 
 

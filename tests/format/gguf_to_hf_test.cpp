@@ -148,7 +148,8 @@ TEST(GgufToHf, Float16ThatOverflowsIsRefused) {
 }
 
 TEST(GgufToHf, OnlyLlamaHasInterleavedHeads) {
-  // Row r of GGUF's q starts with 8 r. In each of its two heads, rows 0 2 1 3 are Hugging Face's 0 1 2 3.
+  // Row r of GGUF's q starts with 8 r. In each of its two heads of 4 rows, rows 0 2 1 3 are Hugging Face's
+  // 0 1 2 3.
   const std::vector<float> expected = {0, 2, 1, 3, 4, 6, 5, 7};
   for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
     const Converted model(tiny_llama(architecture));

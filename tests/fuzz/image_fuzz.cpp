@@ -1,4 +1,4 @@
-// libFuzzer entry for JPEG and PNG: any bytes give an image with all its pixels and finite inputs of a vision tower, or
+// libFuzzer entry for JPEG and PNG: any bytes give an image with all its pixels and valid inputs for a vision tower, or
 // InputError. The decoders are linked in, without the surrounding plug-in.
 
 #include <cmath>
