@@ -4,8 +4,8 @@ every culprit named, and does nothing hang?
 
     tests/faults/chaos.py [--build DIR] [--trials 12 | --full] [--meshes fsdp4,topk2] [--seed N] [--keep]
 
-`--trials`: faults per run. One line per mesh; exit code 1 if one fails. The faults: kill -9 of a random rank, of rank 0,
-of two at once, and again during the restart; SIGSEGV, SIGABRT, SIGSTOP of a rank; SIGTERM and SIGINT of a rank or of
+`--trials`: faults per run. One line per mesh; exit code 1 if one fails. The faults: kill -9 of a random rank, of rank
+0, of two at once, and again during the restart; SIGSEGV, SIGABRT, SIGSTOP of a rank; SIGTERM and SIGINT of a rank or of
 the agent, kill -9 of the agent, each followed by the same command with `--resume_from_checkpoint auto`.
 """
 import collections
