@@ -34,7 +34,7 @@ python3 -m tessera env | grep -q "LibTorch 2.11.0" || fail "the program does not
   fail "libtessera.so does not lead to the library"
 export PKG_CONFIG_PATH=$site/tessera/lib/pkgconfig
 torch=$(pkg-config --variable=torch tessera)
-[ "$(realpath "$torch/lib/libc10.so")" = "$(realpath "$site/torch/lib/libc10.so")" ] || fail "pkg-config returned $torch"
+[ "$(realpath "$torch/lib/libc10.so")" = "$(realpath "$site/torch/lib/libc10.so")" ] || fail "pkg-config gave $torch"
 python3 -m tessera --cpu-requirements | grep -q "^torch==2.11.0 nvidia-" || fail "--cpu-requirements"
 for i in $(seq 200); do echo "stone $((i % 7)) of row $i"; done > text.txt
 python3 -m tessera train --config_name gpt2-tiny --tokenizer_name byte --train_file text.txt --block_size 16 \
