@@ -20,7 +20,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// A process that does `work` until that calls `stay`, where it waits to be killed.
+/// A process that runs `work` until `work` calls `stay`, which waits to be killed.
 class Process {
  public:
   explicit Process(const std::function<void(const std::function<void(const std::string&)>& stay)>& work) {
@@ -72,7 +72,7 @@ TEST(Abandoned, HalfWrittenFilesGoWithTheirWriterAndNotBefore) {
   write_file_atomically(path("notes.tmp.12"), "a person's");
   const Names before = list_folder(folder.path());
   ASSERT_EQ(before.size(), 3u);
-  EXPECT_EQ(sweep(), before) << "its writer lives";
+  EXPECT_EQ(sweep(), before) << "its writer is alive";
   writer.kill();
   EXPECT_EQ(sweep(), (Names{"notes.tmp.12", "report.html"}));
   EXPECT_EQ(read_file(path("report.html")), "whole");
@@ -91,11 +91,11 @@ TEST(Abandoned, TemporaryFoldersGoWithTheirOwnerAtTheNextStart) {
   Process dead(make), living(make);
   dead.kill();
   make_folders(path_join(folder.path(), "tessera-tokenizer.mine"));
-  // A process of another host has made this one: its locks may not be seen here.
+  // Created by a process on another host, whose locks may not be visible here.
   const std::string far = path_join(folder.path(), "tessera-tokenizer.held.00000000-1.abcdef");
   make_folders(far);
   EXPECT_TRUE(path_exists(dead.told));
-  Process next(make);  // another process: each looks once
+  Process next(make);  // a new process, because each looks only once
   EXPECT_FALSE(path_exists(dead.told));
   EXPECT_TRUE(path_exists(path_join(living.told, "tokenizer.json")));
   EXPECT_TRUE(path_exists(path_join(next.told, "tokenizer.json")));

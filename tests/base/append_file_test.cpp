@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// A limit on the size of files stands for a full disk: write(2) takes what fits, then fails.
+// Limits the size of files to simulate a full disk: write(2) writes as much as fits, then fails.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) {
@@ -37,7 +37,7 @@ TEST(AppendFile, WhatCannotBeWrittenIsKeptAndComesFirst) {
   AppendFile file(path);
   file.append("one\n");
   {
-    const FileLimit full(10);  // the second line fits by half
+    const FileLimit full(10);  // half of the second line fits
     file.append("two\n");
     EXPECT_EQ(read_file(path), "old\none\ntw");
     file.append("three\n");
@@ -74,7 +74,8 @@ TEST(AppendFile, AFolderThatWasMovedOrRemovedIsToldAndTheFileBegunAgain) {
   EXPECT_EQ(read_file(path_join(out + ".moved", "metrics.jsonl")), "one\n");
   const auto first = told.find(path + " was moved or removed");
   EXPECT_NE(first, std::string::npos) << told;
-  EXPECT_EQ(told.find("was moved or removed", first + path.size() + 2), std::string::npos) << "told twice: " << told;
+  EXPECT_EQ(told.find("was moved or removed", first + path.size() + 2), std::string::npos)
+      << "reported twice: " << told;
 
   remove_tree(out);
   ::testing::internal::CaptureStderr();
@@ -83,7 +84,7 @@ TEST(AppendFile, AFolderThatWasMovedOrRemovedIsToldAndTheFileBegunAgain) {
   EXPECT_EQ(read_file(path), "four\n");
   EXPECT_NE(told.find(path), std::string::npos) << told;
 
-  write_file_atomically(path, "a person's\n");  // another file under the name
+  write_file_atomically(path, "a person's\n");  // another file with this name
   file.append("five\n");
   EXPECT_EQ(read_file(path), "a person's\nfive\n");
 }

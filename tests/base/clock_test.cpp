@@ -10,7 +10,7 @@
 
 using namespace tessera;
 
-/// What one process writes on the board, another compares with its own.
+/// A process compares times that another writes on the board with its own clock.
 TEST(Clock, IsTheSameInEveryProcess) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

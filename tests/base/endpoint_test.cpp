@@ -35,7 +35,7 @@ TEST(Endpoint, HostsAddressesAndPorts) {
 
 TEST(Endpoint, WithoutBracketsTheLongestAddressCounts) {
   expect_endpoint("fd00::1:8080", "fd00::1:8080", std::nullopt);
-  expect_endpoint("fd00::1:29500", "fd00::1", 29500);  // five digits are no part of an address
+  expect_endpoint("fd00::1:29500", "fd00::1", 29500);  // five digits cannot be part of an address
 }
 
 TEST(Endpoint, WhatIsNoneIsRefused) {

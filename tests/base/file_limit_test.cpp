@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// As a program that begins under `ulimit -f`, with the signal as it was there.
+/// Simulates a program started under `ulimit -f`, with SIGXFSZ at its default.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_DFL)) {
@@ -66,7 +66,7 @@ TEST(FileLimit, AHandlerOfTheProgramStays) {
 
 TEST(FileLimit, OtherReasonsAreWhatTheyWere) {
   EXPECT_EQ(write_error_text(ENOSPC), std::strerror(ENOSPC));
-  EXPECT_EQ(write_error_text(EFBIG), std::strerror(EFBIG)) << "a limit of the file system, not of the process";
+  EXPECT_EQ(write_error_text(EFBIG), std::strerror(EFBIG)) << "a limit of the file system, not the process";
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ RC_GTEST_PROP(FreeRanges, nothing_is_given_twice_and_nothing_is_lost, ()) {
     }
     std::int64_t room = 0, end = -1;
     for (const auto& [begin, n] : free.ranges()) {
-      RC_ASSERT(begin > end);  // sorted, and not even touching
+      RC_ASSERT(begin > end);  // sorted, with a gap in between
       end = begin + n;
       room += n;
     }

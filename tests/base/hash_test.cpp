@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// The vectors of the authors' own test.
+// Test vectors of the FNV authors.
 TEST(Fnv1a, has_the_published_values) {
   EXPECT_EQ(fnv1a(""), 0xcbf29ce484222325u);
   EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cu);

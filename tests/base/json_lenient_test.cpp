@@ -1,4 +1,4 @@
-// HJSON: what it allows besides JSON, where its values stand, and what stays refused.
+// HJSON: its extensions of JSON, the locations of its values, and the texts that stay refused.
 
 #include <tessera/base/json_lenient.h>
 
@@ -70,7 +70,7 @@ TEST(JsonLenient, ValuesKnowWhereTheyStand) {
       "ds.json");
   const Value& zero = root.at("zero_optimization");
   EXPECT_EQ(root.where().str(), "ds.json:2:1");
-  EXPECT_EQ(zero.where().str(), "ds.json:2:1");  // at the key, which stands in another line
+  EXPECT_EQ(zero.where().str(), "ds.json:2:1");  // the key's location, on another line than the value
   EXPECT_EQ(zero.at("stage").where().str(), "ds.json:4:10");
   EXPECT_EQ(zero.at("text").where().str(), "ds.json:5:11");
   EXPECT_EQ(zero.at("last").items()[1].where().str(), "ds.json:9:2");
@@ -107,7 +107,7 @@ TEST(JsonLenient, Refused) {
   EXPECT_EQ(problem(std::string(300, '[')), "a.hjson:1:258: nested deeper than 256, found '['");
 }
 
-// Whatever is JSON means the same.
+// Every JSON text has the same meaning in HJSON.
 RC_GTEST_PROP(JsonLenient, JsonIsAPartOfIt, ()) {
   Value value = Value::of(*rc::gen::arbitrary<std::int64_t>());
   const int depth = *rc::gen::inRange(0, 5);
@@ -124,7 +124,7 @@ RC_GTEST_PROP(JsonLenient, JsonIsAPartOfIt, ()) {
   RC_ASSERT(dump_json(parse_hjson(text, "x")) == dump_json(parse_json(text, "x")));
 }
 
-// A megabyte of anything is read or refused in time that grows no faster than the text.
+// Any text of a megabyte is read or refused in linear time.
 TEST(JsonLenient, HostileFiles) {
   const auto repeated = [](std::string_view part, std::size_t size) {
     std::string out;

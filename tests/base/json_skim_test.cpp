@@ -1,4 +1,4 @@
-// Reading past JSON: the same verdict as the reader's, without building anything.
+// Skimming JSON gives the reader's verdict without building values.
 
 #include <tessera/base/error.h>
 #include <tessera/base/json_skim.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Members = std::vector<std::pair<std::string, std::string>>;
 
-/// The members; empty also where the text is no whole object, which `whole` tells.
+/// The members; also empty if the text is not a complete object; `whole` distinguishes the two.
 Members skim(std::string_view text, bool* whole = nullptr) {
   Members members;
   const bool is_whole =

@@ -8,7 +8,7 @@
 namespace tessera::log {
 namespace {
 
-/// What was written to stderr, digits as '#': the clock.
+/// The output on stderr, with digits replaced by '#' because of the clock.
 std::string captured(void (*body)()) {
   ::testing::internal::CaptureStderr();
   body();

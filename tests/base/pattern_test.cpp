@@ -1,4 +1,4 @@
-// Patterns of names: Python's syntax, whole names and parts, faults by name, and a bound of steps.
+// Patterns of names: Python's syntax, full and partial matches, errors, and a bound on steps.
 
 #include <gtest/gtest.h>
 

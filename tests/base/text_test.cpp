@@ -25,7 +25,7 @@ TEST(Text, NearestFindsTyposOnly) {
   EXPECT_EQ(nearest("zzz", names), std::nullopt);
 }
 
-/// Edits between two words by the definition: the whole table, with swaps of neighbours.
+/// The edit distance of two words by definition: the full table, including swaps of neighbours.
 std::size_t edits(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> table(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
@@ -41,7 +41,8 @@ std::size_t edits(const std::string& a, const std::string& b) {
   return table[a.size()][b.size()];
 }
 
-// Words of three letters, so that all kinds of edits meet: the first of the nearest, when it is near enough.
+// Words of three letters, so that all kinds of edits occur: the result is the first of the nearest words, if near
+// enough.
 RC_GTEST_PROP(Text, NearestIsTheNearest, ()) {
   const auto word = rc::gen::container<std::string>(rc::gen::elementOf(std::string("abc")));
   const std::string name = *word;

@@ -1,4 +1,5 @@
-// Building and changing values; JSON texts at the edges of the grammar; YAML scalars that readers disagree about.
+// Building and changing values; JSON texts at the edges of the grammar; YAML scalars that readers interpret
+// differently.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -18,7 +19,7 @@ namespace {
 
 using tessera::testing::error_of;
 
-// 16 members is where the index begins; go well past its first size.
+// The index starts at 16 members; grow well past its first size.
 TEST(Value, SetAndFindStayRightWhileAnObjectGrows) {
   Value v = Value::make_object();
   for (int i = 0; i < 1000; ++i) {
@@ -37,7 +38,7 @@ TEST(Value, SetAndFindStayRightWhileAnObjectGrows) {
 TEST(Value, ACopyIsIndependent) {
   Value v = Value::make_object();
   for (int i = 0; i < 100; ++i) v.set("key" + std::to_string(i), Value::of(i));
-  EXPECT_NE(v.find("key99"), nullptr);  // builds the index, which the copy then shares
+  EXPECT_NE(v.find("key99"), nullptr);  // builds the index, which the copy shares
   Value copy = v;
   copy.set("new", Value::of(1));
   v.set("other", Value::of(2));
@@ -55,7 +56,7 @@ TEST(Value, FirstDuplicate) {
   for (int i = 0; i < 50; ++i) many.emplace_back("key" + std::to_string(i % 40), Value::of(i));
   const Value v = Value::make_object(many);
   EXPECT_EQ(v.duplicate(), 40u);
-  EXPECT_EQ(v.at("key3").as_int(), 3);  // the first counts
+  EXPECT_EQ(v.at("key3").as_int(), 3);  // the first one wins
 }
 
 TEST(Value, WrongKindsOfValuesMadeByTheProgram) {
@@ -189,7 +190,7 @@ TEST(Yaml, NumbersAsTheCoreSchemaSaysThem) {
   EXPECT_EQ(v.at("i").as_int(), 0);
   EXPECT_EQ(v.at("j").as_string(), "-0x1");
   EXPECT_EQ(v.at("k").as_real(), 0.5);
-  EXPECT_EQ(v.at("l").as_int(), 100000000);  // YAML 1.1 readers take it for text
+  EXPECT_EQ(v.at("l").as_int(), 100000000);  // YAML 1.1 readers take it as text
 }
 
 TEST(Yaml, OctalLookingNumbersAreRefusedUnlessQuoted) {
@@ -206,7 +207,7 @@ TEST(Yaml, KeysAndAliases) {
             "x.yaml:2:1: the key \"1\" appears twice (first at x.yaml:1:4); keep one of them");
   const Value v = parse_yaml("a: &x [1, 2]\nb: *x\n", "x.yaml");
   EXPECT_EQ(v.at("b").items().size(), 2u);
-  EXPECT_EQ(v.at("b").where().str(), "x.yaml:1:4");  // where it was written
+  EXPECT_EQ(v.at("b").where().str(), "x.yaml:1:4");  // the location of the original
   EXPECT_THROW(parse_yaml("a: *nowhere\n", "x.yaml"), InputError);
 }
 

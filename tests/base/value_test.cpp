@@ -25,7 +25,7 @@ std::string yaml_error(const std::string& text) {
   return error_of([&] { parse_yaml(text, "x.yaml"); });
 }
 
-/// Any value without reals: equality after a round trip is then textual.
+/// Any value without reals, so that equality after a round trip is textual.
 rc::Gen<Value> arbitrary_value(int depth) {
   const auto text =
       rc::gen::map(rc::gen::container<std::string>(rc::gen::inRange<char>(1, 127)), [](std::string s) { return s; });

@@ -1,5 +1,5 @@
-// The variables of `accelerate launch`: what it sets for a file (recorded from real runs, tests/fixtures/accelerate),
-// and what they mean.
+// The variables that `accelerate launch` sets for a file (recorded from real runs, tests/fixtures/accelerate), and how
+// they are read.
 
 #include "accelerate_under_test.h"
 
@@ -41,8 +41,7 @@ Read read_environment(const Variables& variables) {
   return testing::read_of(translation, problems);
 }
 
-/// Settings by what they mean, not how they are spelled; without those that are the launcher's or equal to what holds
-/// anyway.
+/// Settings by their meaning, not their spelling, without those that belong to the launcher or equal the default.
 Variables meaning(const Translation& translation) {
   RunConfig config;
   Variables meant;
@@ -62,21 +61,20 @@ TEST(AccelerateEnvironment, WrittenAsAccelerateWritesIt) {
     for (const auto& [variable, value] : accelerate_variables(load_accelerate_file(fixtures + name + ".yaml")))
       written[variable] = value;
     if (name == "guide")
-      expected["FSDP_BACKWARD_PREFETCH"] = "BACKWARD_PRE";  // accelerate never reads the name that the guide gives it
+      expected["FSDP_BACKWARD_PREFETCH"] = "BACKWARD_PRE";  // accelerate never reads it under the guide's name
     EXPECT_EQ(written, expected) << name;
   }
 }
 
-// A file means the same when it is read and when its variables are. What accelerate writes though the file does not say
-// it (it prefetches nothing ahead in forward) is one difference; the other is that no variable says
-// that the GPUs are meant.
+// A file and its variables mean the same, with two exceptions: accelerate sets some variables that the file does not
+// mention (no forward prefetch), and no variable states that GPUs are meant.
 TEST(AccelerateEnvironment, FileAndVariablesMeanTheSame) {
   for (const std::string& name : names) {
     Problems problems;
     auto from_file = meaning(read_accelerate_file(fixtures + name + ".yaml", problems));
     const Value file = load_accelerate_file(fixtures + name + ".yaml");
     if (const Value* cpu = file.find("use_cpu"); cpu == nullptr || means_no(*cpu)) from_file.erase("device");
-    // A path of the file is searched beside it, too; a variable has no file.
+    // A relative path is also looked up next to the file; a variable has no file.
     if (auto found = from_file.find("deepspeed"); found != from_file.end() && name == "deepspeed_file") {
       EXPECT_TRUE(found->second.ends_with("/ds.json\"")) << found->second;
       found->second = "\"ds.json\"";
@@ -188,7 +186,7 @@ TEST(AccelerateEnvironment, Mistakes) {
   for (const auto& [variables, problems] : cases) EXPECT_EQ(read_environment(variables).problems, problems);
 }
 
-// A default that accelerate writes is no statement: it must not override what a file says.
+// A default that accelerate writes is not the user's choice: it must not override a file.
 TEST(AccelerateEnvironment, DefaultsSayNothing) {
   const Read read = read_environment(recorded("least"));
   EXPECT_EQ(read.settings_text(), "forward_prefetch=false strategy=FULL_SHARD");

@@ -1,5 +1,5 @@
-// accelerate's YAML: what each key becomes, what is said of those that have no place here, and every way to get one
-// wrong.
+// accelerate's YAML: the setting that each key becomes, the notes about keys without a counterpart, and every possible
+// mistake.
 
 #include "accelerate_under_test.h"
 
@@ -161,7 +161,7 @@ TEST(AccelerateFile, Fsdp) {
   });
 }
 
-// The file of the Hugging Face FSDP guide, as it stands there.
+// The file of the Hugging Face FSDP guide, verbatim.
 TEST(AccelerateFile, TheGuidesFile) {
   Problems problems;
   const std::string path = tessera::testing::source_path("tests/fixtures/accelerate/guide.yaml");
@@ -327,7 +327,7 @@ TEST(AccelerateFile, Mistakes) {
         "pass --zero_stage to the training"}},
       {"distributed_type: DEEPSPEED\nzero_stage: 2\n",
        {"a.yaml:2:13: unknown key zero_stage; it belongs in deepspeed_config"}},
-      // where Hugging Face's guide of FSDP has them
+      // the keys as Hugging Face's FSDP guide places them
       {"distributed_type: FSDP\nxla: true\nxla_fsdp_settings:\n  compute_dtype: float16\n  sharding_rank: 0\n",
        {"a.yaml:4:18: compute_dtype is 'float16'; it must be bfloat16 or float32",
         "a.yaml:5:18: sharding_rank: all devices share one set of shards"}},
@@ -485,8 +485,8 @@ TEST(AccelerateFile, WhatTheLauncherLearns) {
   EXPECT_EQ(accelerate_launch(parse_yaml("gpu_ids: [0, 2]\n", "a.yaml"), problems).gpu_ids, "0,2");
 }
 
-// The table itself: every setting exists, every reason is there, every nested key carries its section's prefix, and no
-// key twice.
+// The table itself: every setting exists, every reason is given, every nested key carries its section's prefix, and no
+// key occurs twice.
 TEST(AccelerateFile, Table) {
   std::set<std::string_view> seen;
   for (const KeyRow& row : accelerate_keys()) {
@@ -504,8 +504,8 @@ TEST(AccelerateFile, Table) {
   }
 }
 
-// Every row: known in its place, with a value of its own kind; what is refused is a problem, what is ignored a note,
-// what acts a setting.
+// Every row, in its section and with a value of its type: a refused key gives a problem, an ignored one a note, an
+// acting one a setting.
 TEST(AccelerateFile, EveryRow) {
   const std::map<std::string_view, const char*> values = {{"compute_environment", "LOCAL_MACHINE"},
                                                           {"distributed_type", "FSDP"},
@@ -533,8 +533,8 @@ TEST(AccelerateFile, EveryRow) {
     const std::size_t dot = row.key.find('.');
     const std::string section(dot == std::string_view::npos ? "" : row.key.substr(0, dot));
     const std::string key(dot == std::string_view::npos ? row.key : row.key.substr(dot + 1));
-    if (section.empty() && key.ends_with("_config")) continue;  // a section: see the others
-    if (section == "fp8_config") continue;                      // its cases are in cases/accelerate.txt
+    if (section.empty() && key.ends_with("_config")) continue;  // a section; its keys are tested on their own
+    if (section == "fp8_config") continue;                      // covered by cases/accelerate.txt
     const std::string type = section == "deepspeed_config"     ? "DEEPSPEED"
                              : section == "megatron_lm_config" ? "MEGATRON_LM"
                                                                : "FSDP";

@@ -1,4 +1,4 @@
-// accelerate's file, written by somebody who wants it to take long.
+// Malicious accelerate files that try to make the reader slow.
 
 #include <gtest/gtest.h>
 #include <tessera/base/file.h>
@@ -12,7 +12,8 @@
 namespace tessera::config {
 namespace {
 
-// Large, deep, or full of mistakes: refused in time that grows no faster than the file, with no more words than help.
+// Large, deeply nested or error-ridden files are refused in time linear in their size and with a bounded number of
+// messages.
 TEST(AccelerateHostile, FilesAreRefusedQuickly) {
   const auto texts = [](std::size_t eighths) {
     const std::size_t size = 31'250 * eighths;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a text of accelerate's file becomes, in a form that fits into a table of cases.
+/// The result of reading accelerate's file from a text, in a form that fits into a table of cases.
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>

@@ -102,7 +102,7 @@ std::vector<std::string> outcome(const Case& c) {
     return found == c.environment.end() ? std::nullopt : std::optional(found->second);
   };
   Problems problems;
-  // what every run needs and no case is about
+  // required by every run and irrelevant to the cases
   problems.doubtful = {"train_file",         "validation_file", "output_dir",
                        "model_name_or_path", "config_name",     "tokenizer_name"};
   const Resolved resolved = resolve_flags(c.flags, problems, environment);

@@ -1,19 +1,19 @@
 #pragma once
 /// \file
-/// Cases of configuration as text (tests/config/cases/*.txt): what a user gives, and every word of what comes of it.
+/// Configuration cases as text (tests/config/cases/*.txt): the user's input and the complete result.
 ///
-///     == unknown key of fsdp_config            the case's name
+///     == unknown key of fsdp_config            name of the case
 ///     -- file a.yaml                           files, until the next line that begins with "--" or "=="
 ///     distributed_type: FSDP
 ///     -- environment FSDP_VERSION=2
 ///     -- flags --config_file a.yaml            words as in a shell, with 'single quotes'
 ///     -- expect
-///     learning_rate = 0.001 (--learning_rate)  every setting that has not its default
+///     learning_rate = 0.001 (--learning_rate)  every setting that differs from its default
 ///     ! a.yaml:3:9: unknown key ...            every problem
 ///     ~ a.yaml:4: ... has no effect: ...       every warning
 ///
-/// TESSERA_WRITE_CASES=1 makes the test write what came instead of comparing: the difference is then to be read with
-/// git diff.
+/// With TESSERA_WRITE_CASES=1 the test writes the actual result instead of comparing; review the difference with git
+/// diff.
 
 #include <map>
 #include <string>
@@ -29,19 +29,19 @@ struct Case {
   std::string flags_text;
   std::vector<std::string> flags;
   std::vector<std::string> expected;
-  int line = 0;  ///< line of its name
+  int line = 0;  ///< line of the case's name
 };
 
 std::vector<Case> read_cases(const std::string& path);
-/// The file again, with other expectations.
+/// The text of the file with the expectations of `cases`.
 std::string cases_text(const std::vector<Case>& cases, const std::string& introduction);
 /// The comment lines before the first case.
 std::string introduction_of(const std::string& path);
 
-/// What comes of a case, in the form of `expected`. Its files are written into the current folder.
+/// The result of a case, in the form of `expected`. Writes the case's files into the current folder.
 std::vector<std::string> outcome(const Case& c);
 
-/// Words between blanks; 'single quotes' hold blanks together.
+/// Words separated by blanks; 'single quotes' keep blanks within a word.
 std::vector<std::string> words_of(const std::string& text);
 
 }  // namespace tessera::config::testing

@@ -1,4 +1,4 @@
-// Cases over all formats, end to end: tests/config/cases/*.txt (case_file.h explains them).
+// Cases of all formats, end to end: tests/config/cases/*.txt (format: case_file.h).
 
 #include <gtest/gtest.h>
 #include <tessera/base/file.h>
@@ -30,11 +30,11 @@ TEST(Cases, ComeOutWordForWord) {
   for (const std::string& path : case_files()) {
     std::vector<Case> cases = read_cases(path);
     for (Case& c : cases) {
-      const tessera::testing::InEmptyFolder inside;  // a case may write where it is
+      const tessera::testing::InEmptyFolder inside;  // a case may write into the current folder
       const std::vector<std::string> came = outcome(c);
       if (writing) c.expected = came;
       EXPECT_EQ(join(came, "\n"), join(c.expected, "\n")) << path << ":" << c.line << ": " << c.name;
-      EXPECT_FALSE(c.expected.empty()) << path << ":" << c.line << ": a case that says nothing";
+      EXPECT_FALSE(c.expected.empty()) << path << ":" << c.line << ": the case expects nothing";
       ++count;
     }
     if (writing) write_file_atomically(path, cases_text(cases, introduction_of(path)));
@@ -52,7 +52,7 @@ bool has_word_of(const std::string& message, const Case& c) {
   return false;
 }
 
-/// A remedy: what is allowed, what was meant, or what to do instead.
+/// A remedy: the allowed values, the likely intended word, or an alternative.
 bool has_remedy(const std::string& message) {
   static const std::regex remedy(
       "must be|must say|must not|it takes| takes |did you mean|keep one|keep it|leave |give |given with|use |write "
@@ -75,16 +75,16 @@ TEST(Cases, NoMessageLacksWhatItTakesToActOnIt) {
         const std::string message = line.substr(2), where = concat(path, ":", c.line, ": ", c.name, ": ", message);
         ++problems;
         EXPECT_TRUE(has_word_of(message, c)) << "names no key: " << where;
-        EXPECT_TRUE(has_remedy(message)) << "says no remedy: " << where;
-        EXPECT_GT(message.size(), 25u) << "says no reason: " << where;
+        EXPECT_TRUE(has_remedy(message)) << "gives no remedy: " << where;
+        EXPECT_GT(message.size(), 25u) << "gives no reason: " << where;
         if (c.files.empty()) continue;
-        // from a file: its name with the line, unless a flag or variable is at fault
+        // problems from a file name it with the line, unless a flag or variable is at fault
         bool located = message.starts_with("--") || message.starts_with("unknown flag") ||
                        message.find("environment ") != std::string::npos;
         for (const auto& [name, text] : c.files)
           located = located || std::regex_search(message, std::regex("(^|[^a-z])" + name + ":[0-9]+")) ||
                     message.find(name) != std::string::npos;
-        EXPECT_TRUE(located) << "says no place: " << where;
+        EXPECT_TRUE(located) << "gives no location: " << where;
       }
   EXPECT_GE(problems, 100u);
 }

@@ -1,5 +1,5 @@
-// `tessera config convert`, default, update, to-fsdp2: what the writers say, that readers find it again, and that
-// nothing is lost in silence.
+// `tessera config convert`, default, update, to-fsdp2: the writers' output reads back to the same settings, and every
+// loss is reported.
 
 #include <tessera/config/convert/convert.h>
 
@@ -25,7 +25,8 @@ std::optional<std::string> no_environment(const std::string&) { return std::null
 
 Resolved resolve(const Words& flags) { return resolve_flags(flags, no_environment); }
 
-/// What the file, written and read again, resolves to; `lost` are given as flags, as the warnings say.
+/// The settings that the file resolves to when it is written and read again; `lost` are passed as flags, as the
+/// warnings advise.
 Resolved again(const Converted& converted, FileKind kind) {
   const TemporaryFolder folder;
   const std::string path =
@@ -125,7 +126,7 @@ TEST(Convert, EveryFormatIsReadBackToTheSameRun) {
 }
 
 TEST(Convert, FromAnyFormatToAnyOther) {
-  for (std::size_t i = 0; i < runs().size(); i += 3) {  // a third of them: the readers' own tests have the rest
+  for (std::size_t i = 0; i < runs().size(); i += 3) {  // a third of them: the readers' own tests cover the rest
     const Words& flags = runs()[i];
     const Resolved described = resolve(flags);
     for (const FileKind by : {FileKind::accelerate, FileKind::deepspeed, FileKind::training_args}) {
@@ -241,7 +242,7 @@ TEST(ToFsdp2, AsAccelerateDoesWithoutItsBugs) {
             "fsdp_version: 2\n");
   EXPECT_EQ(notes.size(), 4u) << join(notes, "\n");
   EXPECT_EQ(notes.at(0), "a.yaml:5: fsdp_backward_prefetch is dropped: version 2 has no such key");
-  // numbers, which accelerate hands on as "2"
+  // numbers, which accelerate passes on as "2"
   EXPECT_NE(converted("fsdp_config:\n  fsdp_sharding_strategy: 2\n").find("fsdp_reshard_after_forward: false"),
             std::string::npos);
   EXPECT_NE(converted("fsdp_config:\n  sharding_strategy: shard_grad_op\n").find("fsdp_reshard_after_forward: false"),
@@ -251,7 +252,7 @@ TEST(ToFsdp2, AsAccelerateDoesWithoutItsBugs) {
             std::string::npos);
   EXPECT_NE(converted("fsdp_config:\n  fsdp_reshard_after_forward: true\n").find("fsdp_reshard_after_forward: true"),
             std::string::npos);
-  // the copies of a hybrid strategy, which accelerate loses
+  // the replicas of a hybrid strategy, which accelerate loses
   EXPECT_EQ(
       converted("num_machines: 2\nnum_processes: 8\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n", &notes),
       "fsdp_config:\n  fsdp_reshard_after_forward: true\n  fsdp_version: 2\nnum_machines: 2\nnum_processes: "
@@ -299,7 +300,7 @@ TEST(ToFsdp2, MeansTheSameRun) {
     write_file_atomically(old_file, yaml);
     write_file_atomically(new_file, dump_yaml(to_fsdp2(parse_yaml(yaml, "a"), notes)));
     const Resolved first = resolve({"--config_file", old_file}), second = resolve({"--config_file", new_file});
-    // version 2 says SHARD_GRAD_OP as "do not reshard after forward", and how large the groups of a host are
+    // version 2 writes SHARD_GRAD_OP as "do not reshard after forward", and it records the size of a host's groups
     for (const std::string& name : differences(first.values, second.values))
       EXPECT_TRUE(name == "reshard_after_forward" || name == "shard_group_size" || name == "strategy")
           << strategy << ": " << name;
@@ -356,10 +357,10 @@ TEST(KeyTables, EveryRowSaysWhatBecomesOfIt) {
   EXPECT_GT(count, 500u);
   const std::string page = key_tables_markdown();
   EXPECT_NE(page.find("| `zero_optimization.stage` | acts: `zero_stage` |"), std::string::npos);
-  EXPECT_EQ(page.find("see the section |"), std::string::npos) << "the section's reason stands in each of its rows";
+  EXPECT_EQ(page.find("see the section |"), std::string::npos) << "each row repeats the reason of its section";
 }
 
-// A test for each row of fsdp_config; the other formats' own tests have theirs.
+// One test per row of fsdp_config; the other formats have tests of their own.
 TEST(KeyTables, EveryKeyOfFsdpConfigDoesWhatItsRowSays) {
   for (const KeyRow& row : fsdp_keys()) {
     bool as_told = false;

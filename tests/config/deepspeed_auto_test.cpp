@@ -1,4 +1,5 @@
-// "auto", against what transformers' HfTrainerDeepSpeedConfig makes of the same files (tests/parity/deepspeed_auto.py).
+// "auto" values, against the result of transformers' HfTrainerDeepSpeedConfig on the same files
+// (tests/parity/deepspeed_auto.py).
 
 #include "deepspeed_cases.h"
 
@@ -23,7 +24,7 @@ const Value* at(const Value& root, const std::string& path) {
   return node;
 }
 
-/// The run's settings as flags.
+/// The settings of the run as flags.
 Words flags_of(const Value& theirs, const std::string& model_folder) {
   Words flags = {"--num_processes", concat(theirs.at("world").as_int())};
   if (!model_folder.empty()) flags.insert(flags.end(), {"--model_name_or_path", model_folder});
@@ -32,7 +33,7 @@ Words flags_of(const Value& theirs, const std::string& model_folder) {
   return flags;
 }
 
-/// "- ds optimizer.params.lr=0.0001 vs hf learning_rate=0.0003" with numbers and booleans as they mean.
+/// "- ds optimizer.params.lr=0.0001 vs hf learning_rate=0.0003" with numbers and booleans in canonical form.
 std::string canonical(const std::string& mismatch) {
   std::string out;
   for (const std::string& word : split(mismatch, ' ')) {
@@ -101,7 +102,7 @@ TEST_F(DeepspeedAuto, FilledAsTransformersFills) {
       const auto values = deepspeed::values_of(*deepspeed::hidden_size_of(c.at("model")));
       same("zero_optimization.stage3_prefetch_bucket_size", static_cast<double>(values.prefetch_bucket_size));
     }
-    // what stays "auto" here is what the schedule takes from the run
+    // values that stay "auto" here are those that the schedule takes from the run
     for (const auto& [key, argument] : parse_overrides(o.lr_scheduler_kwargs)) {
       const Value& theirs = *at(filled, concat("scheduler.params.", key));
       const double of_run = key == "warmup_max_lr"      ? o.learning_rate
@@ -131,7 +132,7 @@ TEST_F(DeepspeedAuto, MismatchesAreTransformers) {
       ASSERT_NE(begin, std::string::npos) << line;
       ours.push_back(canonical(line.substr(begin, end - begin)));
     }
-    // theirs compares the product even where its factors differ; ours names the factors only
+    // transformers also compares the product when its factors differ; we name only the factors
     std::erase_if(theirs, [&](const std::string& line) {
       return theirs.size() > 1 && line.starts_with("- ds train_batch_size=");
     });
@@ -163,7 +164,7 @@ TEST_F(DeepspeedAuto, ComplaintWithoutHiddenSize) {
 TEST(DeepspeedHiddenSize, OfTheRunsModel) {
   using deepspeed::hidden_size_of;
   ModelConfig model;
-  EXPECT_EQ(hidden_size_of(model, {}), std::nullopt);  // no model yet
+  EXPECT_EQ(hidden_size_of(model, {}), std::nullopt);  // the model is unknown
   model.config_name = "gpt2";
   EXPECT_EQ(hidden_size_of(model, {}), 768);
   model.config_overrides = "n_embd=96,n_layer=2";

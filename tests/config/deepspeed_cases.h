@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What the tests of DeepSpeed's JSON share: a file and flags in, settings, notes and problems out.
+/// Shared by the tests of DeepSpeed's JSON: reads a file and flags; returns settings, notes and problems.
 
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/resolve/resolve.h>
@@ -22,7 +22,7 @@ struct Outcome {
   Words notes, problems;
 };
 
-/// What the file says after these flags; `WORLD_SIZE` among the flags as --num_processes.
+/// The result of reading the file with these flags; `WORLD_SIZE` among the flags acts as --num_processes.
 inline Outcome read_case(const std::string& json, const Words& flags = {}) {
   const auto nothing = [](const std::string&) { return std::optional<std::string>(); };
   Problems problems;
@@ -43,7 +43,7 @@ inline Outcome read_case(const std::string& json, const Words& flags = {}) {
   return outcome;
 }
 
-/// The settings of a file that is right and says nothing idle.
+/// The settings of a valid file without ineffective keys.
 inline Texts settings(const std::string& json, const Words& flags = {}) {
   const Outcome outcome = read_case(json, flags);
   EXPECT_EQ(outcome.problems, Words{}) << json;

@@ -1,4 +1,4 @@
-// DeepSpeed's JSON: every way to get one wrong, and values that differ from what else is said.
+// DeepSpeed's JSON: every possible mistake, and values that conflict with other settings.
 
 #include <tessera/config/core/fields.h>
 
@@ -7,7 +7,7 @@
 namespace tessera::config {
 namespace {
 
-// ---- values that differ from what else is said: all at once, in Hugging Face's words
+// ---- values that conflict with other settings: listed together, in Hugging Face's words
 
 TEST(DeepspeedMismatch, ListedTogether) {
   const std::string json =
@@ -86,15 +86,15 @@ TEST(DeepspeedMismatch, ComparedAsWhatTheyMean) {
   EXPECT_EQ(settings(R"({"optimizer": {"type": "AdamW", "params": {"lr": "3e-4"}}})", {"--learning_rate", "0.0003"})
                 .count("learning_rate"),
             1u);
-  // a batch size that is being searched for is nobody's mistake
+  // a batch size that is being searched for is not a conflict
   EXPECT_EQ(settings(R"({"train_micro_batch_size_per_gpu": 4, "train_batch_size": 4})",
                      {"--per_device_train_batch_size", "8", "--auto_find_batch_size"}),
             (Texts{{"gradient_accumulation_steps", "1"}}));
-  // defaults are no statement
+  // defaults do not count as settings
   EXPECT_EQ(settings(R"({"train_micro_batch_size_per_gpu": 4})"), (Texts{{"per_device_train_batch_size", "4"}}));
 }
 
-// ---- unknown keys, and what DeepSpeed passes over
+// ---- unknown keys, and keys that DeepSpeed ignores
 
 struct ProblemCase {
   const char *json, *problem;
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed:1:19: unknown key learning_rate; it is not a key of DeepSpeed's but a setting of the "
                     "run: --learning_rate"},
         ProblemCase{R"({"xyzzy": 1})", "deepspeed:1:11: unknown key xyzzy; docs/configuration.md lists the keys"},
-        ProblemCase{R"({"fp16.enabled": true})",  // found by its fuzzer
+        ProblemCase{R"({"fp16.enabled": true})",  // found by the fuzzer
                     "deepspeed:1:18: unknown key fp16.enabled; write it as enabled in the section fp16"},
         ProblemCase{
             R"({"zero_optimization": {"offload_param.device": "cpu"}})",

@@ -1,4 +1,4 @@
-// Every row of the table of DeepSpeed's keys does what it says: a file with that key, and what comes of it.
+// Every row of the table of DeepSpeed's keys acts as documented: a file with that key, and its result.
 
 #include "deepspeed_cases.h"
 
@@ -21,7 +21,7 @@ std::string nested(std::string_view key, const std::string& value) {
   return concat("{\"", key, "\": ", out, "}");
 }
 
-/// A value that asks for something.
+/// A value that has an effect.
 std::string example(const Row& row) {
   const auto harmless = [&](std::string_view value) {
     for (const std::string& one : split(row.harmless, '|'))
@@ -47,13 +47,14 @@ std::string example(const Row& row) {
   return {};
 }
 
-/// A section whose switch has to be on for a key inside to be heard.
+/// The section whose switch must be on before a key inside it has an effect.
 const Row* section_of(const Row& row) {
   const std::size_t dot = row.key.rfind('.');
   return dot == std::string_view::npos ? nullptr : deepspeed::find_row(row.key.substr(0, dot));
 }
 
-// Keys below offload_* count when something is offloaded, scheduler's stairs when there is a cycle, and so on.
+// Other keys that `row` needs to have an effect: an offload device for offload_*, a cycle for the scheduler's stairs,
+// etc.
 std::string context(const Row& row) {
   const std::string key(row.key), value = example(row);
   for (const char* section : {"zero_optimization.offload_optimizer", "zero_optimization.offload_param"})
@@ -88,7 +89,7 @@ TEST(DeepspeedRows, IgnoredKeysAreNamedWithTheReason) {
   for (const Row& row : deepspeed::rows()) {
     if (row.effect != Effect::ignored) continue;
     const Row* above = section_of(row);
-    if (above != nullptr && above->effect != Effect::acts) {  // the section's own row speaks for it
+    if (above != nullptr && above->effect != Effect::acts) {  // covered by the section's own row
       const Outcome off = read_case(nested(row.key, example(row)));
       EXPECT_EQ(off.problems, Words{}) << row.key;
       if (row.key.ends_with(".enabled")) continue;
@@ -128,7 +129,7 @@ TEST(DeepspeedRows, WhatIsHarmlessIsNotMentioned) {
       const Outcome outcome = read_case(nested(row.key, text ? concat("\"", value, "\"") : value));
       EXPECT_EQ(outcome.notes, Words{}) << row.key << " " << value;
       if (row.key.starts_with("optimizer.params.") || row.key.starts_with("scheduler.params."))
-        continue;  // no type has these
+        continue;  // no optimizer or scheduler type takes these
       EXPECT_EQ(outcome.problems, Words{}) << row.key << " " << value;
     }
   }
@@ -136,10 +137,10 @@ TEST(DeepspeedRows, WhatIsHarmlessIsNotMentioned) {
 
 struct ActingRow {
   const char *key, *json;
-  Texts settings;  ///< all of these come out, perhaps among others
+  Texts settings;  ///< all of these must be set; others may be set too
 };
 
-// One file for each acting row; {} settings: the row says when it acts on nothing.
+// One file per acting row. {} settings: the row states when it has no effect.
 const std::vector<ActingRow>& acting_rows() {
   static const auto cycle = [](const char* pair) {
     return concat(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1, "cycle_max_lr": 2, )", pair,
@@ -380,7 +381,8 @@ TEST(DeepspeedRows, ActingKeysBecomeSettings) {
   }
 }
 
-// The table is whole: every acting row has its file above, and names a setting that exists; every other row says why.
+// The table is complete: every acting row has its file above and names an existing setting; every other row gives a
+// reason.
 TEST(DeepspeedRows, EveryRowIsTested) {
   std::set<std::string_view> keys, tested;
   for (const ActingRow& row : acting_rows()) tested.insert(row.key);

@@ -1,4 +1,4 @@
-// DeepSpeed's JSON: batch sizes, precision, ZeRO, optimizers and schedules, what is read from where, whole files.
+// DeepSpeed's JSON: batch sizes, precision, ZeRO, optimizers, schedules, the sources of the file, and whole files.
 
 #include "deepspeed_cases.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 std::optional<std::string> no_variables(const std::string&) { return std::nullopt; }
 
-// transformers leaves the clipping to DeepSpeed, which clips only where its file says so.
+// transformers leaves clipping to DeepSpeed, which clips only if its file sets it.
 TEST(Deepspeed, ClipsOnlyWhereItsFileSaysSo) {
   const auto norm = [](const std::string& json, Words flags) {
     flags.insert(flags.end(), {"--deepspeed", json});
@@ -66,7 +66,7 @@ TEST(Deepspeed, ItsScheduleBeatsTheArguments) {
 // ---- batch sizes: DeepSpeed's unit/runtime/test_ds_config_dict.py and test_ds_config_model.py, restated
 
 struct BatchCase {
-  std::int64_t world, batch, micro, steps;  // 0: left out
+  std::int64_t world, batch, micro, steps;  // 0: not given
   bool right;
 };
 
@@ -82,7 +82,7 @@ std::string batch_json(std::int64_t batch, std::int64_t micro, std::int64_t step
 
 TEST_P(DeepspeedBatch, Table) {
   const auto [world, batch, micro, steps, right] = GetParam();
-  // every way to leave out what can be inferred
+  // every way to omit a value that can be inferred
   for (const auto& [b, m, s] : {std::tuple(batch, micro, steps), std::tuple(batch, micro, std::int64_t{0}),
                                 std::tuple(batch, std::int64_t{0}, steps), std::tuple(std::int64_t{0}, micro, steps)}) {
     Problems problems;
@@ -154,7 +154,7 @@ TEST(DeepspeedBatch, Problems) {
                   "--per_device_train_batch_size among the arguments)"});
 }
 
-// ---- where the file comes from
+// ---- sources of the file
 
 TEST(DeepspeedSource, FileInlineBase64) {
   const TemporaryFolder folder;
@@ -181,7 +181,7 @@ TEST(DeepspeedSource, Problems) {
   EXPECT_EQ(problem_of("{\"train_batch_size\": }"), "deepspeed:1:22: expected a value, found '}'");
 }
 
-// ---- what acts
+// ---- keys that act
 
 struct ActingCase {
   const char* json;
@@ -472,7 +472,7 @@ TEST(Deepspeed, LambOneCycleAndFp16) {
 }
 
 TEST(Deepspeed, ResolvesAloneForProgramsOfOnesOwn) {
-  // the model of the tutorial: Adam, fp16, ZeRO-2, 32 rows for each of 4 processes
+  // the tutorial's setup: Adam, fp16, ZeRO-2, 32 rows per process on 4 processes
   Problems problems;
   const Resolved r = resolve_deepspeed(
       R"({"train_batch_size": 128, "optimizer": {"type": "Adam", "params": {"lr": 0.001}}, "fp16": {"enabled": true},
@@ -508,7 +508,7 @@ TEST(Deepspeed, AutotuningIsForTheProgramThatPlans) {
 
 // ---- hostile files
 
-// In time that grows no faster than the file, with no more words than help.
+// Refused in time linear in the file's size, with a bounded number of messages.
 TEST(Deepspeed, HostileFilesAreRefusedAtOnce) {
   const auto repeated = [](std::string_view part, std::size_t size) {
     std::string out;

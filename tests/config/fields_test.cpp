@@ -1,4 +1,4 @@
-// The table of settings: names, defaults against Hugging Face, the rule of every field.
+// The table of settings: names, defaults compared with Hugging Face's, and the rule of every field.
 
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/run_config.h>
@@ -56,7 +56,7 @@ TEST(Fields, EveryPlaceInRunConfigHasOneField) {
         field.access);
 }
 
-// transformers.TrainingArguments() and run_clm.py. Ours differ in optim's name.
+// Defaults of transformers.TrainingArguments() and run_clm.py. Only the name of `optim` differs.
 TEST(Fields, DefaultsAreHuggingFaces) {
   const std::map<std::string, std::string> expected = {{"learning_rate", "5e-05"},
                                                        {"weight_decay", "0.0"},
@@ -137,7 +137,7 @@ TEST(Fields, SynonymsOfOtherSystems) {
     EXPECT_EQ(find_field("strategy")->set(config, word), std::nullopt) << word;
     return config.sharding.strategy;
   };
-  EXPECT_EQ(strategy("FULL_SHARD"), Strategy::full_shard);  // words are taken in any case
+  EXPECT_EQ(strategy("FULL_SHARD"), Strategy::full_shard);  // case does not matter
   EXPECT_EQ(strategy("1"), Strategy::full_shard);
   EXPECT_EQ(strategy("NO_SHARD"), Strategy::ddp);
   EXPECT_EQ(strategy("3"), Strategy::ddp);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The same run described five ways: flags, accelerate's YAML, DeepSpeed's JSON, an FSDP JSON, our own YAML. What a
-/// format cannot say (accelerate's has no learning rate) is given as flags.
+/// The same run described five ways: flags, accelerate's YAML, DeepSpeed's JSON, an FSDP JSON, our own YAML. Settings
+/// that a format cannot express (accelerate's has no learning rate) are given as flags.
 
 #include <tessera/base/file.h>
 
@@ -12,7 +12,7 @@ namespace tessera::config::testing {
 
 struct Way {
   std::string name;                ///< "accelerate's YAML"
-  std::vector<std::string> flags;  ///< FILE stands for the file
+  std::vector<std::string> flags;  ///< FILE is replaced by the path of the file
   std::string file, text;          ///< its name and contents
 };
 struct Run {
@@ -20,7 +20,7 @@ struct Run {
   std::vector<Way> ways;
 };
 
-/// The flags of a way, whose file is written into `folder`.
+/// The flags of `way`; writes its file into `folder`.
 inline std::vector<std::string> flags_of(const Way& way, const std::string& folder) {
   std::vector<std::string> flags = way.flags;
   if (way.file.empty()) return flags;

@@ -1,5 +1,5 @@
-// One run, described five ways, is one configuration: five_ways.h has the descriptions, which
-// tests/tool/config_command_test.cpp trains.
+// One run described five ways resolves to one configuration. The descriptions are in five_ways.h;
+// tests/tool/config_command_test.cpp trains with them.
 
 #include "five_ways.h"
 

@@ -1,4 +1,4 @@
-// What a checkpoint remembers of a configuration, and what is told of changes.
+// The settings that a checkpoint records, and the reports of changes to them.
 
 #include <tessera/config/record/former_settings.h>
 
@@ -39,8 +39,8 @@ TEST(StoredConfiguration, WhatNumbersDependOnIsToldWithBothValues) {
   now.optimization.bf16 = true;
   now.data.block_size = 64;
   now.output.ignore_data_skip = true;
-  now.output.output_dir = "elsewhere";           // where results go, and
-  now.sharding.strategy = Strategy::full_shard;  // who holds what, are nobody's surprise
+  now.output.output_dir = "elsewhere";           // no report: the user changes the
+  now.sharding.strategy = Strategy::full_shard;  // output folder and sharding on purpose
   EXPECT_EQ(changed_since(after_a_file(before), now),
             (std::vector<std::string>{"block_size 64 (was 0)", "learning_rate 1e-04 (was 5e-05)",
                                       "bf16 true (was false)", "ignore_data_skip true (was false)"}));

@@ -1,4 +1,4 @@
-// The file of --fsdp_config: Hugging Face's and accelerate's keys, and every way to get one wrong.
+// The file of --fsdp_config: Hugging Face's and accelerate's keys, and every possible mistake.
 
 #include <tessera/config/hf/fsdp_config.h>
 
@@ -39,7 +39,7 @@ std::string problem_of(const std::string& json) {
   return lines.size() == 1 ? lines.front() : concat(lines.size(), " problems: ", join(lines, " | "));
 }
 
-// The example of the Hugging Face guide, and what accelerate's questionnaire writes for version 1 and 2.
+// The example of the Hugging Face guide, and the output of accelerate's questionnaire for versions 1 and 2.
 TEST(FsdpConfig, HuggingFacesKeys) {
   EXPECT_EQ(settings(R"({"backward_prefetch": "backward_pre", "forward_prefetch": "false", "limit_all_gathers": true,
                          "use_orig_params": true, "sync_module_states": "True",
@@ -81,7 +81,7 @@ TEST(FsdpConfig, AcceleratesFiles) {
   EXPECT_EQ(file.settings[3].name, "strategy");
   EXPECT_EQ(file.settings[3].text, "2");
   EXPECT_EQ(file_and_line(file.settings[3].where), path + ":8");
-  EXPECT_EQ(file.notes, Words{}) << "use_orig_params: true is how it is here";
+  EXPECT_EQ(file.notes, Words{}) << "use_orig_params: true describes this implementation";
 }
 
 // Words, and the numbers of torch.distributed.fsdp.StateDictType.
@@ -215,7 +215,7 @@ TEST(FsdpConfig, TwoSpellingsMustAgree) {
             "fsdp_config:2:23: fsdp_min_num_param 6 contradicts min_num_params 5 in line 1; keep one of them");
 }
 
-// Whatever a file holds, each key is read, noted, or refused by a message with its place; nothing is thrown.
+// For any file, each key is read, noted, or refused by a message with its location; nothing is thrown.
 RC_GTEST_PROP(FsdpConfig, AnyObjectIsReadOrRefused, ()) {
   static const Words names = {"sharding_strategy",
                               "fsdp_reshard_after_forward",
@@ -258,7 +258,7 @@ RC_GTEST_PROP(FsdpConfig, AnyObjectIsReadOrRefused, ()) {
   Problems problems;
   const Translation file = read_fsdp_config(dump_json(Value::make_object(std::move(members))), problems);
   for (const std::string& line : problems.lines) RC_ASSERT(line.starts_with("fsdp_config:"));
-  for (const FileSetting& setting : file.settings) {  // what is handed on, the table takes
+  for (const FileSetting& setting : file.settings) {  // the table accepts every setting that is passed on
     RunConfig config;
     RC_ASSERT(!find_field(setting.name)->set(config, setting.text));
   }

@@ -39,7 +39,7 @@ Read read(const std::string& line, Words* rest = nullptr, const GetEnvironment& 
   return testing::read_of(translation, problems);
 }
 
-/// Settings without the two defaults.
+/// Settings without the two that Megatron's defaults would add: explicit flags replace them.
 std::string settings(const std::string& line) {
   Read result = read(line + " --weight-decay 0 --seed 1");
   EXPECT_EQ(result.problems, Words{}) << line;
@@ -65,7 +65,7 @@ TEST(MegatronArgs, OnlyWhenTheyAreMegatrons) {
     EXPECT_EQ(texts(arguments), words(line));
   }
   EXPECT_TRUE(is_megatron_style(typed_words({"--tensor-model-parallel-size=2", "--num-layers", "2"})));
-  EXPECT_FALSE(is_megatron_style(typed_words({"--tensor-model-parallel-size=2", "--bf16"})));  // a name of ours, too
+  EXPECT_FALSE(is_megatron_style(typed_words({"--tensor-model-parallel-size=2", "--bf16"})));  // also one of our names
   EXPECT_TRUE(is_megatron_style(typed_words({"--train_iters", "5"})));
   EXPECT_EQ(problems.lines, Words{});
 }
@@ -441,7 +441,7 @@ bool stands_alone(std::string_view name) {
   return row != nullptr && (row->act == MegatronRow::Act::standing || row->act == MegatronRow::Act::constant);
 }
 
-// Every row: taken out of the arguments unless it is ours, too; acting, ignored with a note, or refused.
+// Every row: removed from the arguments unless the name is also ours; it acts, is ignored with a note, or is refused.
 TEST(MegatronArgs, EveryRow) {
   const TemporaryFolder folder;
   make_folders(path_join(folder.path(), "checkpoint-5"));
@@ -559,7 +559,7 @@ TEST(MegatronArgs, EveryRow) {
     }
     if (row.key.ends_with('*') || row.key == "num_layers" || row.key == "hidden_size" ||
         row.key == "num_attention_heads")
-      continue;  // each needs the others: see above
+      continue;  // these need each other: tested above
     std::string value = stands_alone(row.key) ? "" : "1";
     if (shapes.contains(row.key)) value += concat(" ", shape);
     if (row.why.find("for num_experts") != row.why.npos || row.key == "moe_input_jitter_eps" ||
@@ -588,7 +588,7 @@ TEST(MegatronArgs, EveryRow) {
   }
 }
 
-// Whatever the words are: no crash, and what is not Megatron's is untouched and in its order.
+// For any words: no crash, and words that are not Megatron's stay unchanged and in order.
 RC_GTEST_PROP(MegatronArgs, AnyWords, ()) {
   const auto one =
       rc::gen::oneOf(rc::gen::elementOf(Words{"--num-layers", "--train-iters", "--lr", "--data-path", "--split",

@@ -1,4 +1,4 @@
-// Models in Llama's manner by Megatron's arguments: the other families, experts, where they are cut.
+// Llama-like models from Megatron's arguments: the other families, experts, and their partitioning.
 
 #include "accelerate_under_test.h"
 
@@ -32,13 +32,13 @@ const std::string latent =
     "--num-experts 8 --multi-latent-attention --qk-layernorm --moe-router-score-function sigmoid "
     "--moe-ffn-hidden-size 32 --moe-shared-expert-intermediate-size 64 ";
 
-/// The model that a line describes: its preset with the overrides.
+/// The model that a command line describes: its preset with the overrides.
 Value model_of(const std::string& line) {
   const Read read = read_line(line);
   EXPECT_EQ(read.problems, Words{}) << line;
   Value config = architectures::model_preset(read.settings.at("config_name")).value_or(Value());
   for (const auto& [key, value] : parse_overrides(read.settings.at("config_overrides"))) {
-    EXPECT_NE(config.find(key), nullptr) << key << " is no member of " << read.settings.at("config_name");
+    EXPECT_NE(config.find(key), nullptr) << key << " is not a member of " << read.settings.at("config_name");
     config.set(key, value);
   }
   return config;
@@ -143,7 +143,7 @@ TEST(MegatronModel, LayersThatHaveExperts) {
   EXPECT_EQ(problem("0"), "--moe-layer-freq 0: a number must be at least 1");
 }
 
-// Whatever stands there: layers, or one problem.
+// Any pattern gives layers or exactly one problem.
 RC_GTEST_PROP(MegatronModel, AnyPatternOfLayers, ()) {
   const std::string pattern = *rc::gen::container<std::string>(rc::gen::elementOf(std::string("[]()*+,014")));
   if (pattern.empty()) return;
@@ -224,7 +224,8 @@ TEST(MegatronModel, WhatNoModelHereHas) {
       Words{"--moe-aux-loss-coeff with --moe-router-load-balancing-type sinkhorn: Megatron supports no loss there"});
 }
 
-// What no family of transformers has is built in Megatron's own manner, and a warning says because of which argument.
+// Architectures that no transformers family covers are built in Megatron's own form, and a warning names the argument
+// that requires it.
 TEST(MegatronModel, MegatronsOwnManner) {
   const std::string gpt2 = "--train-iters 5 --num-layers 4 --hidden-size 64 --num-attention-heads 4 ";
   const std::string rope = gpt2 + "--position-embedding-type rope ", experts = llama + "--num-experts 4 ";

@@ -1,4 +1,4 @@
-// The mesh of a run, as it follows from settings.
+// The mesh that results from the settings of a run.
 
 #include <tessera/config/core/mesh.h>
 
@@ -64,7 +64,7 @@ TEST(RunMesh, FollowsFromTheSettings) {
 TEST(RunMesh, ExpertsHaveAGridOfTheirOwn) {
   struct Row {
     int tp, ep, etp, world;
-    const char* outcome;  ///< the grid of experts, or what is wrong
+    const char* outcome;  ///< the expert grid, or the error
   };
   const Row rows[] = {
       {1, 4, 0, 8, "pp=1 edp=2 ep=4 etp=1"},
@@ -144,7 +144,8 @@ TEST(RunMesh, WhatDoesNotFitIsRefusedWithWhatDoes) {
     EXPECT_EQ(error_of([&] { run_mesh(row.config, row.world, row.host); }), row.error) << row.error;
 }
 
-// The data-parallel ranks are what tp and cp leave, and a shard group is whole sequences, for every mesh that fits.
+// For every valid mesh, the data-parallel size times the other axes is the world, and a shard group contains whole
+// sequences.
 RC_GTEST_PROP(RunMesh, SizesMultiplyToTheWorld, ()) {
   const Strategy strategy = *rc::gen::element(Strategy::ddp, Strategy::zero2, Strategy::full_shard,
                                               Strategy::hybrid_shard, Strategy::hybrid_shard_zero2);
@@ -167,13 +168,13 @@ RC_GTEST_PROP(RunMesh, SizesMultiplyToTheWorld, ()) {
   const Axis shards[] = {Axis::dp_shard, Axis::cp};
   for (int rank = 0; rank < world; ++rank)
     for (const int other : layout::group_of(mesh, rank, shards)) {
-      RC_ASSERT(other / (world / pp) == rank / (world / pp));  // in one stage
+      RC_ASSERT(other / (world / pp) == rank / (world / pp));  // same stage
       RC_ASSERT(row_of(strategy).shard_group != ShardGroup::host || group > 0 || other / host == rank / host);
     }
   if (strategy != Strategy::ddp && group > 0) RC_ASSERT(mesh.size(Axis::dp_shard) * cp == group);
 }
 
-// A choice that a refusal names is accepted.
+// Every alternative that an error message suggests is accepted.
 RC_GTEST_PROP(RunMesh, SuggestionsFit, ()) {
   const int tp = *rc::gen::inRange(1, 7), cp = *rc::gen::inRange(1, 7), world = *rc::gen::inRange(1, 65);
   const int group = *rc::gen::inRange(0, 13), pp = *rc::gen::inRange(1, 5);

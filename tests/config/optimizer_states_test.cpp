@@ -47,7 +47,7 @@ TEST(OptimizerStates, BytesAreThoseOfTheMoments) {
   EXPECT_EQ(bytes(OptimizerKind::lion), 4);
   EXPECT_EQ(bytes(OptimizerKind::rmsprop), 4);
   EXPECT_EQ(bytes(OptimizerKind::adafactor), 0);
-  EXPECT_EQ(bytes(OptimizerKind::adamw_8bit), 2.125);  // a byte, and four for 64 elements
+  EXPECT_EQ(bytes(OptimizerKind::adamw_8bit), 2.125);  // one byte per element, and four per 64 elements
   EXPECT_EQ(bytes(OptimizerKind::lion_8bit), 1.0625);
 }
 

@@ -38,7 +38,7 @@ TEST(Help, NamesEveryFlagAndFitsTheLine) {
   for (const std::string& line : split(text, '\n')) EXPECT_LE(line.size(), 80u) << line;
   EXPECT_NE(text.find("[5e-05]"), std::string::npos);
   EXPECT_NE(text.find("--save_strategy no|steps|epoch|best\n"), std::string::npos);
-  EXPECT_NE(text.find("--lr_scheduler_type WORD  "), std::string::npos) << "too many words for the line";
+  EXPECT_NE(text.find("--lr_scheduler_type WORD  "), std::string::npos) << "too many words on the line";
   EXPECT_NE(text.find("constant_with_warmup,"), std::string::npos);
 }
 

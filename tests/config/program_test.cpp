@@ -66,7 +66,8 @@ TEST(Program, PrintConfig) {
   EXPECT_TRUE(contains(warned.err, "warning: --use_peft is TRL's")) << warned.err;
 }
 
-// What training refuses is not shown as if it were right; what nobody has said is not missed.
+// Settings that training refuses are not printed as valid, and settings that were not given are not reported as
+// missing.
 TEST(Program, OneVerdictOnWhatIsSaid) {
   for (const std::vector<std::string>& said : {std::vector<std::string>{"--fp16", "--bf16"},
                                                {"--train_file", "/absent/a.txt"},
@@ -86,7 +87,7 @@ TEST(Program, OneVerdictOnWhatIsSaid) {
   EXPECT_EQ(tessera({"config", "check", file}).exit_code, 2);
   write_file_atomically(file, "train_file: /absent/a.txt\n");
   EXPECT_EQ(tessera({"config", "check", file}).exit_code, 2);
-  write_file_atomically(file, "learning_rate: 1e-4\nlearning_rate: 2e-4\n");  // the last counts
+  write_file_atomically(file, "learning_rate: 1e-4\nlearning_rate: 2e-4\n");  // the last one wins
   EXPECT_EQ(tessera({"config", "check", file}).exit_code, 0);
   EXPECT_EQ(tessera({"train", "--print_config", file}).exit_code, 0);
 }
@@ -113,7 +114,7 @@ TEST(Program, PrintConfigUnderTheLauncher) {
 TEST(Program, BadInputIsOneMessageAndNothingIsWritten) {
   const TemporaryFolder folder;
   const std::string out = path_join(folder.path(), "out");
-  for (const char* processes : {"1", "3"}) {  // alone, and before any rank is started
+  for (const char* processes : {"1", "3"}) {  // without launching, and before any rank starts
     const auto run =
         tessera({"train", "--config_name", "gpt2-tiny", "--train_file", path_join(folder.path(), "none.txt"),
                  "--output_dir", out, "--num_processes", processes, "--lerning_rate", "1"});
@@ -160,7 +161,7 @@ TEST(Program, TheJobsSizeMustBeTheOneAskedFor) {
       << run.err;
 }
 
-// A copy of the program alone in a folder: the tensor part cannot be found.
+// A copy of the program alone in a folder cannot find the tensor part.
 TEST(Program, AMissingTensorPartIsNamed) {
   const TemporaryFolder folder;
   const std::string lonely = path_join(folder.path(), "tessera");

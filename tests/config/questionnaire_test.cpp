@@ -1,4 +1,4 @@
-// accelerate's questions: their order, the files that come of them, and answers that are none.
+// accelerate's questions: their order, the resulting files, and invalid answers.
 
 #include <tessera/config/accelerate/questionnaire.h>
 
@@ -34,10 +34,10 @@ Talk talk(const std::string& answers, bool patient = false) {
   return result;
 }
 
-/// The answers, one per line; "" takes the default.
+/// The answers, one per line; "" accepts the default.
 std::string lines(const std::vector<std::string>& answers) { return join(answers, "\n") + "\n"; }
 
-/// What Tessera makes of the file.
+/// Tessera's interpretation of the file.
 RunConfig meaning(const std::string& yaml) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "a.yaml");
@@ -76,7 +76,7 @@ TEST(Questionnaire, FsdpVersion1) {
       << t.questions;
   EXPECT_NE(t.yaml.find("distributed_type: FSDP\n"), std::string::npos) << t.yaml;
   const RunConfig run = meaning(t.yaml);
-  EXPECT_EQ(run.sharding.strategy, Strategy::shard_grad_op) << "what accelerate writes here it never reads";
+  EXPECT_EQ(run.sharding.strategy, Strategy::shard_grad_op) << "accelerate writes this key but never reads it";
   EXPECT_EQ(run.sharding.cpu_offload, Offload::all);
   EXPECT_EQ(run.sharding.auto_wrap_policy, AutoWrap::size_based);
   EXPECT_EQ(run.sharding.min_num_params, 1000000);
@@ -161,7 +161,7 @@ TEST(Questionnaire, NoAnswerThroughAPipeIsAnError) {
             std::string::npos);
   EXPECT_NE(talk(lines({"", "multi-CPU", "-3"})).error.find("an integer of at least 1"), std::string::npos);
   EXPECT_EQ(talk(lines({"", "", "yes", "", "", "fp8"})).error, "");
-  // one GPU is no distributed training
+  // a single GPU is not distributed training
   EXPECT_NE(talk(lines({"", "multi-GPU", "", "", "", "", "", "", "1"})).error.find("choose `No distributed training`"),
             std::string::npos);
 }

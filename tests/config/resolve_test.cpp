@@ -1,4 +1,4 @@
-// The command-line front end: spellings, origins, derived values, and every way to get a flag wrong.
+// The command-line front end: spellings, origins, derived values, and every possible mistake in a flag.
 
 #include <tessera/config/core/fields.h>
 #include <tessera/config/resolve/resolve.h>
@@ -92,7 +92,7 @@ TEST(ResolveFlags, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(error_of({"--"}), "unexpected argument '--': write settings as --name value");
 }
 
-// argparse takes a beginning that only one argument has.
+// argparse accepts a prefix that only one argument has.
 TEST(ResolveFlags, UniqueBeginningsAreCompleted) {
   const Resolved resolved = read({"--logging_step", "5", "--num_train_epoch=2", "--tokenizer", "t"});
   EXPECT_EQ(resolved.values.output.logging_steps, 5);
@@ -171,7 +171,7 @@ TEST(ResolveFlags, SettingsWithoutEffectAreNamed) {
   EXPECT_TRUE(unused_settings(read({"--momentum", "0.9", "--optim", "sgd"})).empty());
   EXPECT_NE(unused_gpu(read({}), true).find("--device auto"), std::string::npos);
   EXPECT_EQ(unused_gpu(read({}), false), "");
-  EXPECT_EQ(unused_gpu(read({"--device", "cpu"}), true), "") << "it is meant";
+  EXPECT_EQ(unused_gpu(read({"--device", "cpu"}), true), "") << "the user asked for it";
   EXPECT_EQ(unused_gpu(read({"--device", "auto"}), true), "");
   EXPECT_EQ(unused_settings(read({"--optim", "sgd", "--adam-beta1", "0.8"})),
             Words{"--adam-beta1 has no effect: --optim is sgd"});

@@ -1,4 +1,4 @@
-// The configuration that the first process has resolved, as its ranks get it.
+// The configuration that the first process resolves, as passed to its ranks.
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
@@ -39,8 +39,8 @@ TEST(Handed, OtherTextIsRefused) {
     EXPECT_THROW(resolved_from_text(wrong), InputError) << wrong.substr(0, 20);
 }
 
-// The file can be read once only: it is a pipe whose writer leaves when one reader has it all. Ranks that read it again
-// would wait for ever.
+// The file can be read only once: it is a pipe whose writer exits after one complete read. Ranks that read it again
+// would wait forever.
 TEST(Handed, RanksDoNotReadTheConfigurationFileAgain) {
   const TemporaryFolder folder;
   const std::string pipe = path_join(folder.path(), "run.yaml"), text = path_join(folder.path(), "text.txt");
@@ -50,7 +50,7 @@ TEST(Handed, RanksDoNotReadTheConfigurationFileAgain) {
     std::ofstream(pipe) << "config_name: gpt2-tiny\ntrain_file: " << text
                         << "\nnum_processes: 2\noutput_dir: " << path_join(folder.path(), "out") << "\n";
   });
-  // Without its tensor part the program ends after the configuration, and says so in a rank.
+  // Without its tensor part the program exits after resolving the configuration, and a rank reports it.
   const std::string alone = path_join(folder.path(), "tessera");
   write_file_atomically(alone, read_file(tessera::testing::build_path("tessera"), 1u << 30));
   ASSERT_EQ(::chmod(alone.c_str(), 0700), 0);

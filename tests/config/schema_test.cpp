@@ -1,4 +1,4 @@
-// The JSON Schema of our own file: it lets through what the reader takes, and refuses what it refuses.
+// The JSON Schema of our own file accepts and refuses the same files as the reader.
 
 #include <tessera/config/resolve/schema.h>
 
@@ -17,7 +17,7 @@
 namespace tessera::config {
 namespace {
 
-/// The part of draft 2020-12 that the schema uses. Any other keyword fails the test.
+/// The subset of JSON Schema draft 2020-12 that the schema uses. Any other keyword fails the test.
 class Validator {
  public:
   explicit Validator(const Value& root) : root_(root) {}
@@ -67,7 +67,7 @@ class Validator {
       return std::all_of(value.members().begin(), value.members().end(),
                          [&](const auto& member) { return schema.at("properties").find(member.first) != nullptr; });
     }
-    ADD_FAILURE() << "keyword " << keyword << " is unknown to this test";
+    ADD_FAILURE() << "keyword " << keyword << " is not supported by this test";
     return false;
   }
 

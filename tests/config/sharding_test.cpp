@@ -1,4 +1,4 @@
-// --fsdp, --fsdp_config, --zero_stage, --strategy, --cpu_offload: what they end in, and what contradicts what.
+// --fsdp, --fsdp_config, --zero_stage, --strategy, --cpu_offload: their combined result and their contradictions.
 
 #include <tessera/config/hf/sharding.h>
 #include <tessera/config/resolve/validate_sharding.h>
@@ -94,7 +94,7 @@ TEST(Sharding, OriginsSayWhichWords) {
   EXPECT_EQ(resolved.origin("cpu_offload").str(), "derived (--fsdp offload)");
   EXPECT_FALSE(resolved.values.sharding.forward_prefetch);
   EXPECT_EQ(resolved.origin("forward_prefetch").str(), "fsdp_config:1");
-  EXPECT_FALSE(resolved.values.sharding.limit_all_gathers);  // a flag beats the file
+  EXPECT_FALSE(resolved.values.sharding.limit_all_gathers);  // the flag overrides the file
   EXPECT_EQ(resolved.origin("limit_all_gathers").str(), "--no_limit_all_gathers");
   EXPECT_EQ(read({"--fsdp_config", "{}"}).origin("strategy").str(), "derived (fsdp_config is given)");
 }
@@ -127,7 +127,7 @@ TEST(Sharding, Words) {
             "--fsdp full_shard, --fsdp shard_grad_op: these specify different strategies; keep one of them");
 }
 
-// The words of accelerate's launcher and of Hugging Face's guide, as flags.
+// The words of accelerate's launcher and of Hugging Face's guide work as flags.
 TEST(Sharding, TheGuidesWordsAreFlags) {
   const Resolved resolved =
       read({"--fsdp", "full_shard", "--fsdp_offload_params", "true", "--fsdp_wrap_policy", "SIZE_BASED_WRAP",
@@ -143,7 +143,7 @@ TEST(Sharding, TheGuidesWordsAreFlags) {
   EXPECT_EQ(read({"--fsdp_offload_params", "false"}).values.sharding.cpu_offload, Offload::none);
 }
 
-// PyTorch's FSDP takes both, and so does the guide's file with a 3 for its 1.
+// PyTorch's FSDP accepts NO_SHARD with offload, and so does the guide's file with its strategy 1 changed to 3.
 TEST(Sharding, OffloadOfNoShardIsThatOfTheOptimizer) {
   const TemporaryFolder folder;
   const std::string yaml = path_join(folder.path(), "a.yaml");
@@ -181,14 +181,14 @@ TEST(Sharding, WrapPolicies) {
   EXPECT_EQ(policy({"--wrap_pattern", "h\\..*"}).kind, Kind::by_regex);
   EXPECT_EQ(policy({"--auto_wrap_policy", "NO_WRAP"}).kind, Kind::none);
   EXPECT_EQ(policy({"--auto_wrap_policy", "SIZE_BASED_WRAP", "--transformer_layer_cls_to_wrap", "X"}).kind,
-            Kind::by_size);  // the kind decides
+            Kind::by_size);  // `kind` decides
   EXPECT_EQ(policy({"--ignored_modules", "h\\.0\\..*"}).ignored_modules, (Words{"h.0.attn", "h.0.mlp"}));
   EXPECT_THROW(policy({"--ignored_modules", "absent"}), InputError);
   EXPECT_THROW(policy({"--ignored_modules", "("}), InputError);
   EXPECT_EQ(wrap_policy({}, {}, {}).kind, Kind::none);  // a model without blocks
 }
 
-// The example of Hugging Face's distributed-training guide names classes and a size.
+// The example of Hugging Face's distributed-training guide sets both classes and a size.
 TEST(Sharding, ClassesBeatSize) {
   const Words guide = {"--fsdp", "full_shard auto_wrap", "--fsdp_config",
                        R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["GPT2Block"], )"
@@ -220,10 +220,10 @@ TEST(Sharding, FsdpAsABoolean) {
   EXPECT_EQ(off.values.sharding.cpu_offload, Offload::none);
   EXPECT_EQ(off.notes, Words{"--fsdp_config has no effect: --fsdp is False"});
   EXPECT_EQ(problem_of({"--fsdp", "False", "--fsdp_config", R"({"min_num_prams": 5})"}),
-            "0 problems: ");  // it is not read
+            "0 problems: ");  // not read
 }
 
-// transformers 4 and 5 take version 2, a missing fsdp and a missing auto_wrap differently.
+// transformers 4 and 5 differ in FSDP version 2, a missing `fsdp` and a missing auto_wrap.
 TEST(Sharding, Compat) {
   const Words version2 = {"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"fsdp_version": 2})"};
   const auto with = [](Words words, const char* version) {
@@ -308,7 +308,8 @@ TEST(Sharding, WhatHasNoEffectIsNamed) {
                                     "--loss_scale", "8"}))
                   .empty());
   EXPECT_EQ(unused_settings(read({"--fsdp_config", R"({"use_orig_params": false})"})).size(), 1u);
-  EXPECT_TRUE(unused_settings(read({"--zero_stage", "1", "--forward_prefetch", "false"})).empty()) << "it acts there";
+  EXPECT_TRUE(unused_settings(read({"--zero_stage", "1", "--forward_prefetch", "false"})).empty())
+      << "it has an effect there";
   EXPECT_EQ(unused_settings(read({"--forward_prefetch", "false"})),
             (Words{"--forward_prefetch has no effect: the strategy ddp shards nothing"}));
   for (const Words& stays :
@@ -318,7 +319,7 @@ TEST(Sharding, WhatHasNoEffectIsNamed) {
                                                    "forward: backward gathers nothing"}));
 }
 
-// Any mixture of the words either agrees or is refused; what remains is one row of the table.
+// Any mixture of the words either agrees or is refused; the result is exactly one row of the table.
 RC_GTEST_PROP(Sharding, AnyMixtureEndsInOneStrategyOrAMessage, ()) {
   static const Words fsdp = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "auto_wrap", "offload"};
   Words arguments;
@@ -342,7 +343,7 @@ RC_GTEST_PROP(Sharding, AnyMixtureEndsInOneStrategyOrAMessage, ()) {
   if (s.zero_stage >= 0) RC_ASSERT(same_strategy(s.strategy, zero_strategy(s.zero_stage)));
   if (words.find("full_shard") != std::string::npos) RC_ASSERT(same_strategy(s.strategy, Strategy::full_shard));
   if (words.find("offload") == std::string::npos) return;
-  const bool whole = same_strategy(s.strategy, Strategy::ddp);  // whose parameters stay where they are
+  const bool whole = same_strategy(s.strategy, Strategy::ddp);  // ddp does not offload parameters
   RC_ASSERT(s.cpu_offload == (whole ? Offload::optimizer : Offload::all));
 }
 

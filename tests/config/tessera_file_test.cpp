@@ -1,4 +1,4 @@
-// Our own file of settings: flat, in sections, as --print_config prints it, and every way to get one wrong.
+// Our own settings file: flat, in sections, as printed by --print_config, and every possible mistake.
 
 #include <tessera/config/resolve/tessera_file.h>
 
@@ -105,7 +105,7 @@ TEST_F(TesseraFile, JsonAndNamesOfOtherSystems) {
             "processes");
 }
 
-// Every setting by itself, flat and in its section.
+// Every setting alone, flat and in its section.
 TEST_F(TesseraFile, EverySetting) {
   std::size_t given = 0;
   for (const Field& field : fields()) {
@@ -176,7 +176,7 @@ TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
   }
 }
 
-// The whole way: flags and files of other systems -> --print_config -> --config.
+// The whole path: flags and files of other systems -> --print_config -> --config.
 TEST_F(TesseraFile, PrintedRunsResolveToThemselves) {
   const auto no_environment = [](const std::string&) { return std::optional<std::string>(); };
   const std::string fsdp =
@@ -246,7 +246,7 @@ TEST_F(TesseraFile, WrongFiles) {
   EXPECT_TRUE(several.problems.doubtful.contains("learning_rate"));
 }
 
-// In time that grows no faster than the file.
+// Refused in time linear in the file's size.
 TEST_F(TesseraFile, HostileFilesAreRefusedAtOnce) {
   const auto texts = [](std::size_t size) {
     std::string yaml, aliases = "a: &a [x, x]\n", json = "{";
@@ -276,7 +276,7 @@ TEST_F(TesseraFile, HostileFilesAreRefusedAtOnce) {
   EXPECT_EQ(bare(capped.problems.lines.back()), "g.yaml: 980 more arguments were not checked");
 }
 
-// Whatever values settings have: they are read, or refused with file and line.
+// Any values of settings are read, or refused with file and line.
 RC_GTEST_PROP(TesseraFileProperties, AnySettingsAreReadOrRefused, ()) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "any.json");

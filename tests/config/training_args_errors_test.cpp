@@ -1,4 +1,4 @@
-// TrainingArguments: every way to get one wrong.
+// TrainingArguments: every possible mistake.
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -108,11 +108,11 @@ TEST_F(TrainingArguments, WrongFiles) {
   EXPECT_TRUE(bare(read_file(file("acc.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 1\n"))
                        .only_problem())
                   .ends_with(": pass it as --config_file acc.yaml"));
-  // all problems at once
+  // all problems are reported together
   EXPECT_EQ(read_file(file("a.yaml", "learning_rte: 1\nseed: x\npush_to_hub: true\n")).problems.lines.size(), 2u);
 }
 
-// In time that grows no faster than the file.
+// Refused in time linear in the file's size.
 TEST_F(TrainingArguments, HostileFilesAreRefusedAtOnce) {
   const auto grows = [](const auto& small, const auto& large) {
     return tessera::testing::growth(small, large) > tessera::testing::linear_growth;
@@ -133,7 +133,7 @@ TEST_F(TrainingArguments, HostileFilesAreRefusedAtOnce) {
   }
   EXPECT_FALSE(grows([&] { (void)flags({wide_eighth}); }, [&] { read = flags({wide}); }));
   EXPECT_EQ(read.problems.lines.size(), 1u);
-  // below the limit: parsed, and not every key is looked up
+  // below the limit: parsed, but not every key is looked up
   const std::string small = file("small.json", first_keys(200'000)),
                     small_eighth = file("small_eighth.json", first_keys(25'000));
   EXPECT_FALSE(grows([&] { (void)read_file(small_eighth); }, [&] { read = read_file(small); }));

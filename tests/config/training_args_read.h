@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Reading flags and files of TrainingArguments, for tests.
+/// Reads flags and files of TrainingArguments for tests.
 
 #include <gtest/gtest.h>
 #include <tessera/base/file.h>
@@ -58,7 +58,7 @@ class TrainingArguments : public ::testing::Test {
     settle_implied(read.resolved);
     return read;
   }
-  /// The message without the folder.
+  /// The message without the folder's path.
   std::string bare(std::string text) const {
     const std::string prefix = folder_.path() + "/";
     for (std::size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix))

@@ -1,4 +1,4 @@
-// TrainingArguments: a test per argument, and the files that transformers writes.
+// TrainingArguments: one test per argument, and the files that transformers writes.
 
 #include <tessera/config/hf/training_args.h>
 
@@ -50,7 +50,7 @@ std::string sample(const KeyRow& row) {
   if (initial.is_string()) return "word";
   return std::holds_alternative<std::int64_t& (*)(RunConfig&)>(field.access) ? "9" : field.rule.most < 2 ? "0.25" : "9";
 }
-/// What the setting then is.
+/// The resulting value of the setting.
 Value expected(const KeyRow& row, const std::string& text) {
   RunConfig config;
   const std::string ours = row.key == "adafactor"                         ? "adafactor"
@@ -75,7 +75,7 @@ std::string member(const std::string& key, const std::string& text) {
   return concat("{\n\"", key, "\": ", bare ? text : dump_json(Value::of(text)), "}");
 }
 
-/// Without the word about defaults of the program that has the argument.
+/// Without the note about the defaults of the program that the argument belongs to.
 Read plain(Read read) {
   std::erase_if(read.resolved.notes,
                 [](const std::string& note) { return note.find("whose defaults apply") != std::string::npos; });
@@ -104,7 +104,8 @@ TEST_F(TrainingArguments, EveryRow) {
     switch (row.effect) {
       case Effect::acts:
         EXPECT_EQ(typed.problems.lines, Strings{}) << key;
-        if (row.setting == "lora_r" && argument.shape == ArgumentShape::boolean) {  // beside a default of its program
+        if (row.setting == "lora_r" && argument.shape == ArgumentShape::boolean) {  // set together with a default of
+                                                                                    // its program
           EXPECT_TRUE(typed.origin(row.setting).starts_with("derived (")) << key;
           EXPECT_EQ(dump_json(from_file.value(row.setting)), dump_json(expected(row, text))) << key;
           break;
@@ -121,7 +122,7 @@ TEST_F(TrainingArguments, EveryRow) {
         break;
       case Effect::ignored:
         EXPECT_EQ(typed.problems.lines, Strings{}) << key;
-        if (argument.program == trl_or_another) {  // a second note says what TRL's defaults are
+        if (argument.program == trl_or_another) {  // a second note lists TRL's defaults
           EXPECT_EQ(typed.resolved.notes.size(), 2u) << key;
           EXPECT_NE(typed.resolved.notes.back().find("--" + key + " may be TRL's"), std::string::npos) << key;
           break;
@@ -137,7 +138,7 @@ TEST_F(TrainingArguments, EveryRow) {
         break;
     }
     if (row.effect == Effect::acts || !top) continue;
-    for (const std::string& unset : split(argument.unset, '|')) {  // asks for nothing
+    for (const std::string& unset : split(argument.unset, '|')) {  // values equivalent to unset
       const Read nothing = plain(flags({concat("--", key, "=", unset)}));
       EXPECT_TRUE(unset.empty() || (nothing.problems.lines.empty() && nothing.resolved.notes.empty()))
           << key << "=" << unset;
@@ -148,7 +149,7 @@ TEST_F(TrainingArguments, EveryRow) {
   EXPECT_GT(rows, 170u);
 }
 
-// By itself, as a flag with JSON, as a flag with K=V, and in a file.
+// Alone, as a flag with JSON, as a flag with K=V, and in a file.
 TEST_F(TrainingArguments, MembersOfObjectsThatAct) {
   struct Member {
     std::string_view key, value, setting, result;
@@ -164,7 +165,7 @@ TEST_F(TrainingArguments, MembersOfObjectsThatAct) {
   std::size_t acting = 0;
   for (const KeyRow& row : training_args_rows())
     acting += row.effect == Effect::acts && row.key.find('.') != std::string_view::npos;
-  EXPECT_EQ(acting, std::size(members)) << "each acting member has its line above";
+  EXPECT_EQ(acting, std::size(members)) << "each acting member has a row above";
   for (const Member& member : members) {
     ASSERT_NE(find_training_argument(member.key), nullptr) << member.key;
     const std::size_t dot = member.key.find('.');
@@ -187,7 +188,7 @@ TEST_F(TrainingArguments, MembersOfObjectsThatAct) {
   }
 }
 
-// Written by tests/parity/training_args_defaults.py: nothing in it asks for anything that is not here.
+// Written by tests/parity/training_args_defaults.py; it sets nothing that is unsupported here.
 TEST_F(TrainingArguments, WhatTransformersWritesIsReadWithoutComplaint) {
   const std::string path = tessera::testing::source_path("tests/fixtures/training_args/defaults.json");
   const Value defaults = read_json(path);
@@ -202,7 +203,7 @@ TEST_F(TrainingArguments, WhatTransformersWritesIsReadWithoutComplaint) {
   EXPECT_EQ(read.value("report_to").as_string(), "none");
 }
 
-// What version 4 writes, and the run that it means.
+// The output of version 4, and the run that it describes.
 TEST_F(TrainingArguments, WhatTransformers4WritesIsReadWithoutComplaint) {
   Problems problems;
   const Resolved resolved =
@@ -302,7 +303,7 @@ TEST_F(TrainingArguments, ObjectsAreTextOrFiles) {
   EXPECT_EQ(divided.value("shard_group_size").as_int(), 2);
   const Read mesh = flags({"--parallelism_config", R"({"dp_replicate_size": 2, "cp_size": 4, "tp_size": 2})"});
   EXPECT_EQ(mesh.value("strategy").as_string(), "hybrid_shard");
-  EXPECT_EQ(mesh.value("shard_group_size").as_int(), 4) << "FSDP's shards lie over dp_shard x cp";
+  EXPECT_EQ(mesh.value("shard_group_size").as_int(), 4) << "FSDP shards over dp_shard x cp";
   EXPECT_EQ(flags({"--parallelism_config", R"({"sp_size": 2})"}).value("cp_comm_type").as_string(), "a2a");
   EXPECT_EQ(flags({"--tp_size", "0"}).origin("tp_size"), "default");
 }
@@ -331,7 +332,7 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
   EXPECT_EQ(read.value("learning_rate").as_real(), 1e-4);
 }
 
-// Trackers in any order and form; one choice is written in one way.
+// Trackers in any order and form; equal choices have one spelling.
 TEST_F(TrainingArguments, SeveralTrackers) {
   const auto trackers = [](const Strings& words) { return flags(words).value("report_to").as_string(); };
   EXPECT_EQ(trackers({"--report_to", "csv", "tensorboard"}), "tensorboard,csv");
@@ -354,7 +355,7 @@ TEST_F(TrainingArguments, SeveralFiles) {
   EXPECT_EQ(list({"--train_file", "my file.txt"}), "my file.txt");
   EXPECT_EQ(list({"--train_file", "my file.txt", "b"}), "'my file.txt' b");
   EXPECT_EQ(list({"--train_file", "a.json", "b.json"}), "a.json b.json");
-  const std::string arguments = file("args.json", "{\"seed\": 5}");  // not of the list
+  const std::string arguments = file("args.json", "{\"seed\": 5}");  // not in the list
   const Read read = flags({"--train_file", "a.txt", arguments});
   EXPECT_EQ(read.value("train_file").as_string(), "a.txt");
   EXPECT_EQ(read.value("args_file").as_string(), arguments);

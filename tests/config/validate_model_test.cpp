@@ -1,4 +1,4 @@
-// The rules between settings and the sizes of the model: what a run would say when it has made it.
+// Rules that relate settings to the model's sizes: the same errors as those of a run that has built the model.
 
 #include <tessera/config/model/validate_model.h>
 #include <tessera/config/resolve/resolve.h>
@@ -12,7 +12,7 @@
 namespace tessera::config {
 namespace {
 
-/// What is wrong with these flags, as config check and --print_config say it.
+/// The problems of these flags, as reported by config check and --print_config.
 std::string problems_of(const std::string& line) {
   std::vector<std::string> words;
   for (const std::string& word : split(line, ' '))
@@ -36,7 +36,8 @@ TEST(ValidateModel, Lengths) {
   EXPECT_EQ(choose_block_size(data, 5000), 1024);
 }
 
-// One class that the model has is enough; of others only what is certain is said before it is made.
+// One matching class is enough; before the model is built, other classes are reported only when they are certainly
+// wrong.
 TEST(ValidateModel, ClassesToWrap) {
   const auto wraps = [](const std::string& classes) {
     return problems_of("--config_name llama-tiny --fsdp full_shard --transformer_layer_cls_to_wrap " + classes);

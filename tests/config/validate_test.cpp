@@ -53,7 +53,7 @@ TEST_F(Validate, ACompleteCommandLinePasses) {
                       path("empty")}),
             "");
   EXPECT_EQ(error_of(good({"--config_overrides", "n_layer=2", "--tokenizer_name", "byte", "--eval_steps", "5"})), "");
-  EXPECT_FALSE(path_exists(path("out")));  // nothing is written
+  EXPECT_FALSE(path_exists(path("out")));  // nothing was written
 }
 
 TEST_F(Validate, AStreamHasNoLengthAndNoEpochs) {
@@ -88,7 +88,7 @@ TEST_F(Validate, MadeUpDataStandAlone) {
             "--streaming");
 }
 
-// Its memory goes through a row from the first token to the last.
+// Its state passes through a row from the first token to the last.
 TEST_F(Validate, LinearAttentionReadsWholeRows) {
   const Words linear = {"--config_name",
                         "megatron-gpt-tiny",
@@ -160,7 +160,7 @@ TEST_F(Validate, DataFiles) {
             concat("--train_file ", path("none.txt"), ": no such file"));
   EXPECT_EQ(with(concat("0 ", path("text.txt"))),
             concat("--train_file: the list of files '0 ", path("text.txt"), "': the weight 0 is not above 0"));
-  EXPECT_EQ(with(path("*.none")), "");  // what matches is asked when it is read
+  EXPECT_EQ(with(path("*.none")), "");  // matches are checked when the pattern is read
   write_file_atomically(path("tokens.bin"), "");
   EXPECT_EQ(with(path("tokens.bin")),
             concat("--train_file ", path("tokens.bin"), ": its index ", path("tokens.idx"), " is missing"));
@@ -219,7 +219,7 @@ TEST_F(Validate, OutputFolder) {
   EXPECT_EQ(with(path("new/below/here/")), "");
 }
 
-/// Nobody is sent to a flag that replaces a run by what shells and file systems leave in a folder.
+/// Files that shells and file systems leave in a folder do not make the error suggest a flag that overwrites a run.
 TEST_F(Validate, LogsAndHiddenFilesDoNotCountInTheOutputFolder) {
   const auto with = [&](const std::string& output) {
     return error_of({"--config_name", "gpt2", "--train_file", path("text.txt"), "--output_dir", output});
@@ -234,7 +234,7 @@ TEST_F(Validate, LogsAndHiddenFilesDoNotCountInTheOutputFolder) {
       concat("--output_dir ", path("mine"), " is not empty (1 entry, among them thesis.txt), and contains no run: ",
              "choose another folder, or start in it with --overwrite_output_dir, which removes none of these ",
              "files"));
-  make_folders(path("logs/old.log"));  // a folder of that name is none
+  make_folders(path("logs/old.log"));  // a folder of that name does not count as a log
   EXPECT_NE(with(path("logs")), "");
 }
 

@@ -1,4 +1,4 @@
-// The rules between the settings of the training loop: every message, and what has no effect.
+// The rules between the settings of the training loop: every message, and settings without effect.
 
 #include <tessera/config/resolve/resolve.h>
 #include <tessera/config/rules/checkpointing.h>
@@ -53,7 +53,7 @@ TEST_F(ValidateTraining, LittleLanguagesAreReadBeforeAProcessStarts) {
             std::string::npos);
   EXPECT_EQ(error_of({"--lr_scheduler_type", "polynomial", "--lr_scheduler_kwargs", "power=2"}), "");
   EXPECT_NE(error_of({"--column_map", "question=prompt"}).find("--column_map"), std::string::npos);
-  // adafactor's own rates exclude --decoupled_lr only where they are asked for
+  // adafactor's own rates exclude --decoupled_lr only when they are requested
   const Words adafactor = {"--optim", "adafactor", "--decoupled_lr", "1e-3", "--optim_args"};
   const auto with = [&](Words words, const char* more) {
     words.emplace_back(more);

@@ -1,5 +1,5 @@
 /// \file
-/// --device xla: what it cannot stand beside, and how its devices are counted.
+/// --device xla: incompatible settings, and how its devices are counted.
 
 #include <gtest/gtest.h>
 

@@ -15,7 +15,7 @@ namespace {
 
 RC_GTEST_PROP(ByteSink, WhatIsWrittenComesBack, (std::vector<std::string> parts, std::uint32_t many)) {
   const MadeFiles made;
-  parts.push_back(std::string(many % 100000, 'x'));  // longer than every buffer, now and then
+  parts.push_back(std::string(many % 100000, 'x'));  // sometimes longer than every buffer
   for (const char* name : {"a.txt", "a.txt.gz", "a.txt.zst", "a.txt.xz"}) {
     const std::string path = made.path(name);
     std::string whole;

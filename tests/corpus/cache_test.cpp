@@ -1,4 +1,5 @@
-// The cache of tokens: what is found is what would be made, whoever makes it and whatever dies meanwhile.
+// The cache of tokens: a hit equals the tokens that would be computed, whichever process wrote it and whichever process
+// died.
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -32,7 +33,7 @@ namespace {
 
 using testing::error_of;
 
-/// A token for every byte.
+/// One token per byte.
 void encode_bytes(std::string_view text, EncodedRecord& out) {
   out.ids.insert(out.ids.end(), reinterpret_cast<const unsigned char*>(text.data()),
                  reinterpret_cast<const unsigned char*>(text.data() + text.size()));
@@ -47,12 +48,12 @@ class Cache : public ::testing::Test {
   std::string root() const { return path("tokens"); }
   std::string write(const std::string& name, const std::string& text) const {
     write_file_atomically(path(name), text);
-    // As if it had been written long ago: its state may be trusted.
+    // An old time stamp, so that the file's state is trusted.
     const struct timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
     ::utimensat(AT_FDCWD, path(name).c_str(), times, 0);
     return path(name);
   }
-  /// Counts its calls.
+  /// A request that counts its encode calls.
   TokenRequest request(const std::vector<std::string>& files, bool examples = false) {
     TokenRequest request;
     for (const std::string& file : files) request.sources.push_back(source_file(file));
@@ -77,7 +78,7 @@ class Cache : public ::testing::Test {
     store.read(0, store.tokens(), ids);
     return {ids.begin(), ids.end()};
   }
-  /// Several items' worth of lines.
+  /// Lines that fill several work items.
   static std::string long_text(std::size_t bytes, const std::string& word = "line") {
     std::string text;
     text.reserve(bytes + 100);
@@ -116,7 +117,7 @@ TEST_F(Cache, TokensOfOneProcessLeaveNoFiles) {
   ::setenv("TMPDIR", path("tmp").c_str(), 1);
   const CachedTokens tokens = private_tokens(asked);
   before ? ::setenv("TMPDIR", before->c_str(), 1) : ::unsetenv("TMPDIR");
-  EXPECT_TRUE(std::filesystem::is_empty(path("tmp"))) << "a process that is killed now would leave them for ever";
+  EXPECT_TRUE(std::filesystem::is_empty(path("tmp"))) << "a process killed at this point would leave files behind";
   EXPECT_EQ(text_of(*tokens.store), text);
 }
 
@@ -150,7 +151,7 @@ TEST_F(Cache, ContentsCountAndNotNamesOrTimes) {
   const std::string a = write("a.txt", text);
   cached_tokens(root(), request({a}));
   EXPECT_TRUE(cached_tokens(root(), request({write("moved.txt", text)})).found);
-  write("a.txt", text);  // another inode, other times
+  write("a.txt", text);  // another inode and other times
   EXPECT_TRUE(cached_tokens(root(), request({a})).found);
   auto other = request({a});
   other.settings = "other";
@@ -160,13 +161,13 @@ TEST_F(Cache, ContentsCountAndNotNamesOrTimes) {
   EXPECT_FALSE(cached_tokens(root(), wide).found);
 }
 
-// The start after the one that wrote seen.json reads it, and so does every later one.
+// seen.json is read by the start after the one that wrote it, and by every later one.
 TEST_F(Cache, ATouchedTextIsFoundAtEveryLaterStart) {
   const std::string text = long_text(1 << 20);
   const std::string a = write("a.txt", text);
   const std::string entry = cached_tokens(root(), request({a})).entry;
   const std::string moved = write(concat("a text whose name is no short string ", std::string(64, 'x'), ".txt"), text);
-  std::this_thread::sleep_for(std::chrono::milliseconds(2100));  // only a state as old as that is remembered
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));  // only a state this old is recorded
   for (int start = 0; start < 3; ++start) {
     EXPECT_TRUE(cached_tokens(root(), request({moved})).found) << start;
     const std::vector<SeenSource> seen = read_seen(entry);
@@ -181,7 +182,7 @@ TEST_F(Cache, AChangeThatAGlanceDoesNotSeeIsSeen) {
   std::string text = long_text(2 << 20);
   const std::string a = write("a.txt", text);
   cached_tokens(root(), request({a}));
-  const std::size_t quarter = text.size() / 4;  // neither beginning, middle nor end
+  const std::size_t quarter = text.size() / 4;  // neither start, middle nor end
   text[quarter] = text[quarter] == 'x' ? 'y' : 'x';
   write("a.txt", text);
   const auto changed = cached_tokens(root(), request({a}));
@@ -203,7 +204,7 @@ TEST_F(Cache, ManyAtOnceShareTheWork) {
   EXPECT_EQ(encoded_, lines);  // none twice
 }
 
-// Whoever waits for the last item of another finds the folder published, and must not begin the item anew.
+// A process that waits for another's last item finds the folder published and must not encode the item again.
 TEST_F(Cache, WhoWaitsWhileAnotherPublishesFindsIt) {
   const std::string text = long_text(1 << 20);
   const auto asked = request({write("a.txt", text)});
@@ -260,7 +261,7 @@ TEST_F(Cache, RecordsThatCannotBeUsedLeaveNothing) {
   EXPECT_TRUE(list_folder(root()).empty());
   const std::string csv = write("a.csv", "text\n\"unclosed\n");
   const std::string once = error_of([&] { cached_tokens(root(), request({csv}, true)); });
-  EXPECT_EQ(once.find("unusable records"), std::string::npos) << "a reader that stops is told once: " << once;
+  EXPECT_EQ(once.find("unusable records"), std::string::npos) << "a reader that stops is reported once: " << once;
 }
 
 TEST_F(Cache, ASourceThatChangesMeanwhileIsRefused) {
@@ -278,7 +279,7 @@ TEST_F(Cache, ASourceThatChangesMeanwhileIsRefused) {
 
 TEST_F(Cache, AFullDiskIsSaidWithSizes) {
   const auto asked = request({write("a.txt", long_text(3 << 20))});
-  const pid_t child = ::fork();  // the limit and the ignored signal are the child's
+  const pid_t child = ::fork();  // the limit and the ignored signal affect the child only
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit{200'000, 200'000};

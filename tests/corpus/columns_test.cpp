@@ -16,7 +16,7 @@ using testing::error_of;
 
 Value record(const std::string& json) { return parse_json(json, "a.jsonl"); }
 
-/// The normal form of a record that is the first of its dataset.
+/// The normal form of the first record of a dataset.
 std::string normal(const std::string& json, const ColumnOptions& options = {}) {
   const Value first = record(json);
   return dump_json(Columns(first, options).normal(first), -1);
@@ -33,7 +33,7 @@ TEST(Columns, NormalFormsStayAsTheyAre) {
   EXPECT_EQ(normal(R"({"completion": "y", "prompt": "x"})"), R"({"prompt":"x","completion":"y"})");
   EXPECT_EQ(normal(R"({"messages": [{"role": "user", "content": "x"}], "prompt": "x"})"),
             R"({"messages":[{"role":"user","content":"x"}]})")
-      << "a prompt without completion is one column among others (ultrachat has it)";
+      << "a prompt without completion is an ordinary column (as in ultrachat)";
 }
 
 TEST(Columns, PromptAndCompletionAsMessages) {
@@ -67,7 +67,7 @@ TEST(Columns, WhatSomebodyMadeOfOtherColumnsIsNotUsed) {
             R"({"input_ids":[1],"labels":[1]})");
 }
 
-/// In tables all rows have all columns; a dataset's first row says nothing about the others.
+/// In tables every row has all columns, so the first row does not determine the kind of the others.
 TEST(Columns, EachRecordSaysWhatItIs) {
   const Columns columns(record(R"({"prompt": "x", "completion": "y", "messages": null})"), {});
   EXPECT_EQ(dump_json(columns.normal(record(R"({"prompt": null, "completion": null, "messages": [{"role": "user",
@@ -85,7 +85,7 @@ TEST(Columns, NullsThatATableAddsAreGone) {
       R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [{"name": "f", "arguments":
          {"city": "x", "day": null}}]}]})";
   ColumnOptions options;
-  EXPECT_NE(normal(call, options).find(R"("day":null)"), std::string::npos) << "as it is written in a .jsonl";
+  EXPECT_NE(normal(call, options).find(R"("day":null)"), std::string::npos) << "a null of a .jsonl is kept";
   options.nulls_are_missing = true;
   EXPECT_EQ(normal(call, options),
             R"({"messages":[{"role":"assistant","tool_calls":[{"name":"f","arguments":{"city":"x"}}]}]})");
@@ -104,7 +104,7 @@ TEST(Columns, PairsOfAnswers) {
                 R"({"chosen": "\n\nHuman: hi\n\nAssistant: I say yes",
                     "rejected": "\n\nHuman: hi\n\nAssistant: I say yet"})"),
             R"({"prompt":"\n\nHuman: hi\n\nAssistant: I say","chosen":" yes","rejected":" yet"})")
-      << "hh-rlhf; no word is cut";
+      << "hh-rlhf; words are not split";
   EXPECT_EQ(pair(R"({"chosen": "a: yes", "rejected": "a: yes sir"})"),
             R"({"prompt":"a:","chosen":" yes","rejected":" yes sir"})");
   EXPECT_EQ(pair(R"({"chosen": "问：好", "rejected": "问：不"})"),

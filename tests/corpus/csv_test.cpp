@@ -34,8 +34,8 @@ TEST(Csv, CellsAreStrings) {
 TEST(Csv, Quotes) {
   EXPECT_EQ(rows("a,b\n\"x,\"\"y\"\"\nz\",\"\"\n"), (Records{R"({"a":"x,\"y\"\nz","b":""})"}));
   EXPECT_EQ(rows("a,b\n5\" nail,it's \"so\"\n"), (Records{R"({"a":"5\" nail","b":"it's \"so\""})"}))
-      << "inside a cell without quotes they stand for themselves";
-  EXPECT_EQ(rows("a\n\"x\r\ny\"\r\n"), (Records{R"({"a":"x\r\ny"})"})) << "ends of lines inside stay as they are";
+      << "inside an unquoted cell quotes are literal";
+  EXPECT_EQ(rows("a\n\"x\r\ny\"\r\n"), (Records{R"({"a":"x\r\ny"})"})) << "line ends inside a cell are kept";
   EXPECT_EQ(rows("a\nx\ry\n"), (Records{R"({"a":"x\ry"})"}));
   EXPECT_EQ(rows("a,b\n1,\"2\"\r"), (Records{R"({"a":"1","b":"2"})"}));
 }

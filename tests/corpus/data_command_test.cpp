@@ -79,7 +79,7 @@ TEST_F(DataCommand, ShuffleKeepsLinesAsTheyAre) {
   good({"data", "merge", made.path("b.jsonl.gz"), "--output", made.path("d.jsonl")});
   EXPECT_EQ(read_file(made.path("d.jsonl")), read_file(made.path("c.jsonl")));
   std::string text = read_file(made.path("c.jsonl"));
-  EXPECT_EQ(text.size(), lines.size());  // a blank line less, a last line feed more
+  EXPECT_EQ(text.size(), lines.size());  // one blank line less, one final line feed more
   for (const char* line : {"{\"n\": 1.50,  \"text\":\"\\u00e9\"}\n", "{\"n\": 12345678901234567890}\n", "{}\n"})
     expect_has(text, line);
 }

@@ -29,7 +29,7 @@ TEST(DataList, AWeightHoldsForWhatFollowsIt) {
   EXPECT_EQ(parts[0].weight, 0.7);
   EXPECT_EQ(parts[0].places, (Places{"a.jsonl", "b"}));
   EXPECT_EQ(parts[1].weight, 3);
-  EXPECT_EQ(parts[1].places, (Places{"5"}));  // in quotes: a place
+  EXPECT_EQ(parts[1].places, (Places{"5"}));  // quoted, so a path
   EXPECT_EQ(parts[2].weight, 0.01);
   EXPECT_EQ(places_of(parts), (Places{"a.jsonl", "b", "5", "c"}));
 }

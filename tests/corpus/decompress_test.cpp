@@ -17,7 +17,7 @@ using testing::error_of;
 
 std::string fixture(const std::string& name) { return testing::source_path("tests/fixtures/corpus/" + name); }
 
-/// Throws what the stream throws; `so_far` has what was read before.
+/// Throws the stream's error; `so_far` receives the bytes read before it.
 void read_all(const std::string& path, std::size_t at_once, std::string& so_far) {
   const auto stream = open_bytes(source_file(path));
   std::vector<char> buffer(at_once);
@@ -51,7 +51,7 @@ TEST_P(Compressed, EveryTruncationIsNoticed) {
     std::string text;
     const std::string complaint = error_of([&] { read_all(path, 1 << 16, text); });
     EXPECT_TRUE(whole.starts_with(text));
-    // a file that ends exactly between two members, frames or streams is complete
+    // a file that ends exactly at a boundary of members, frames or streams is valid
     if (complaint.empty()) {
       EXPECT_EQ(text.size(), 700u) << size;
       continue;
@@ -70,7 +70,7 @@ TEST_P(Compressed, FlippedBitsAreNoticedOrHarmless) {
     std::string text;
     const std::string complaint = error_of([&] { read_all(path, 1 << 16, text); });
     if (complaint.empty()) {
-      EXPECT_EQ(text, whole);  // names, times and the like are not covered by checksums
+      EXPECT_EQ(text, whole);  // checksums do not cover names, times etc.
     } else {
       EXPECT_TRUE(complaint.starts_with(path + ": the ")) << complaint;
     }
@@ -83,7 +83,7 @@ TEST_P(Compressed, WhatIsNoneOfIt) {
   EXPECT_TRUE(error_of([&] { read_all(path, 1 << 16, text); }).starts_with(path + ": the ")) << extension;
   std::string behind;
   const std::string more = made.add("more.jsonl" + extension, bytes + "garbage");
-  EXPECT_NE(error_of([&] { read_all(more, 1 << 16, behind); }), "") << "garbage behind the end";
+  EXPECT_NE(error_of([&] { read_all(more, 1 << 16, behind); }), "") << "garbage after the end";
 }
 
 TEST_P(Compressed, IsOnePiece) {

@@ -56,7 +56,7 @@ TEST(JsonFile, Complaints) {
   EXPECT_EQ(values("hello"), (Records{"a.json:1:1: expected a value, found 'h'"}));
   EXPECT_EQ(values(std::string_view("{}\n\0\0", 5)),
             (Records{"{}", "a.json:2:1: expected a value, found control character 0"}))
-      << "zeros that a crash of the machine leaves are not the end of the file";
+      << "zeros left by a machine crash do not end the file";
   EXPECT_EQ(values("}"), (Records{"a.json:1:1: expected a value, found '}'"}));
   EXPECT_EQ(values(R"({"data": [{"a": 1}], "x": })"),
             (Records{R"({"a":1})", "a.json:1:27: expected a value, found '}'"}));

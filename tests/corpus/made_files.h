@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Files of a test, and the records that are read from them.
+/// Temporary files of a test, and the records read from them.
 
 #include <cstdlib>
 #include <fstream>
@@ -18,7 +18,7 @@ namespace tessera::corpus {
 
 class MadeFiles {
  public:
-  /// Writes a file (and the folders that it is in) and returns its path.
+  /// Writes a file (and its parent folders) and returns its path.
   std::string add(const std::string& name, std::string_view bytes = "x\n") const {
     const std::string path = path_join(folder_.path(), name);
     make_folders(path.substr(0, path.rfind('/')));
@@ -32,7 +32,7 @@ class MadeFiles {
   TemporaryFolder folder_{"corpus"};
 };
 
-/// Damaged files that a test tries: TESSERA_MUTATIONS, or a few.
+/// Number of damaged files to try: TESSERA_MUTATIONS, default 160.
 inline int mutations() {
   const char* given = std::getenv("TESSERA_MUTATIONS");
   return given != nullptr ? std::atoi(given) : 160;

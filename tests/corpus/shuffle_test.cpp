@@ -16,7 +16,7 @@ namespace {
 using Items = std::vector<std::string>;
 
 Items shuffled(const Items& items, std::uint64_t seed, std::uint64_t memory) {
-  static const MadeFiles made;  // temporary files have no names there
+  static const MadeFiles made;  // temporary files there are unnamed
   Items out;
   std::size_t at = 0;
   shuffle([&]() -> std::optional<std::string> { return at < items.size() ? std::optional(items[at++]) : std::nullopt; },

@@ -62,7 +62,7 @@ TEST_F(Sources, Globs) {
       "D/a/*: contains files of several kinds: 2 of text (D/a/1.txt), 1 of CSV (D/a/5.csv); select one with a glob, "
       "such as '*.txt'");
   made.add("x[1].txt");
-  EXPECT_EQ(found(made.path("x[1].txt")), (Names{"x[1].txt"})) << "a file of that very name";
+  EXPECT_EQ(found(made.path("x[1].txt")), (Names{"x[1].txt"})) << "a file with exactly this name";
 }
 
 TEST_F(Sources, FoldersAsOnTheHub) {

@@ -1,4 +1,4 @@
-// Files written by pyarrow (tests/parity/make_corpus_fixtures.py) are read as the rows that pyarrow shows.
+// Files written by pyarrow (tests/parity/make_corpus_fixtures.py) read as the rows that pyarrow shows.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class Tables : public ::testing::Test {
   }
 };
 
-/// Rows of a .jsonl without a field.
+/// Rows of a .jsonl file without one field.
 Rows expected(const std::string& name, std::string_view without = "") {
   Rows rows;
   const SourceFile file = source_file(fixture(name));
@@ -96,7 +96,7 @@ TEST_F(Tables, WhatIsNoTable) {
   EXPECT_NE(records_of(made.add("a.feather", "FEA1xxxxxxxx"))[0].find("Feather version 1"), std::string::npos);
 }
 
-/// Reads all that can be read; returns the complaints.
+/// Reads everything readable; returns the error messages.
 Rows complaints_of(const std::string& path) {
   Rows complaints;
   const auto complain = [&](auto act) {

@@ -3,13 +3,13 @@
 
     tests/faults/cache.py [--build DIR] [--trials 25 | --full] [--ranks 3]
 
-Every process prints a hash of all tokens that it got, which is compared with that of a process alone. Rows of a table;
-exit code 1 unless all pass.
+Every process prints a hash of all tokens that it received, which is compared with that of an undisturbed process.
+Prints rows of a table; exit code 1 unless all pass.
   kill -9      --ranks processes make one entry; at a random moment one or all are killed, and new ones take over
-  full disk    the largest file that a process may write is smaller than the tokens: a named error, nothing is left
-  two jobs     twice as many processes at once: no record is encoded by two, all get the same
-  changed      the source is replaced while tokens are made of it: an error, or the tokens of the old or the new text
-  damaged      a file of a finished entry is cut short, or an entry is half removed: it is made again
+  full disk    the file size limit of a process is smaller than the tokens: a named error, no files remain
+  two jobs     twice as many processes at once: no record is encoded twice, all get the same tokens
+  changed      the source is replaced during tokenization: an error, or the tokens of the old or the new text
+  damaged      a file of a finished entry is truncated, or an entry is half removed: it is made again
 """
 import os
 import random
@@ -36,7 +36,7 @@ root, text = os.path.join(folder, "tokens"), os.path.join(folder, "text.txt")
 
 
 def write_text(seed, path=text):
-    """Lines of words, always as many bytes; seeds differ in their middles only."""
+    """Writes lines of words, always of the same total size; texts of different seeds differ only in the middle."""
     lines, words = [], random.Random(seed)
     size = options.megabytes << 20
     some = "".join(f"{words.randrange(10**9)} words of line {i}\n" for i in range(20000))
@@ -62,7 +62,7 @@ def end(process):
 
 
 def alone(source=text):
-    """What a process gets that nobody disturbs."""
+    """The output of an undisturbed process."""
     with tempfile.TemporaryDirectory(dir=folder) as private:
         return end(start(private, source))[1]
 

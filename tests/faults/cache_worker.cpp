@@ -1,10 +1,11 @@
-// One process that wants tokens of text files, as a rank of a training does: finds them in a cache or makes them, and
-// prints what it got. tests/faults/cache.py starts, kills and compares such processes; bench/tokens.py times them.
+// One process that needs the tokens of text files, like a rank of a training: it finds them in a cache or computes
+// them, and prints the result. tests/faults/cache.py starts, kills and compares such processes; bench/tokens.py times
+// them.
 //
 //   cache_worker ROOT TOKENIZER THREADS FILE...      prints: TOKENS HASH found|made SECONDS PEAK_KIB
 //
-// Records of .jsonl are examples, their field "text" alone. With CACHE_WORKER_COMPARE in the environment it also reads
-// lines [NUMBER, [ID, ...]] from standard input and says how many records have these ids.
+// Records of .jsonl are examples, with only their field "text". If CACHE_WORKER_COMPARE is set, it also reads lines
+// [NUMBER, [ID, ...]] from standard input and reports the number of records with these ids.
 
 #include <tessera/base/error.h>
 #include <tessera/base/value.h>
@@ -26,7 +27,7 @@ using namespace tessera;  // NOLINT: a program of one file
 
 namespace {
 
-/// A hash over all ids in order, in pieces so that memory does not grow with them.
+/// A hash over all ids in order, computed in pieces to bound the memory.
 std::string hash_of_tokens(const corpus::TokenStore& store) {
   std::vector<std::int64_t> ids;
   std::string hashes;
@@ -39,7 +40,8 @@ std::string hash_of_tokens(const corpus::TokenStore& store) {
   return hashes;
 }
 
-/// Examples of one token have nothing to score and are left out: comparing needs records that have two or more.
+/// Counts records with equal ids. Records need two or more tokens: examples of one token have nothing to score and are
+/// skipped.
 void compare(const corpus::TokenStore& store) {
   std::int64_t equal = 0, all = 0;
   for (std::string line; std::getline(std::cin, line); ++all) {

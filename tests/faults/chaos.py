@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trainings on every mesh, each hurt at random moments until it ends: is the end, bit for bit, that of an undisturbed
-run, is every culprit named, and does nothing hang?
+"""Trainings on every mesh with faults at random moments: is the result bit-identical to that of an undisturbed run, is
+every culprit named, and does nothing hang?
 
     tests/faults/chaos.py [--build DIR] [--trials 12 | --full] [--meshes fsdp4,topk2] [--seed N] [--keep]
 
-`--trials`: faults of each run. One row each; exit code 1 when one fails. The faults: kill -9 of a random rank, of rank
-0, of two at once, and again while the job restarts; SIGSEGV, SIGABRT, SIGSTOP of a rank; SIGTERM and SIGINT of a rank
-or of the agent, kill -9 of the agent, each followed by the same command with `--resume_from_checkpoint auto`.
+`--trials`: faults per run. One line per mesh; exit code 1 if one fails. The faults: kill -9 of a random rank, of rank
+0, of two at once, and again during the restart; SIGSEGV, SIGABRT, SIGSTOP of a rank; SIGTERM and SIGINT of a rank or of
+the agent, kill -9 of the agent, each followed by the same command with `--resume_from_checkpoint auto`.
 """
 import collections
 import json
@@ -20,12 +20,12 @@ import job
 import training
 
 SAVE_EVERY = 4
-MODEL = training.TINY_MODEL.replace("n_layer=1", "n_layer=4")  # one for each stage of zbv
+MODEL = training.TINY_MODEL.replace("n_layer=1", "n_layer=4")  # one layer per stage of zbv
 MOE = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 257, "hidden_size": 32,
        "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
        "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64, "bos_token_id": 256,
        "eos_token_id": 256, "tie_word_embeddings": False}
-# name: ranks, flags.
+# name: (ranks, flags)
 MESHES = {
     "ddp2": (2, ""),
     "ddp2-deterministic": (2, "--deterministic_reduce"),
@@ -55,11 +55,11 @@ MESHES = {
     "powersgd3": (3, "--grad_compression powersgd:rank=2,start=4,min_rate=1"),
     "offload2": (2, "--zero_stage 2 --cpu_offload optimizer"),
 }
-# Whom a signal meets. The job restarts after those of RANKS; after the others it ends, and is started again.
+# The target of a signal. The job restarts after the targets in RANKS; after the others it ends and is started again.
 RANK, RANK_0, TWO, TWICE = "a rank", "rank 0", "two ranks", "a rank, and one while the job restarts"
 RANKS = RANK, RANK_0, TWO, TWICE
 LAST_RANK, AGENT = "a rank, which ends the job", "the agent"
-Fault = collections.namedtuple("Fault", "number whom weight")  # weight: how often it comes
+Fault = collections.namedtuple("Fault", "number whom weight")  # weight: relative frequency
 FAULTS = {
     "kill -9": Fault(signal.SIGKILL, RANK, 5),
     "kill -9 of rank 0": Fault(signal.SIGKILL, RANK_0, 3),
@@ -74,12 +74,12 @@ FAULTS = {
     "SIGINT of the agent": Fault(signal.SIGINT, AGENT, 1),
     "kill -9 of the agent": Fault(signal.SIGKILL, AGENT, 2),
 }
-# Exit codes of a job that such a signal ends; 0: it was at its last step.
+# Exit codes of a job after such a signal; 0: the signal came at the last step.
 CODES = {signal.SIGTERM: (3, 0), signal.SIGINT: (130, 0), signal.SIGKILL: (-9, 0)}
 
 parser = training.arguments(__doc__, trials=12, full=30)
 parser.add_argument("--meshes", default=",".join(MESHES))
-parser.add_argument("--keep", action="store_true", help="keep the folders of good runs, too")
+parser.add_argument("--keep", action="store_true", help="also keep the folders of good runs")
 options = parser.parse_args()
 seed = options.seed if options.seed is not None else random.randrange(1 << 30)
 chance = random.Random(seed)
@@ -90,11 +90,11 @@ with open(moe, "w") as file:
     json.dump(MOE, file)
 print(f"seed {seed}, {folder}", flush=True)
 wrong, counts, recoveries = [], collections.Counter(), []
-HANG = 90  # seconds of a quiet machine without a new line, of a job that was hurt
+HANG = 90  # seconds without a new line after a fault, on a quiet machine
 
 
 class Lost(Exception):
-    """A run that did not go as it must."""
+    """A run that violated a requirement."""
 
 
 def command(ranks, flags, output, steps, *more):
@@ -111,7 +111,7 @@ def command(ranks, flags, output, steps, *more):
 
 
 def base_model():
-    """A model for adapters."""
+    """A base model for adapters."""
     output = os.path.join(folder, "base")
     if not os.path.isdir(output):
         job.Job(command(1, "--save_strategy no", output, 1)).finish(120)
@@ -119,7 +119,7 @@ def base_model():
 
 
 def numbers(output):
-    """{step: (loss, grad_norm)} of metrics.jsonl; a step that is there twice must have the same numbers."""
+    """{step: (loss, grad_norm)} of metrics.jsonl; repeated steps must have the same numbers."""
     found = {}
     with open(os.path.join(output, "metrics.jsonl")) as lines:
         for line in lines:
@@ -133,7 +133,7 @@ def numbers(output):
 
 
 class Run:
-    """One training, as a chain of jobs; `hurt` does one fault to it and returns when it goes on again."""
+    """One training as a chain of jobs; `hurt` injects one fault and returns when the training continues."""
 
     def __init__(self, name, ranks, flags, steps):
         self.name, self.ranks = name, ranks
@@ -148,7 +148,7 @@ class Run:
         self.seen = 0
 
     def wait(self, pattern, count=1):
-        """Whether `count` more lines match; False: the job has ended. Throws where neither comes."""
+        """Waits until `count` more lines match; False: the job has ended. Raises Lost if neither happens."""
         begin = time.monotonic()
         found = self.work.wait_for(pattern, count, job.limit(HANG), self.seen)
         self.work.wait_for(r"(?!)", timeout=0.01)
@@ -173,7 +173,7 @@ class Run:
             return False
 
     def ended(self, codes, pids=()):
-        """The agent has ended with one of `codes`, and all of the job, `pids` too, soon after it."""
+        """Requires that the agent ends with one of `codes`, and the rest of the job, including `pids`, soon after."""
         code, _ = self.work.finish(job.limit(30))
         if code is None:
             raise Lost("did not end")
@@ -194,7 +194,7 @@ class Run:
             raise Lost(f"{number.name} of rank {ranks} was not named:\n{text}")
 
     def hurt(self, fault):
-        """False: the training was over before."""
+        """Injects a fault; False: the training ended first."""
         self.work.wait_for(r"(?!)", timeout=0.01)
         self.before = self.seen = len(self.work.lines)
         return self.hurt_ranks(fault) if fault.whom in RANKS else self.hurt_job(fault)
@@ -265,7 +265,7 @@ def mesh(name):
             done += 1
             if not run.hurt(FAULTS[name_of_fault]):
                 break
-        for _ in range(3):  # a signal that ended it at its last step is followed by a start
+        for _ in range(3):  # a job that a signal ended at its last step is started again
             code, _ = run.work.finish(job.limit(300))
             if code is None:
                 raise Lost("hangs")

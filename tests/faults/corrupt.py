@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The newest checkpoint is damaged before a training resumes: the program itself, from the command line to its first
+"""The newest checkpoint is damaged before a training resumes: an end-to-end test from the command line to the first
 step.
 
     tests/faults/corrupt.py [--build DIR] [--trials 20 | --full] [--ranks 2] [--train_flags "--fsdp full_shard"]
 
-A bit, a cut, zeros, two shards that changed places, an edited number, a symbolic link, a missing file; each in a random
-file of the newest checkpoint-N. The run that resumes must name the file, go on from the checkpoint before, and train.
-(The 10,000 of sharding_tests --gtest_filter='CheckpointCorruption*' go through the same functions without the program
-around them.) One row of a table; exit code 1 unless every damage was found.
+The damage: a flipped bit, a truncation, zeros, two swapped shards, an edited number, a symbolic link, a missing file,
+each in a random file of the newest checkpoint-N. The resumed run must name the file, continue from the previous
+checkpoint, and train. (The 10,000 cases of sharding_tests --gtest_filter='CheckpointCorruption*' use the same functions
+without the program.) One row of a table; exit code 1 unless all damage was found.
 """
 import os
 import random
@@ -56,7 +56,7 @@ def edit(data):
 
 
 def damage(checkpoint):
-    """(kind, names of files of which one must be named), or None when nothing was changed."""
+    """Returns (kind, file names, one of which must be reported), or None if nothing was changed."""
     names = sorted(os.listdir(checkpoint))
     kind = chance.choice(["bit", "cut", "zeros", "swap", "number", "link", "missing"])
     if kind == "swap":

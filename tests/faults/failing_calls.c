@@ -1,12 +1,12 @@
 /* LD_PRELOAD library: on one rank, chosen system calls on the files of a checkpoint fail. Built by io_errors.py.
 
-   Calls on paths that hold FAULT_BELOW and "/checkpoint-", and fsyncs of FAULT_BELOW itself, are counted anew for each
-   save: a save begins with the first path checkpoint-N.tmp.*, and what follows on other checkpoints (renaming, pruning)
-   belongs to it. In the save of an even step N, call N/2 - 1 fails with FAULT_ERRNO, or, with FAULT_STICKY, that one
-   and all that follow. Odd saves are left alone.
+   Calls on paths that contain FAULT_BELOW and "/checkpoint-", and fsyncs of FAULT_BELOW itself, are counted per save: a
+   save starts with the first path checkpoint-N.tmp.*, and the following calls on other checkpoints (renaming, pruning)
+   belong to it. In the save of an even step N, call N/2 - 1 fails with FAULT_ERRNO, or, with FAULT_STICKY, that call
+   and all that follow. Odd saves are unaffected.
 
-   FAULT_FLIP: that call, when it writes, succeeds, but another bit reaches the file: what a failing disk or cable does.
-   Then FAULT_LOG tells of flips alone.
+   FAULT_FLIP: that call, if it writes, succeeds, but writes a flipped bit, as a failing disk or cable does. FAULT_LOG
+   then contains flips only.
 
    FAULT_RANK   the rank (its variable RANK)        FAULT_LOG   receives a line "SAVE CALL NAME PATH" for each failure
    FAULT_COUNT  nothing fails; every call is logged */

@@ -1,18 +1,19 @@
 /// \file
-/// A rank without tensors, for tests of the agent: it takes its slot on the board, lets its heart beat, and does steps
-/// of one "all_reduce" each, which ends when every rank of the host has begun it (they see each other on the board).
+/// A rank without tensors, for tests of the agent: it takes its slot on the board, runs its heartbeat, and performs
+/// steps of one "all_reduce" each, which completes when every rank of the host has started it (they see each other on
+/// the board).
 ///
 ///   fake_rank [--steps N] [--step_ms M] [--victim R --at STEP --do ACTION [--generation G]]
 ///
-/// ACTION, done by the victim before its collective number STEP: kill (SIGKILL itself), segv, stop (SIGSTOP), stop2s
-/// (for two seconds, then it goes on), stopearly (before it comes to the board), stopleft (after it has left: the
-/// number STEP does not count), spin (computes for ever), sleep (for ever), lock=FILE (until it gets the lock of that
-/// file, looking ten times a second), exit (code 7), leave (code 0, as if all were done), stopped (code 3, as one that
-/// has saved after SIGTERM; the others save for half a second when they get SIGTERM), fail (tells an error of its own
-/// on the board, then ends a moment later than its victims), refuse=MS (its input is bad: it tells that after MS
-/// milliseconds, and does not get to its end; the others, which know of it, end at once with code 2), save10s (in state
-/// saving), skip (goes into a barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose
-/// peer failed, or that the agent tells to stop, says so on the board and ends with code 1, as ours do.
+/// ACTION, performed by the victim before its collective number STEP: kill (SIGKILL itself), segv, stop (SIGSTOP),
+/// stop2s (stop for two seconds, then continue), stopearly (stop before it joins the board), stopleft (stop after it
+/// has left; STEP does not count), spin (compute forever), sleep (sleep forever), lock=FILE (wait for the lock of that
+/// file, trying ten times a second), exit (code 7), leave (code 0, as if finished), stopped (code 3, as after saving on
+/// SIGTERM; the others save for half a second when they get SIGTERM), fail (report an error of its own on the board,
+/// and exit shortly after its victims), refuse=MS (its input is invalid: it reports that after MS milliseconds and
+/// never exits by itself; the others learn of it and exit at once with code 2), save10s (in state saving), skip (enter
+/// a barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the
+/// agent asks to stop, reports it on the board and exits with code 1, like a real rank.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
@@ -88,7 +89,7 @@ class Rank {
     return entry;
   }
 
-  /// False when a peer is gone or the agent asks to stop.
+  /// Returns false if a peer is gone or the agent asks to stop.
   bool collective(Op op) {
     Entry& entry = begin(op);
     const auto all_came = [&] {
@@ -119,8 +120,7 @@ class Rank {
     return true;
   }
 
-  /// A rank that has shut its door (state failed, or gone from a collective that it never began): what a broken
-  /// connection is to real ranks.
+  /// A rank that failed, or that left before the current collective: real ranks see a broken connection.
   int failed_peer() const {
     for (int i = 0; i < board_.slots(); ++i) {
       const RankState state = board_.slot(i).state.load();
@@ -137,7 +137,7 @@ class Rank {
     ::_exit(3);
   }
 
-  /// Whether a rank has found its input bad: what an agreement tells real ranks.
+  /// Whether a rank has refused its input: real ranks learn it from an agreement.
   bool refused() const {
     for (int i = 0; i < board_.slots(); ++i) {
       if (read_text(board_.slot(i).phase) == "refuses") return true;
@@ -163,13 +163,13 @@ class Rank {
   Board board_;
   int number_;
   RankSlot* slot_;
-  std::jthread heart_;  // last: it ends before the board goes
+  std::jthread heart_;  // last, so that it stops before the board is destroyed
 };
 
 void stop_for_two_seconds() {
   const pid_t self = ::getpid();
   if (::fork() == 0) {
-    ::setpgid(0, 0);  // or it would be stopped with its parent's group
+    ::setpgid(0, 0);  // else it would be stopped with its parent's group
     ::usleep(50'000);
     ::kill(self, SIGSTOP);
     ::sleep(2);
@@ -180,13 +180,13 @@ void stop_for_two_seconds() {
   ::wait(nullptr);
 }
 
-/// True: go on with the step.
+/// Returns true if the step should continue.
 bool act(Rank& rank, const std::string& action) {
   std::printf("victim %d %s\n", ::getpid(), action.c_str());
   std::fflush(stdout);
   if (action == "kill") ::raise(SIGKILL);
   if (action == "segv") {
-    ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would turn it into an exit code
+    ::signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would turn it into an exit code
     ::raise(SIGSEGV);
   }
   if (action == "stop") ::raise(SIGSTOP);
@@ -235,7 +235,7 @@ bool act(Rank& rank, const std::string& action) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::signal(SIGTERM, SIG_IGN);  // as a trainer that wants to finish its step
+  ::signal(SIGTERM, SIG_IGN);  // like a trainer that finishes its step first
   std::map<std::string, std::string> given = {{"--steps", "1000000"}, {"--step_ms", "10"}, {"--victim", "-1"},
                                               {"--at", "5"},          {"--do", ""},        {"--generation", "0"}};
   for (int i = 1; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""SIGSTOP of one rank, for ever and for two seconds: is it named within 3 s, and is a pause tolerated?
+"""SIGSTOP of one rank, permanently and for two seconds: is it named within 3 s, and is the pause tolerated?
 
     tests/faults/freeze.py [--build DIR] [--trials 3 | --full] [--ranks 4]
 
-Two rows of a table; exit code 1 when a bar fails.
+Two rows of a table; exit code 1 if a bar is missed.
 """
 import os
 import random
@@ -30,7 +30,7 @@ good = job.row(f"SIGSTOP one of {options.ranks} ranks for ever, {options.trials}
                f"{', '.join(left) or 'nothing'}",
                "all within 3 s of a quiet machine", named == options.trials and not left)
 
-# One job lives through all pauses.
+# All pauses happen to one job.
 work = job.launch(options)
 pids = work.ready(options.ranks)
 tolerated = 0

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A rank that computes for ever outside of the collectives: is it told, while all hearts beat, and left alone?
+"""A rank that computes forever outside of collectives, with all heartbeats alive: is it reported, but not killed?
 
     tests/faults/hang.py [--build DIR] [--trials 2 | --full] [--ranks 4]
 
-One row of a table; exit code 1 when the bar fails: the right rank every time, told within max(5 s, 5 x p99 step) and 1
-s; nobody is ended before the agent is asked to.
+One row of a table; exit code 1 if the bar is missed: the right rank every time, reported within max(5 s, 5 x p99 step)
+plus 1 s; no process is ended before the agent is asked to stop.
 """
 import random
 import sys
@@ -24,7 +24,7 @@ for trial in range(options.trials):
     late = said[0][0] - began[0][0] if said and began else float("inf")
     time.sleep(5)
     alive = work.process.poll() is None
-    for _ in range(2):  # the second one kills
+    for _ in range(2):  # the second signal kills
         work.process.terminate()
         time.sleep(0.7)
     work.finish(60)

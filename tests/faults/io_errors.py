@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""The disk fails while checkpoints are saved: every system call of a save on one rank, one after another; and a disk
-that is full.
+"""The disk fails while checkpoints are saved: each system call of a save on one rank in turn, and a full disk.
 
     tests/faults/io_errors.py [--build DIR] [--ranks 2] [--only sweep|full_disk] [--train_flags "--fsdp full_shard"]
 
-sweep      A library that is loaded before libc's calls (failing_calls.c, built here with cc) lets the n-th call on the
-           checkpoint's files fail on one chosen rank, in every second save, for n over all calls of a save: once, or
-           that one and all that follow; or lets another bit than the program's reach the disk.
-full_disk  The output folder lies on a tmpfs (needs root) that is filled to the last byte; later it is freed.
+sweep      A preloaded library (failing_calls.c, built here with cc) makes the n-th call on the checkpoint's files fail
+           on one chosen rank, in every second save, for n over all calls of a save: that call alone, or also all that
+           follow; or it flips a bit on the way to the disk.
+full_disk  The output folder is on a tmpfs (needs root) that is filled to the last byte and later freed.
 
-What must hold: the training ends with exit code 0 and with the very weights of a run that nothing happened to (so the
-ranks agree at every step); each failure is told with its cause, or the checkpoint is there and whole; the saves in
-between succeed; every checkpoint-N verifies. One row per kind; exit code 1 when one fails, 77 when nothing could run.
+Requirements: the training ends with exit code 0 and with exactly the weights of an undisturbed run (so the ranks agree
+at every step); each failure is reported with its cause, or the checkpoint is complete; the saves in between succeed;
+every checkpoint-N verifies. One row per kind; exit code 1 if one fails, 77 if nothing could run.
 """
 import errno
 import os
@@ -26,13 +25,13 @@ import training
 parser = training.arguments(__doc__, trials=1, full=1)
 parser.add_argument("--only", choices=["sweep", "full_disk"], default=None)
 parser.add_argument("--rank", type=int, default=None, help="sweep this rank only (default: all)")
-parser.add_argument("--kind", default="", help="sweep only kinds that hold this word: EIO, ENOSPC, from then on, bit")
+parser.add_argument("--kind", default="", help="sweep only kinds that contain this: EIO, ENOSPC, from then on, bit")
 options = parser.parse_args()
 HERE = os.path.dirname(os.path.abspath(__file__))
 folder = training.work_folder(options, "io")
 text = training.write_text(folder)
 stories = []
-# What happens to the n-th call, the errno that it gives (None: none), and how failing_calls.c is told.
+# The fault of the n-th call, its errno (None: none), and the variables that request it from failing_calls.c.
 KINDS = [("EIO", errno.EIO, {"FAULT_ERRNO": str(errno.EIO)}),
          ("EIO from then on", errno.EIO, {"FAULT_ERRNO": str(errno.EIO), "FAULT_STICKY": "1"}),
          ("ENOSPC", errno.ENOSPC, {"FAULT_ERRNO": str(errno.ENOSPC)}),
@@ -56,7 +55,7 @@ def weights(output):
 
 
 def calls_of(log):
-    """{save: [(call, name, path)]} of a log that failing_calls.c has written."""
+    """{save: [(call, name, path)]} of a log written by failing_calls.c."""
     saves = {}
     if os.path.exists(log):
         with open(log) as file:
@@ -83,7 +82,7 @@ def sweep():
             good = False
             continue
         calls = max((len(made) for made in calls_of(os.path.join(folder, counted + ".log")).values()), default=0)
-        if calls == 0:  # another rank writes alone
+        if calls == 0:  # another rank writes everything
             print(f"rank {rank} writes nothing of a checkpoint with {options.train_flags}")
             continue
         any_calls = True
@@ -100,7 +99,7 @@ def sweep():
 
 
 def judge(name, number, code, output, work, failed, steps, undisturbed, calls):
-    """`failed`: {save: what failed in it}; `number`: errno that was given, None: a bit was changed. Prints a row."""
+    """Prints a row. `failed`: {save: failed calls}; `number`: the injected errno, None: a flipped bit."""
     problems = []
     if code != 0:
         problems.append(f"exit code {code}, last step {training.last_step(output)} of {steps}:\n{work.text()[-1500:]}")
@@ -159,7 +158,7 @@ def full_disk():
         else:
             at, deadline = len(work.lines), time.monotonic() + 60
             while len(failures) < 3 and time.monotonic() < deadline:
-                fill(disk, ballast)  # again and again: what is removed meanwhile gives space
+                fill(disk, ballast)  # repeatedly, because removed files free space
                 failures = work.wait_for(r"is not saved.*" + os.strerror(errno.ENOSPC), count=3, timeout=0.1, start=at)
             if len(failures) < 3:
                 problems.append(f"{len(failures)} warnings of the cause after the disk was "
@@ -175,7 +174,7 @@ def full_disk():
             again = work.wait_for(training.SAVED, count=3, timeout=60, start=at)
             if len(again) < 3:
                 problems.append(f"{len(again)} saves after the disk was freed:\n{work.text()[-2000:]}")
-        work.process.terminate()  # it saves and ends
+        work.process.terminate()  # it saves and exits
         work.finish(60)
         if work.process.returncode != 3:
             problems.append(f"ended with {work.process.returncode} instead of 3 after SIGTERM:\n{work.text()[-1000:]}")
@@ -191,7 +190,7 @@ def full_disk():
 
 
 def fill(disk, path):
-    """Writes a file until nothing is free."""
+    """Writes a file until the disk is full."""
     with open(path, "ab", buffering=0) as file:
         while (free := os.statvfs(disk)).f_bavail * free.f_frsize > 0:
             try:

@@ -1,6 +1,6 @@
-"""A job under `tessera launch` or `tessera train` that a fault script starts, hurts and watches.
+"""A job under `tessera launch` or `tessera train` that a fault script starts, injects faults into, and watches.
 
-Standard library only. Times are time.monotonic() seconds: a line's is when it was read from the agent's pipe.
+Standard library only. Times are time.monotonic() seconds; a line's time is when it was read from the agent's pipe.
 """
 import argparse
 import os
@@ -20,7 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def arguments(description, trials, full):
-    """The options that all fault scripts share. `trials`: default; `full`: what --full stands for."""
+    """The options that all fault scripts share. `trials`: default of --trials; `full`: its value under --full."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder (default: build)")
     parser.add_argument("--ranks", type=int, default=4)
@@ -46,7 +46,7 @@ def spread(values, unit="s"):
 
 
 def cpu_wait():
-    """Seconds since the start of the machine in which somebody waited for a processor; None where it does not tell."""
+    """Seconds since boot during which some process waited for a CPU; None if the kernel does not report it."""
     try:
         with open("/proc/pressure/cpu") as pressure:
             return int(re.search(r"total=(\d+)", pressure.readline()).group(1)) * 1e-6
@@ -58,8 +58,8 @@ BEGAN = time.monotonic(), cpu_wait()
 
 
 def limit(quiet):
-    """`quiet` seconds if nobody has waited for a processor since the script began; six times as many if somebody
-    always did, or where the kernel does not tell: tests/stopwatch.h."""
+    """A time limit: `quiet` seconds if no process has waited for a CPU since the script started, up to six times as
+    many if some process always did or the kernel does not report it (as in tests/stopwatch.h)."""
     waited = cpu_wait()
     share = 1 if waited is None else min(1, (waited - BEGAN[1]) / (time.monotonic() - BEGAN[0] + 1e-6))
     return quiet * (1 + 5 * share)
@@ -84,7 +84,7 @@ def environment_of(pid):
 
 
 class Job:
-    """Runs a command; collects its lines (both streams) with the time of their coming."""
+    """Runs a command; collects its lines (both streams) with their arrival times."""
 
     def __init__(self, command, environment=None):
         self.shared_before = set(os.listdir("/dev/shm"))
@@ -128,7 +128,7 @@ class Job:
             self.lines.append(item)
 
     def ready(self, ranks, start=0, timeout=120):
-        """Waits until every rank has done its first step; {rank: pid}, and notes what must not outlive the job."""
+        """Waits until every rank has done its first step; returns {rank: pid} and records pids and ports."""
         found = self.wait_for(r"\[rank (\d+)\] (?:ready|begin) (\d+)", ranks, timeout, start)
         pids = {int(m.group(1)): int(m.group(2)) for _, m in found}
         if len(pids) != ranks:
@@ -141,7 +141,7 @@ class Job:
         return pids
 
     def finish(self, timeout=30):
-        """Waits for the agent's end; (exit code, time), or kills it: (None, time)."""
+        """Waits until the agent exits; returns (exit code, time), or (None, time) after killing it on timeout."""
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -149,14 +149,14 @@ class Job:
             self.process.kill()
             self.process.wait()
         ended = time.monotonic()
-        self.wait_for(r"(?!)", timeout=5)  # the rest of its lines
+        self.wait_for(r"(?!)", timeout=5)  # reads the remaining lines
         return code, ended
 
     def leftovers(self):
-        """What the job has left behind: processes, listening ports, files in /dev/shm."""
+        """Returns the job's leftovers: processes, listening ports, files in /dev/shm."""
         found = [f"process {pid}" for pid in sorted(self.pids) if alive(pid)]
         found += [f"port {port}" for port in sorted(self.ports) if not can_bind(port)]
-        def in_use(name):  # by another job beside this one
+        def in_use(name):  # by another job on this machine
             owner = re.match(r"tessera-memory-(\d+)-", name)
             return owner is not None and alive(owner.group(1))
 
@@ -169,10 +169,10 @@ class Job:
 
 
 class Hurt:
-    """A job of its own, one of whose ranks gets a signal at a random moment, until the job has ended.
+    """Runs a job to its end; one of its ranks gets a signal at a random moment.
 
-    victim, pid: of the rank; at: when; said: [(time, match)] of the agent's line about it; code, ended: of the agent;
-    left: what the job has left behind.
+    victim, pid: of the rank; at: time of the signal; said: [(time, match)] of the agent's line about it; code, ended:
+    of the agent; left: the job's leftovers.
     """
 
     def __init__(self, options, chance, number, pattern, timeout=30):

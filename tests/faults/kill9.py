@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""kill -9 of one of several ranks at a random moment: is it named, how soon, and is nothing left?
+"""kill -9 of one of several ranks at a random moment: is it named, how soon, and does nothing remain?
 
     tests/faults/kill9.py [--build DIR] [--trials 5 | --full] [--ranks 4]
 
-One row of a table; exit code 1 when the bar fails: culprit and signal named every time, the others gone within 2 s,
-detection p95 <= 0.1 s, nothing left.
+One row of a table; exit code 1 if the bar is missed: culprit and signal named every time, the others gone within 2 s,
+detection p95 <= 0.1 s, no leftovers.
 """
 import random
 import signal

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""kill -9 of one rank, or of all of them, while a training saves after each step: does the next start go on by itself?
+"""kill -9 of one rank, or of all, while a training saves after each step: does the next start resume by itself?
 
     tests/faults/kill_save.py [--build DIR] [--trials 30 | --full] [--ranks 2] [--train_flags "--fsdp full_shard"]
 
-All trials happen to one output folder: each run is killed at a random moment (every other time while the folder of a
-checkpoint that is being written is there) and the next one continues with --resume_from_checkpoint true. One row of a
-table; exit code 1 unless every run resumed from a checkpoint at least as new as the newest that had been announced,
-lost at most --bar_lost steps, every checkpoint-N verified, and what the dead runs had half written was gone after the
-next save.
+All trials use one output folder: each run is killed at a random moment (every other time while the folder of an
+unfinished checkpoint exists), and the next one continues with --resume_from_checkpoint true. One row of a table; exit
+code 1 unless every run resumed from a checkpoint at least as new as the newest announced one and lost at most
+--bar_lost steps, every checkpoint-N verified, and the partial files of killed runs were gone after the next save.
 """
 import os
 import random
@@ -20,7 +19,7 @@ import training
 
 parser = training.arguments(__doc__, trials=30, full=300)
 parser.add_argument("--bar_lost", type=int, default=2,
-                    help="steps that may be lost: the one under way, and one whose checkpoint is being written")
+                    help="steps that may be lost: the current one, and one whose checkpoint is being written")
 options = parser.parse_args()
 options.seed = random.randrange(10**6) if options.seed is None else options.seed
 print(f"seed {options.seed}")
@@ -45,7 +44,7 @@ def wait_for_half_written(seconds):
 
 wrong, lost, half_written, whom, begun = [], [], 0, {"one rank": 0, "all": 0}, time.monotonic()
 announced, told, left = 0, 0, []
-for trial in range(options.trials + 1):  # the last one only resumes
+for trial in range(options.trials + 1):  # the last trial only resumes
     work = start()
     if trial > 0:
         resumed = work.wait_for(training.RESUMED, timeout=60)

@@ -1,9 +1,9 @@
 /// \file
-/// A rank of ours for the fault scripts: joins the job and repeats steps of an all-reduce of 64 KB, reported as steps.
+/// A Tessera rank for the fault scripts: joins the job and repeats an all-reduce of 64 KB, reported as steps.
 ///
 ///   loop_rank [--steps N] [--step_ms M] [--spin RANK,STEP]
 ///
-/// --spin: that rank computes for ever instead of that step. Prints "ready PID" after its first step.
+/// --spin: that rank computes forever instead of performing that step. Prints "ready PID" after its first step.
 
 #include <ATen/ATen.h>
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Each stage of a pipeline of four, under each schedule: killed, stopped for ever, a weight that is NaN, killed and
-started again. Is it named, with its stage and what it did, how soon, and does the restart give the same training?
+"""Each stage of a four-stage pipeline, under each schedule: killed, stopped permanently, with a NaN weight, killed and
+restarted. Is it named, with its stage and action, how soon, and does the restart reproduce the training?
 
     tests/faults/pipeline.py [--build DIR] [--schedules 1f1b,zbv | --full]
 
-Four rows of a table; exit code 1 when one fails.
+Four rows of a table; exit code 1 if one fails.
 """
 import json
 import os
@@ -47,7 +47,7 @@ def start(name, schedule, *more, steps=1_000_000, model=("--config_name", "gpt2-
 
 
 def hurt(kind, number, schedule, rank, pattern):
-    """Seconds until the line that names the rank, and until all are gone; None: it was not named."""
+    """Returns the seconds until the line that names the rank and until all ranks are gone; None: it was not named."""
     work, _ = start(f"{kind}-{schedule}-{rank}", schedule, "--save_strategy", "no")
     if len(work.wait_for(training.STEP, 3)) != 3:
         raise RuntimeError(work.text())
@@ -76,13 +76,13 @@ for kind, number, pattern, last in [
             len(known) == len(times) and
             all(t[0] <= job.limit(2) and t[1] <= job.limit(last) for t in known)) or failed.append(kind)
 
-# A weight of each block is NaN: the stage that has the block is where it begins.
+# A NaN weight in each block: the stage that has the block must be named as its origin.
 work, good = start("good", "1f1b", steps=2)
 work.finish(120)
 
 
 def damaged(block):
-    """A copy of the folder with one weight of the block that is NaN."""
+    """A copy of the folder in which one weight of the block is NaN."""
     copy = os.path.join(folder, "damaged")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(good, copy, ignore=shutil.ignore_patterns("checkpoint-*", "runs"))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The power fails while a training saves after each step: what is on the disk when the machine is up again?
+"""A power cut while a training saves after each step: what does the disk contain after the reboot?
 
     tests/faults/power_cut.py [--build DIR] [--trials 10 | --full] [--ranks 2] [--mount data=ordered] [--image_mb 256]
 
-The output folder lies on an ext4 file system of its own, in a file that is loop-mounted. At a random moment the file
-system is shut down with EXT4_IOC_SHUTDOWN and NOLOGFLUSH: nothing that was not forced to the disk survives, the
-journal's open transaction neither (linux/fs/ext4/ioctl.c). The processes are killed, the file system is mounted again,
-which replays its journal, and the next run continues with --resume_from_checkpoint true. One row of a table; exit code
-1 unless every run resumed, from a checkpoint at least as new as the newest that had been announced ("saved ..."), and
-every checkpoint-N that was there verified. Needs root (mount); exit code 77 where it cannot run.
+The output folder is on its own ext4 file system, in a loop-mounted file. At a random moment the file system is shut
+down with EXT4_IOC_SHUTDOWN and NOLOGFLUSH: only data that was flushed to the disk survives, without the journal's open
+transaction (linux/fs/ext4/ioctl.c). The processes are killed, the file system is mounted again, which replays its
+journal, and the next run continues with --resume_from_checkpoint true. One row of a table; exit code 1 unless every run
+resumed from a checkpoint at least as new as the newest announced one ("saved ..."), and every existing checkpoint-N
+verified. Needs root (mount); exit code 77 where it cannot run.
 """
 import fcntl
 import os
@@ -79,7 +79,7 @@ except RuntimeError as why:
 wrong, lost, half_written, damaged_seen, begun = [], [], 0, 0, time.monotonic()
 announced = told = at = 0
 try:
-    for trial in range(options.trials + 1):  # the last one only resumes
+    for trial in range(options.trials + 1):  # the last trial only resumes
         more = ["--resume_from_checkpoint", "true"] if trial else []
         work = job.Job(training.command(options, text, output,
                                         "--save_total_limit", "2", *more, *options.train_flags.split()))
@@ -102,7 +102,7 @@ try:
             cut_power()
         finally:
             training.end(work)
-        # A line that came after the cut counts too: what cannot reach the disk any more must not be called saved.
+        # Lines after the cut count too: data that can no longer reach the disk must not be reported as saved.
         announced = max(int(m.group(1)) for _, m in work.wait_for(training.SAVED, count=10**9, timeout=0))
         told = at + len(work.wait_for(training.STEP, count=10**9, timeout=0))
         unmount()

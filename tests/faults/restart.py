@@ -4,10 +4,10 @@
     tests/faults/restart.py [--build DIR] [--trials 3 | --full] [--ranks 4] [--peers /opt/peers]
                             [--text FILE --tokenizer FOLDER]
 
-One job is hurt again and again. The time runs from the kill to the line of the first step of the next generation.
-With --peers (a Python environment with torch; also the variable PEERS) torchrun's time for a small model is measured
-beside it, --peer_trials times. One row each; exit code 1 when ours fails its bar: p95 <= 3 s, every restart from the
-newest checkpoint. With --text the training reads that file, however large; its tokens are kept in TESSERA_CACHE.
+All trials use one job. The time runs from the kill to the line of the first step of the next generation. With --peers
+(a Python environment with torch; also the variable PEERS) torchrun's time for a small model is measured as well,
+--peer_trials times. One row each; exit code 1 if ours misses its bar: p95 <= 3 s, every restart from the newest
+checkpoint. With --text the training reads that file, however large; its tokens are cached in TESSERA_CACHE.
 """
 import os
 import random
@@ -49,7 +49,7 @@ at = 0
 if not work.wait_for(step_line, timeout=120 if not options.text else 7200):
     sys.exit("the training did not begin:\n" + work.text())
 for trial in range(options.trials):
-    # A checkpoint more than before, and a random moment after it.
+    # Waits for a new checkpoint, then for a random time.
     if not work.wait_for(saved_line, timeout=120, start=at):
         break
     time.sleep(chance.uniform(0, 0.5))
@@ -85,8 +85,8 @@ for text in wrong:
 torchrun = os.path.join(options.peers, "bin", "torchrun")
 if options.peers and os.path.exists(torchrun):
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torchrun_rank.py")
-    # torchrun's default keeps one store for all attempts, where the new ranks find the dead ones' Gloo addresses
-    # ("connectFullMesh failed: Connection refused", pytorch#135712): each attempt gets a store of its own.
+    # By default torchrun uses one store for all attempts, in which new ranks find the Gloo addresses of dead ones
+    # ("connectFullMesh failed: Connection refused", pytorch#135712), so each attempt gets its own store.
     work = job.Job([torchrun, "--standalone", "--nproc_per_node", str(options.ranks), "--max_restarts", "100",
                     "--monitor_interval", "0.1", script], {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
     theirs, at = [], 0

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A rank of a training that gets a hundredth of a processor for a while (a control group): nobody is ended, and the end
-is that of an undisturbed run. Needs root.
+"""A rank of a training is limited to 1 % of a CPU for a while (by a cgroup): no process is ended, and the result is
+that of an undisturbed run. Needs root.
 
     tests/faults/slow.py [--build DIR] [--seconds 10,90] [--ranks 2]
 
-One row per time; exit code 1 when a job was ended, or has other weights.
+One row per duration; exit code 1 if a job was ended or its weights differ.
 """
 import os
 import time
@@ -65,7 +65,7 @@ try:
         move(victim, os.path.dirname(group))
         code, _ = work.finish(job.limit(120))
         same = code == 0 and training.weights(output) == training.weights(undisturbed)
-        good = same and 0 <= steps < STEPS - 21  # it was slow
+        good = same and 0 <= steps < STEPS - 21  # it was slowed down
         if not good:
             wrong.append(f"{seconds:g} s: exit code {code}\n{work.text()}")
         job.row(f"a rank at a hundredth of a processor for {seconds:g} s", f"exit code {code}, {steps} steps "

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A disk that stands still while trainings read, log and save on it (fsfreeze): nobody is ended, and the end is that of
-an undisturbed run. Needs root (a loop device).
+"""A disk that stalls while trainings read, log and save on it (fsfreeze): no process is ended, and the result is that
+of an undisturbed run. Needs root (a loop device).
 
     tests/faults/stall.py [--build DIR] [--seconds 10,40,90] [--ranks 2]
 
-One row per stall; exit code 1 when a job was ended, or has other weights.
+One row per stall; exit code 1 if a job was ended or its weights differ.
 """
 import os
 import subprocess
@@ -54,7 +54,7 @@ try:
         lines = work.text()
         told = "waits for a disk" in lines or "no progress for" in lines
         same = code == 0 and training.weights(output) == training.weights(undisturbed)
-        good = same and (told or seconds < 75)  # of a save the agent speaks after a minute
+        good = same and (told or seconds < 75)  # the agent reports a waiting save after a minute
         if not good:
             wrong.append(f"{seconds:g} s: exit code {code}, told {told}\n{lines}")
         job.row(f"disk frozen for {seconds:g} s", f"exit code {code}, {'the same' if same else 'other'} weights, "

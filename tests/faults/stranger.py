@@ -3,9 +3,9 @@
 
     tests/faults/stranger.py [--build DIR] [--trials 3 | --full] [--ranks 2] [--steps 1500]
 
-Random bytes, greetings under a wrong secret, a recorded session replayed, greetings cut short, frames with huge
-lengths, and 1,000 connections held open. Then: is the secret anywhere in the ranks' environment, arguments or output?
-Three rows of a table; exit code 1 when a bar fails. Times come from pairs of jobs, one left alone and one under attack.
+The attacks: random bytes, greetings under a wrong secret, a replayed session, truncated greetings, frames with huge
+lengths, and 1,000 connections held open. Also: does the secret appear in the ranks' environment, arguments or output?
+Three rows of a table; exit code 1 if a bar is missed. Times come from pairs of jobs, one undisturbed and one attacked.
 """
 import hashlib
 import hmac
@@ -39,7 +39,7 @@ def frame(key, sequence, kind, fields):
 
 
 def receive(peer, count):
-    """Up to `count` bytes: fewer when the other side closes or says nothing for 5 s."""
+    """Receives up to `count` bytes: fewer if the peer closes or sends nothing for 5 s."""
     data = b""
     try:
         while len(data) < count:
@@ -57,7 +57,7 @@ def connect(port):
 
 
 def session(port, secret):
-    """A right session by hand: all that the client said in it, and the open connection."""
+    """Opens a valid session by hand; returns all bytes that the client sent and the open connection."""
     peer, first = connect(port), hello(secret)
     peer.sendall(first)
     reply = receive(peer, REPLY)
@@ -71,7 +71,7 @@ def session(port, secret):
 
 
 class Attack:
-    """Strangers in a thread; `answered` counts bytes that any of them got, `tried` their attempts by kind."""
+    """Attacks from a thread; `answered` counts the bytes received in all attempts, `tried` the attempts by kind."""
 
     def __init__(self, port, secret, seed):
         self.port, self.secret, self.random = port, secret, random.Random(seed)
@@ -80,7 +80,7 @@ class Attack:
         self.thread = threading.Thread(target=self._run)
 
     def _try(self, kind, data):
-        """Says something and listens until the store closes."""
+        """Sends `data` and receives until the store closes."""
         self.tried[kind] = self.tried.get(kind, 0) + 1
         with connect(self.port) as peer:
             try:
@@ -93,18 +93,18 @@ class Attack:
         try:
             self._attack()
         except ConnectionRefusedError:
-            pass  # the job has ended, and its store with it
+            pass  # the job has ended, and with it the store
         for one in self.held:
             one.close()
 
     def _attack(self):
         said, peer = session(self.port, self.secret)
         peer.close()
-        for _ in range(1000):  # as many as the bar names; who is pushed out stays counted
+        for _ in range(1000):  # the number in the bar; dropped connections count
             one = connect(self.port)
             self.held.append(one)
         self.tried["held open"] = len(self.held)
-        # Strangers would come from other machines: their work is not to be mistaken for the store's.
+        # Real attackers use other machines, so this thread must not compete with the store for CPU time.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         kinds = ["random bytes", "wrong secret", "replay", "huge length", "cut short"]
         while not self.stop.wait(0.02):
@@ -115,7 +115,7 @@ class Attack:
                 self._try(kind, hello(os.urandom(32)))
             elif kind == "replay":
                 self._try(kind, said)
-            elif kind == "huge length":  # as if it were a session: the length is read as part of a greeting
+            elif kind == "huge length":  # a session's frame, read as part of a greeting
                 self._try(kind, struct.pack("<IHHQqII", 0xFFFFFFFF, 1, 0, 0, 0, 1, 0) + self.random.randbytes(64))
             else:
                 self.tried[kind] = self.tried.get(kind, 0) + 1
@@ -138,7 +138,7 @@ def secret_of(pid):
 
 
 def exposures(work, pids, secret):
-    """Where the secret (as bytes or as digits of either case) can be read by others."""
+    """The places where others can read the secret (raw, or in hexadecimal of either case)."""
     forms = [secret, secret.hex().encode(), secret.hex().upper().encode()]
     places = {"the output": work.text().encode()}
     for pid in [*pids.values(), work.process.pid]:

@@ -1,5 +1,5 @@
-"""torchrun's side of restart.py: a small model under DistributedDataParallel over Gloo; says when its first step is
-over."""
+"""torchrun's side of restart.py: a small model under DistributedDataParallel over Gloo; reports the end of its first
+step."""
 import os
 
 import torch
@@ -17,4 +17,4 @@ while True:
     optimizer.zero_grad()
     step += 1
     if step == 1:
-        os.write(1, f"ready {dist.get_rank()} {os.getpid()}\n".encode())  # whole: all ranks write into one pipe
+        os.write(1, f"ready {dist.get_rank()} {os.getpid()}\n".encode())  # one write: all ranks share a pipe

@@ -1,4 +1,4 @@
-"""A small `tessera train` that fault scripts start, hurt and resume, and what its folder must look like afterwards.
+"""A small `tessera train` that fault scripts start, inject faults into and resume, and checks of its output folder.
 
 Standard library only.
 """
@@ -16,9 +16,9 @@ import time
 import job
 
 SKIPPED = 77  # exit status of a script that cannot run here, as in tests/scripts
-# A step takes about as long as writing its checkpoint, so that a random moment is often one of a save.
+# A step takes about as long as writing its checkpoint, so that a random moment often hits a save.
 MODEL = "n_layer=4,n_embd=128,n_head=4,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256"
-# Seconds matter more than bytes: for sweeps over every call of a save.
+# For sweeps over every call of a save, where time matters more than size.
 TINY_MODEL = "n_layer=1,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256"
 
 SAVED = r"saved (?:.*/)?checkpoint-(\d+)\b"
@@ -45,7 +45,7 @@ def write_text(folder):
 
 
 def command(options, text, output, *more, model=MODEL, steps=1_000_000, save_every=1):
-    """A run that saves after each step, or each `save_every`, quick and the same each time."""
+    """The command of a fast, reproducible run that saves every `save_every` steps."""
     return [os.path.join(options.build, "tessera"), "train", "--config_name", "gpt2-tiny", "--config_overrides", model,
             "--tokenizer_name", "byte", "--train_file", text, "--block_size", "32",
             "--per_device_train_batch_size", "2", "--learning_rate", "1e-3", "--lr_scheduler_type", "constant",
@@ -69,7 +69,7 @@ def work_folder(options, name):
 
 
 def ranks_of(agent):
-    """{rank: pid} of the present ranks of an agent's job."""
+    """{rank: pid} of the current ranks of an agent's job."""
     found = {}
     try:
         with open(f"/proc/{agent}/task/{agent}/children") as file:
@@ -87,13 +87,13 @@ def ranks_of(agent):
 
 
 def steps_in(output):
-    """The N of all folders checkpoint-N, whole or not, ascending."""
+    """The N of all folders checkpoint-N, complete or not, ascending."""
     names = os.listdir(output) if os.path.isdir(output) else []
     return sorted(int(m.group(1)) for name in names if (m := re.fullmatch(r"checkpoint-(\d+)", name)))
 
 
 def unfinished(output):
-    """Names of folders that a save or a deletion has under way, or has left behind."""
+    """Names of folders of unfinished saves and deletions."""
     return sorted(name for name in os.listdir(output) if re.search(r"^checkpoint-\d+\.(tmp|old)\.", name))
 
 
@@ -102,7 +102,7 @@ def set_aside(output):
 
 
 def last_step(output):
-    """The last step that metrics.jsonl tells; 0: none."""
+    """The last step in metrics.jsonl; 0: none."""
     step = 0
     try:
         with open(os.path.join(output, "metrics.jsonl")) as file:
@@ -110,14 +110,14 @@ def last_step(output):
                 try:
                     step = max(step, json.loads(line).get("step", 0))
                 except ValueError:
-                    pass  # the line that was being written
+                    pass  # an incomplete last line
     except OSError:
         pass
     return step
 
 
 def weights(output):
-    """{name: bytes} of the safetensors files of a finished model; none: a ValueError."""
+    """{name: bytes} of the safetensors files of a finished model; raises ValueError if there are none."""
     found = {}
     for path in sorted(glob.glob(os.path.join(output, "*.safetensors"))):
         with open(path, "rb") as file:
@@ -128,7 +128,7 @@ def weights(output):
 
 
 def not_whole(options, output):
-    """The lines of `tessera checkpoint verify` about checkpoints that are not as they were written; [] when all are."""
+    """The lines of `tessera checkpoint verify` about damaged checkpoints; [] if all are intact."""
     done = subprocess.run([os.path.join(options.build, "tessera"), "checkpoint", "verify", output], capture_output=True,
                           text=True)
     if done.returncode == 0:
@@ -138,7 +138,7 @@ def not_whole(options, output):
 
 
 def end(work, number=signal.SIGKILL):
-    """Ends agent and ranks with one signal each, at once, and waits until no process of the job is left."""
+    """Sends one signal to the agent and each rank, and waits until no process of the job remains."""
     pids = list(ranks_of(work.process.pid).values()) + [work.process.pid]
     for pid in pids:
         try:
@@ -158,7 +158,7 @@ def remove(folder):
 
 
 def conclude(folder, good, wrong):
-    """Ends a script: what went wrong is told, and the folder is kept to look at only then."""
+    """Ends a script: prints the failures, and keeps the folder only if there are any."""
     for story in wrong[:5]:
         print(story, file=sys.stderr)
     if good:

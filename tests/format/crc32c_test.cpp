@@ -16,7 +16,7 @@ namespace {
 
 std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-// RFC 3720 appendix B.4 and the customary check value.
+// RFC 3720 appendix B.4 and the usual check value.
 TEST(Crc32c, PublishedValues) {
   EXPECT_EQ(crc32c(as_bytes("123456789")), 0xE3069283u);
   EXPECT_EQ(crc32c(as_bytes("")), 0u);
@@ -42,7 +42,7 @@ std::vector<std::byte> noise(std::size_t size) {
   return bytes;
 }
 
-// All sizes around the blocks of ISA-L's ways.
+// All sizes around the block sizes of ISA-L's code paths.
 TEST(Crc32c, AgreesWithTheDefinitionAtEverySizeAndAlignment) {
   const auto bytes = noise(8192);
   for (std::size_t size = 0; size < 4200; size += size < 1300 ? 1 : 7) {
@@ -124,7 +124,7 @@ TEST(Digest, ChunksMayHaveOtherSizes) {
   EXPECT_TRUE(is_digest_chunk(std::uint64_t{1} << 30));
 }
 
-// However bytes are cut, the checksums of the parts give that of the whole.
+// For any split, the checksums of the parts combine to that of the whole.
 TEST(Crc32c, ChecksumsOfNeighboursJoin) {
   EXPECT_EQ(crc32c_joined(crc32c(as_bytes("1234")), crc32c(as_bytes("56789")), 5), 0xE3069283u);
   EXPECT_TRUE(rc::check([](const std::vector<std::uint8_t>& first, const std::vector<std::uint8_t>& second) {
@@ -133,7 +133,7 @@ TEST(Crc32c, ChecksumsOfNeighboursJoin) {
     const auto crc = [](const std::vector<std::uint8_t>& bytes) { return crc32c(std::as_bytes(std::span(bytes))); };
     RC_ASSERT(crc32c_joined(crc(first), crc(second), second.size()) == crc(both));
   }));
-  // A length that no test could read, in two ways: 2^40 zeros at once, and as 2^20 times 2^20.
+  // A length that is too large to read, in two ways: 2^40 zeros at once, and as 2^20 times 2^20.
   const std::uint32_t begun = crc32c(as_bytes("begun"));
   std::uint32_t zeros = crc32c(std::vector<std::byte>(1 << 20));
   for (std::uint64_t bytes = 1 << 20; bytes < std::uint64_t{1} << 40; bytes *= 2)

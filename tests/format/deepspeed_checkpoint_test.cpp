@@ -1,4 +1,4 @@
-// Checkpoints of DeepSpeed's ZeRO, written by DeepSpeed 0.19.8 on two processes, against its own zero_to_fp32
+// DeepSpeed ZeRO checkpoints written by DeepSpeed 0.19.8 on two processes, compared with its own zero_to_fp32
 // (tests/parity/make_deepspeed_checkpoints.py).
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ std::string copy_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Every byte is asked for.
+/// Reads every byte.
 Tensors tensors_of(const TorchWeights& weights) {
   Tensors out;
   for (const TensorSource& tensor : weights.tensors)
@@ -63,7 +63,7 @@ Tensors expected(const std::string& name) {
 
 void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
-/// A copy of a fixture that may be damaged.
+/// A copy of a fixture that a test may corrupt.
 class Copy {
  public:
   explicit Copy(const std::string& name) {
@@ -77,8 +77,8 @@ class Copy {
   std::string error() const {
     return error_of([&] { (void)tensors_of(read_deepspeed_checkpoint(folder_.path())); });
   }
-  /// Replaces text of one length in a file, `occurrence` 0: the first. Only what is not a tensor's bytes: no checksum
-  /// is kept.
+  /// Replaces text by text of the same length in a file; `occurrence` 0: the first. Must not touch a tensor's bytes,
+  /// because checksums are not updated.
   void replace(const std::string& name, const std::string& from, const std::string& to, int occurrence = 0) const {
     std::string bytes = read_file(state(name));
     std::size_t at = bytes.find(from);
@@ -105,7 +105,7 @@ TEST_P(DeepspeedCheckpoint, gives_what_zero_to_fp32_gives) {
   const bool stage1 = name.starts_with("zero1") || name == "bf16_optimizer";
   ASSERT_EQ(wanted.size(), stage1 ? 11u : 12u);
   if (stage1) {
-    // DeepSpeed's own script leaves frozen parameters out of stage 1; the module holds them as it trained with them.
+    // DeepSpeed's own script omits frozen parameters in stage 1; the module's state has them in the training dtype.
     wanted["frozen"] = expected(name == "zero1" ? "zero2" : "zero2_bf16").at("frozen");
   }
   EXPECT_EQ(wanted.at("frozen").dtype, name.find("bf16") != std::string::npos ? DType::bf16 : DType::f32);
@@ -121,15 +121,14 @@ TEST_P(DeepspeedCheckpoint, gives_what_zero_to_fp32_gives) {
   std::uint64_t bytes = 0;
   for (const auto& [_, tensor] : wanted) bytes += tensor.bytes.size();
   EXPECT_EQ(once.bytes, bytes);
-  EXPECT_EQ(tensors_of(read_deepspeed_checkpoint(fixture(name + "/global_step2"))), wanted)
-      << "the folder of the tag itself";
+  EXPECT_EQ(tensors_of(read_deepspeed_checkpoint(fixture(name + "/global_step2"))), wanted) << "the tag's own folder";
 }
 
 INSTANTIATE_TEST_SUITE_P(stages, DeepspeedCheckpoint,
                          ::testing::Values("zero1", "zero2", "zero3", "bf16_optimizer", "zero1_bf16", "zero2_bf16",
                                            "zero3_bf16"));
 
-/// What the files' unknown objects become: names with arguments, be what is called a name or itself an object.
+/// Unknown objects in the files become names with arguments; the callee may be a name or itself an object.
 TEST(DeepspeedCheckpointFolder, unknown_objects_are_data) {
   static constexpr std::string_view every[] = {"*"};
   const std::string text = "cos\nsystem\n(X\x04\0\0\0truetR."s;
@@ -212,7 +211,7 @@ TEST(DeepspeedCheckpointFolder, files_of_other_runs) {
   EXPECT_EQ(twice.error(),
             concat(twice.path("global_step2"), ": '", optimizer1, "' and 'bf16_", optimizer1,
                    "' belong to the same rank, so they are from two runs; remove those of the older one"));
-  const Copy models("zero3");  // 'count', 'frozen', 'mean': of another type here
+  const Copy models("zero3");  // the dtypes of 'count', 'frozen', 'mean' differ
   fs::copy(fixture("zero3_bf16/global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt"),
            models.state("zero_pp_rank_1_mp_rank_00_model_states.pt"), fs::copy_options::overwrite_existing);
   EXPECT_EQ(models.error(), concat(models.state("zero_pp_rank_1_mp_rank_00_model_states.pt"),
@@ -267,7 +266,7 @@ TEST(DeepspeedCheckpointFolder, sizes_that_do_not_add_up) {
   const std::string shape("K\x07K\x05\x86", 5);
   const auto of_model =
       [&](const Copy& copy,
-          const char* name) {  // the shape behind the last 'param_shapes', which is pickled after the module
+          const char* name) {  // the last shape before 'param_shapes', which is pickled after the module
         const std::string bytes = read_file(copy.state(name));
         int before = 0;
         for (std::size_t at = bytes.find(shape); at < bytes.find("param_shapes"); at = bytes.find(shape, at + 1))
@@ -309,7 +308,7 @@ TEST(DeepspeedCheckpointFolder, a_stage_that_is_not_known) {
   EXPECT_EQ(copy.error(), concat(copy.state(optimizer0), ": has ZeRO stage 4; 1, 2 and 3 are supported"));
 }
 
-/// Without the list of paddings, which BF16_Optimizer writes, no stage means that it is not known what wrote it.
+/// Without the list of paddings that BF16_Optimizer writes, a missing stage means that the writer is unknown.
 TEST(DeepspeedCheckpointFolder, no_stage_and_not_of_bf16_optimizer) {
   const Copy copy("bf16_optimizer");
   copy.replace("bf16_"s + optimizer0, "group_paddings", "other_paddings");
@@ -328,7 +327,7 @@ TEST(DeepspeedCheckpointFolder, a_rank_of_another_stage_beside_bf16_optimizer) {
 
 TEST(DeepspeedCheckpointFolder, a_flipped_bit_in_the_weights_is_found) {
   const Copy copy("zero3");
-  const std::string scale = expected("zero3").at("scale").bytes;  // one element: rank 0 has it
+  const std::string scale = expected("zero3").at("scale").bytes;  // a single element, on rank 0
   std::string bytes = read_file(copy.state(optimizer0));
   const std::size_t at = bytes.find(scale);
   ASSERT_NE(at, std::string::npos);
@@ -339,11 +338,12 @@ TEST(DeepspeedCheckpointFolder, a_flipped_bit_in_the_weights_is_found) {
   EXPECT_TRUE(error.ends_with(": the file is damaged")) << error;
 }
 
-/// Parts of any sizes, none too: a cut is the elements between, in their order. Part i lies at byte 1000 (i + 1).
+/// Parts of any size, including empty ones: a cut contains the elements in its range, in order. Part i starts at byte
+/// 1000 (i + 1).
 RC_GTEST_PROP(DeepspeedRow, a_cut_is_the_elements_between, ()) {
   const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 4));
   std::vector<TorchTensor> parts(sizes.size());
-  std::vector<std::uint64_t> places;  // place of each element
+  std::vector<std::uint64_t> places;  // byte position of each element
   deepspeed::Row row;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     parts[i].shape = {sizes[i]};
@@ -365,7 +365,7 @@ RC_GTEST_PROP(DeepspeedRow, a_cut_is_the_elements_between, ()) {
                                                 places.begin() + static_cast<std::ptrdiff_t>(end)));
 }
 
-/// Never a crash, a hang, or tensors larger than the files could hold.
+/// No crash, no hang, and no tensors larger than the files.
 RC_GTEST_PROP(DeepspeedCheckpointFolder, damage_is_found_or_harmless, ()) {
   static const Copy copies[] = {Copy("zero1"), Copy("zero3")};
   const Copy& copy = copies[*rc::gen::inRange(0, 2)];

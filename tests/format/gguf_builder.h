@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Makes the bytes of a GGUF file, right or wrong, for tests.
+/// Builds the bytes of a GGUF file, valid or not, for tests.
 
 #include <tessera/base/file.h>
 #include <tessera/format/gguf/gguf.h>
@@ -28,7 +28,7 @@ class GgufBuilder {
  public:
   std::uint32_t version = 3;
   std::uint64_t alignment = 32;
-  std::int64_t extra_tensors = 0, extra_entries = 0;  ///< claimed and not there
+  std::int64_t extra_tensors = 0, extra_entries = 0;  ///< declared but absent
 
   GgufBuilder& raw(const std::string& key, format::GgufType type, const std::string& bytes) {
     drop(key);
@@ -55,7 +55,7 @@ class GgufBuilder {
     for (std::int32_t n : numbers) bytes += little_endian(n);
     return raw(key, format::GgufType::array, bytes);
   }
-  /// The same key again, against the rules.
+  /// Repeats a key, which the format forbids.
   GgufBuilder& repeat(std::size_t entry) {
     entries_.push_back(entries_.at(entry));
     return *this;
@@ -111,7 +111,7 @@ class GgufBuilder {
   std::vector<std::pair<std::string, std::string>> entries_;
 };
 
-/// What every architecture needs: 2 layers, hidden 8, MLP 12, 2 heads, a vocabulary of 5 tokens.
+/// The settings that every architecture needs: 2 layers, hidden 8, MLP 12, 2 heads, a vocabulary of 5 tokens.
 inline GgufBuilder tiny_settings(const std::string& architecture) {
   GgufBuilder b;
   b.add("general.architecture", architecture.c_str());

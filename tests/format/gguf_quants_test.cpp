@@ -1,4 +1,4 @@
-// Dequantisation against gguf-py (tests/parity/gguf_fixture.py), and the 16-bit formats against their definition.
+// Dequantization compared with gguf-py (tests/parity/gguf_fixture.py), and the 16-bit formats with their definition.
 
 #include <gtest/gtest.h>
 

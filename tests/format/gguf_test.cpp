@@ -1,4 +1,4 @@
-// The GGUF reader: metadata of every type, both versions, and everything that can be wrong with a file.
+// The GGUF reader: metadata of every type, both versions, and every kind of damage.
 
 #include "gguf_builder.h"
 

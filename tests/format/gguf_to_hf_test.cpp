@@ -1,4 +1,4 @@
-// GGUF to a Hugging Face folder: names, layouts, configuration, and files that do not fit together.
+// GGUF to a Hugging Face folder: names, layouts, configuration, and inconsistent files.
 
 #include "gguf_builder.h"
 
@@ -25,7 +25,7 @@ using testing::tiny_llama;
 
 const std::string fixtures = tessera::testing::source_path("tests/fixtures/gguf/");
 
-/// A built file that owns its bytes, its plan and its tensors as floats.
+/// A built file that owns its bytes, with its plan and its tensors as floats.
 class Converted {
  public:
   explicit Converted(const GgufBuilder& builder, const GgufToHfOptions& options = {})
@@ -148,7 +148,8 @@ TEST(GgufToHf, Float16ThatOverflowsIsRefused) {
 }
 
 TEST(GgufToHf, OnlyLlamaHasInterleavedHeads) {
-  // Row r of GGUF's q begins with 8 r. Of its two heads of 4 rows, rows 0 2 1 3 are Hugging Face's 0 1 2 3.
+  // Row r of GGUF's q starts with 8 r. In each of its two heads of 4 rows, rows 0 2 1 3 are Hugging Face's
+  // 0 1 2 3.
   const std::vector<float> expected = {0, 2, 1, 3, 4, 6, 5, 7};
   for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
     const Converted model(tiny_llama(architecture));
@@ -212,7 +213,7 @@ TEST(GgufToHf, OutputHead) {
   const Converted own(b);
   EXPECT_FALSE(own.config.at("tie_word_embeddings").as_bool());
   EXPECT_TRUE(own.shapes().contains("lm_head.weight"));
-  // Converters write GPT-2's embedding twice: the same bytes are one weight.
+  // Converters write GPT-2's embedding twice; identical bytes become one weight.
   GgufBuilder twice = tiny_gpt2();
   twice.tensor("output.weight", {5, 8});
   EXPECT_TRUE(Converted(twice).plan.model.tied);
@@ -263,7 +264,7 @@ TEST(GgufToHf, RopeScaling) {
   expect_refused(partial, {"rope.dimension_count 2", "head size 4"});
 }
 
-/// Llama-3.1's factors for heads of 128, as transformers' _compute_llama3_parameters divides them.
+/// Llama-3.1's frequency factors for heads of 128, as in transformers' _compute_llama3_parameters.
 std::vector<float> llama3_factors(double factor, double context) {
   std::vector<float> out;
   for (int i = 0; i < 128; i += 2) {

@@ -1,4 +1,4 @@
-// The tokenizer of a GGUF file as tokenizer.json.
+// Converting the tokenizer of a GGUF file to tokenizer.json.
 
 #include "gguf_builder.h"
 
@@ -86,7 +86,7 @@ TEST(GgufTokenizer, SplitsWordsAsItsFamilyDoes) {
   other.add("tokenizer.ggml.pre", "tekken");
   expect_refused(other, {"'tekken'", "gpt-2, default, smollm, llama-bpe", "qwen2", "--no_tokenizer"});
   other.drop("tokenizer.ggml.pre");
-  EXPECT_EQ(tokenizer_of(other).notes.size(), 1u);  // assumed, and said so
+  EXPECT_EQ(tokenizer_of(other).notes.size(), 1u);  // assumed, with a note
 }
 
 TEST(GgufTokenizer, ConfigurationAndChatTemplate) {
@@ -122,7 +122,7 @@ TEST(GgufTokenizer, OurOwnReaderReadsIt) {
     EXPECT_EQ(text::load_tokenizer(folder.path())->encode("xxy<|end|>y"), (std::vector<std::int32_t>{1, 3, 0, 2}))
         << pre;
   }
-  // All bytes and SmolLM's splitting: the fixture has a merge of "1" and "2", but every digit is a word.
+  // All bytes and SmolLM's pre-tokenizer: the fixture has a merge of "1" and "2", but every digit is its own word.
   const GgufFile file(tessera::testing::source_path("tests/fixtures/gguf/llama_tiny.gguf"));
   const TemporaryFolder folder;
   write_file_atomically(path_join(folder.path(), "tokenizer.json"),
@@ -140,7 +140,7 @@ TEST(GgufTokenizer, ByteLevelBpeOnly) {
   b.add("tokenizer.ggml.model", "bert");
   expect_refused(b, {"'bert'"});
   b.drop("tokenizer.ggml.model");
-  EXPECT_TRUE(tokenizer_of(b).json.empty());  // none in the file
+  EXPECT_TRUE(tokenizer_of(b).json.empty());  // the file has no tokenizer
 }
 
 TEST(GgufTokenizer, InconsistentVocabularies) {

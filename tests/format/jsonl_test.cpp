@@ -45,7 +45,7 @@ TEST(Jsonl, ComplaintsNameFileLineAndColumn) {
   EXPECT_EQ(complaint("{}\n\n{\"a\" 1}\n"), "x.jsonl:3:6: expected ':' after the key \"a\", found '1'");
   EXPECT_EQ(complaint("1\n2 3\n"), "x.jsonl:2:3: expected the end of the line after the value, found '3'");
   EXPECT_EQ(complaint("[1,\n2]\n"), "x.jsonl:1:4: expected a value, found the end of the line")
-      << "a value stays on its line";
+      << "a value must end on its line";
   EXPECT_EQ(complaint("\"a\"\n\"b\xC3\x28\"\n"), "x.jsonl:2:3: not valid UTF-8");
   EXPECT_EQ(complaint("\"b\xED\xA0\x80\"\n"), "x.jsonl:1:3: not valid UTF-8") << "a surrogate";
   EXPECT_EQ(complaint("\"\xC3"), "x.jsonl:1:2: not valid UTF-8") << "cut short";

@@ -11,7 +11,7 @@
 namespace tessera::format {
 namespace {
 
-// The message of the InputError that `action` throws; "" when it throws none.
+// The message of the InputError that `action` throws; "" if it does not throw.
 template <class Action>
 std::string complaint(const Action& action) {
   try {
@@ -59,7 +59,7 @@ TEST_F(ManifestTest, OtherChunkSizesAreRead) {
   EXPECT_EQ(verify(), "");
   EXPECT_EQ(read_manifest(folder_.path()).files[0].digest, small.files[0].digest);
   small.files[1].digest = digest_of_file(file("b.json"));
-  EXPECT_THROW(write_manifest(folder_.path(), small), Error);  // one size for all files
+  EXPECT_THROW(write_manifest(folder_.path(), small), Error);  // all files must use one size
   std::string text = read_file(file(kManifestName));
   for (const char* bad : {"65537", "0", "-65536", "2147483648"}) {
     std::string changed = text;
@@ -69,7 +69,7 @@ TEST_F(ManifestTest, OtherChunkSizesAreRead) {
   }
 }
 
-// A manifest as checkpoints had it when chunks were of 16 MiB.
+// A manifest in the older form, with chunks of 16 MiB.
 TEST_F(ManifestTest, ChunksOf16MiBAreRead) {
   write_file_atomically(file("b.json"), "{}");
   write_file_atomically(file(kManifestName), R"({
@@ -100,8 +100,8 @@ TEST_F(ManifestTest, SizeAndPresenceAreChecked) {
   EXPECT_TRUE(contains(verify(), "it has no manifest.json")) << verify();
 }
 
-// A flipped bit of the manifest is found: by the JSON parser, by a rule, by its own checksum, or because it is not what
-// write_manifest writes.
+// A flipped bit in the manifest is found by the JSON parser, by a rule, by its own checksum, or because the text
+// differs from the output of write_manifest.
 TEST_F(ManifestTest, AFlippedBitInAnyByteOfTheManifestIsFound) {
   const std::string good = read_file(file(kManifestName));
   for (std::size_t i = 0; i < good.size(); ++i) {

@@ -1,4 +1,4 @@
-// Megatron's .bin/.idx: what is written reads back; what is damaged is refused.
+// Megatron's .bin/.idx: written data reads back, and damaged files are refused.
 
 #include <gtest/gtest.h>
 
@@ -28,14 +28,14 @@ class Indexed : public ::testing::Test {
     writer.finish();
   }
 
-  /// Without the fsync of an atomic write: these are many.
+  /// Without the fsync of an atomic write, because there are many.
   void put(const char* suffix, const std::string& bytes) const {
     std::ofstream(prefix() + suffix, std::ios::binary) << bytes;
   }
 
   std::string index() const { return read_file(prefix() + ".idx"); }
 
-  /// The index with `value` at byte `at` must be refused.
+  /// Expects that the index is refused with `value` at byte `at`.
   template <class T>
   void expect_refused_with(std::size_t at, T value) {
     std::string bytes = good_;

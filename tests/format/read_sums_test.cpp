@@ -1,4 +1,4 @@
-// What several readers have noted of a folder tells as much as reading it again.
+// The combined records of several readers of a folder verify it as well as reading it again.
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -65,7 +65,7 @@ TEST(ReadSums, AChunkIsWholeWhenItsPiecesAddUp) {
   EXPECT_EQ(sums.chunk(0, 1).state, State::whole);
   note(sums, folder, 0, 0, 5);
   EXPECT_EQ(sums.chunk(0, 0).state, State::whole);
-  note(sums, folder, 0, 3 * chunk_bytes, folder.files[0].size());  // the last one is shorter
+  note(sums, folder, 0, 3 * chunk_bytes, folder.files[0].size());  // the last chunk is shorter
   EXPECT_EQ(sums.chunk(0, 3).state, State::whole);
   note(sums, folder, 1, 0, folder.files[1].size());
   EXPECT_EQ(sums.chunk(1, 0).state, State::whole);
@@ -79,7 +79,7 @@ TEST(ReadSums, BytesThatAreOthersAreDamage) {
   note(sums, folder, 0, 0, 2 * chunk_bytes);
   EXPECT_EQ(sums.chunk(0, 0).state, State::whole);
   EXPECT_EQ(sums.chunk(0, 1).state, State::damaged);
-  // Two who have read the same place and not the same bytes: damage, even while the rest of the chunk is unread.
+  // Two reads of the same range with different bytes are damage, even while the rest of the chunk is unread.
   note(sums, folder, 0, 2 * chunk_bytes, 2 * chunk_bytes + 9);
   EXPECT_EQ(sums.chunk(0, 2).state, State::open);
   folder.files[0][2 * chunk_bytes] ^= std::byte{1};
@@ -96,7 +96,7 @@ TEST(ReadSums, WhatWasNotReadToItsEndIsNotNoted) {
   EXPECT_EQ(sums.chunk(0, 0).state, State::open);
   run.end();
   EXPECT_EQ(sums.chunk(0, 0).state, State::whole);
-  ReadRun(nullptr, 0, 0).take(folder.files[0]);  // nowhere to note it
+  ReadRun(nullptr, 0, 0).take(folder.files[0]);  // without a record
 }
 
 TEST(ReadSums, AFileThatHasGrownSaysNothing) {
@@ -119,7 +119,7 @@ TEST(ReadSums, WhatIsToldIsSmallAndMustBeWhatWasTold) {
   EXPECT_EQ(other.chunk(0, 2).state, State::open);
   Manifest changed = folder.manifest;
   changed.step = 1;
-  ReadSums another("folder", changed);  // the same files of another checkpoint
+  ReadSums another("folder", changed);  // another checkpoint with the same files
   another.hear_all(std::vector{sums.told()});
   EXPECT_EQ(another.chunk(0, 2).state, State::open);
   note(other, folder, 0, 1, 2);
@@ -131,8 +131,8 @@ TEST(ReadSums, WhatIsToldIsSmallAndMustBeWhatWasTold) {
   EXPECT_THROW(other.hear_all(std::vector{beyond}), Error);
 }
 
-// Any readers of any parts, repeated and overlapping ones, too: all know the same, what is open is what nobody has
-// read, and a bit that is another one on the disk is found by one of the callers that read the rest, exactly as if
+// Any readers of any parts, including repeated and overlapping ones: all ranks have the same record, exactly the unread
+// parts are open, and a bit that changed on the disk is found by one of the callers that read the rest, exactly as if
 // everything were read again.
 TEST(ReadSums, TogetherWithTheRestItIsAsGoodAsReadingEverything) {
   const TemporaryFolder place;
@@ -188,7 +188,7 @@ TEST(ReadSums, TogetherWithTheRestItIsAsGoodAsReadingEverything) {
     if (damaged) folder.files[file][byte] ^= std::byte{64}, write_files();
     RC_ASSERT(found == (damaged ? 1u : 0u));
     RC_ASSERT(text == expected.text());
-    if (!damaged) RC_ASSERT(bytes_read >= unread);  // more where parts overlap: only one of them counts
+    if (!damaged) RC_ASSERT(bytes_read >= unread);  // larger if parts overlap: only one of them counts
   }));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Where one element of a region lies in the whole tensor, counted out dimension by dimension: the slow reference that
-/// tests and fuzzers compare layout/region.h and format/manifest/state_index.h with.
+/// The position of a region's element in the whole tensor, computed dimension by dimension: the slow reference for the
+/// tests and fuzzers of layout/region.h and format/manifest/state_index.h.
 
 #include <tessera/layout/region.h>
 
@@ -10,8 +10,8 @@
 
 namespace tessera::testing {
 
-/// The index in the flattened tensor of element `place` (region.begin <= place < region.end) of the region's flattened
-/// box.
+/// Returns the index in the flattened tensor of element `place` (region.begin <= place < region.end) of the region's
+/// flattened box.
 inline std::int64_t element_of(const layout::Region& region, const std::vector<std::int64_t>& tensor_shape,
                                std::int64_t place) {
   std::int64_t left = place, at = 0, stride = 1;

@@ -73,7 +73,7 @@ TEST_F(SafetensorsFolderTest, Shards) {
     EXPECT_EQ(weights.paths(), (std::vector<std::string>{at("model-00001-of-00002.safetensors"),
                                                          at("model-00002-of-00002.safetensors")}));
     ASSERT_EQ(weights.tensors().size(), 3u);
-    EXPECT_EQ(weights.tensors()[0].info.name, "a");  // the index's order
+    EXPECT_EQ(weights.tensors()[0].info.name, "a");  // in the order of the index
     EXPECT_EQ(weights.find("a")->file, 1u);
     EXPECT_EQ(weights.find("c")->file, 0u);
     EXPECT_EQ(weights.bytes(*weights.find("a")).size(), 20u);

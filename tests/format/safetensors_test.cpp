@@ -28,7 +28,7 @@ SafetensorsHeader parse(const std::string& bytes) {
   return parse_safetensors_header(std::as_bytes(std::span(bytes)), "m.safetensors");
 }
 
-// The message of the InputError that these bytes cause; "" when they are accepted.
+// The message of the InputError for these bytes; "" if they are accepted.
 std::string complaint(const std::string& bytes) {
   try {
     parse(bytes);
@@ -42,7 +42,7 @@ std::string complaint(const std::string& header, std::size_t data_bytes) {
   return complaint(file_bytes(header, std::string(data_bytes, 'd')));
 }
 
-// The file these bytes or this header make must be refused with a message that names the file and holds `part`.
+// Expects that the file with these bytes or this header is refused with a message that contains its name and `part`.
 template <class... Arguments>
 void expect_complaint(const std::string& part, const Arguments&... arguments) {
   const std::string text = complaint(arguments...);
@@ -62,7 +62,7 @@ TEST(Safetensors, AcceptsAWholeFile) {
   EXPECT_EQ(header.data_begin, 8 + kGood.size());
   EXPECT_EQ(complaint("{}", 0), "");
   EXPECT_EQ(complaint(R"({"__metadata__":{"k":"v"},"s":{"dtype":"F64","shape":[],"data_offsets":[0,8]}}   )", 8), "");
-  // Empty tensors take no place, wherever they are listed; file order is that of the data, not of the header.
+  // Empty tensors take no space, wherever they are listed; file order is the order of the data, not of the header.
   const std::string empties =
       R"({"b":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},"e":{"dtype":"F32","shape":[0,5],"data_offsets":[8,)"
       R"(8]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
@@ -156,7 +156,7 @@ TEST(Safetensors, HeadersThatAreNotStrictJson) {
   expect_complaint("(header)", std::string(100000, '{'), 0);
 }
 
-// What the reader accepts tiles the file exactly; what it refuses, it refuses with a complaint that names the file.
+// The tensors of an accepted file tile it exactly; a refused file gets a message that names it.
 void expect_tiling_or_complaint(const std::string& bytes) {
   try {
     const SafetensorsHeader header = parse(bytes);
@@ -172,7 +172,7 @@ void expect_tiling_or_complaint(const std::string& bytes) {
   }
 }
 
-// No bytes of a small file can be damaged so that the reader touches memory outside the file.
+// No damage to a small file makes the reader access memory outside the file.
 TEST(Safetensors, DamagedBytesNeverLeadOutsideTheFile) {
   const std::string whole = file_bytes(kGood, std::string(11, 'd'));
   for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -239,10 +239,10 @@ TEST(Safetensors, TheWriterRefusesBrokenSources) {
   EXPECT_THROW(write_safetensors(path, {source("a", DType::u8, {1}, "x"), source("a", DType::u8, {1}, "y")}), Error);
   EXPECT_THROW(write_safetensors(path, {source("__metadata__", DType::u8, {1}, "x")}), Error);
   EXPECT_THROW(write_safetensors(path, {source("a", DType::u8, {-1}, "x")}), Error);
-  EXPECT_TRUE(list_folder(folder.path()).empty()) << "nothing may be left behind";
+  EXPECT_TRUE(list_folder(folder.path()).empty()) << "no file may remain";
 }
 
-// Tensors stay in the order given, and the data begin where the writer wants them.
+// Tensors keep the given order, and the data starts at the requested alignment.
 TEST(Safetensors, TheFrontOfAFileSaysWhereEveryByteGoes) {
   const std::vector<TensorSpec> specs = {
       {"z", DType::u8, {3}}, {"a\"b", DType::f64, {2, 1}}, {"none", DType::f32, {0, 7}}, {"scalar", DType::bf16, {}}};
@@ -264,7 +264,7 @@ TEST(Safetensors, TheFrontOfAFileSaysWhereEveryByteGoes) {
       EXPECT_EQ(info.begin, begin);
       EXPECT_EQ(info.end, begin += sizes[i]);
     }
-    // The header alone is enough for a reader that knows how long the file is.
+    // The header alone is enough for a reader that knows the file's size.
     const auto first = std::as_bytes(std::span(front));
     EXPECT_EQ(safetensors_front_bytes(first.first(8), file.size(), "t"), front.size());
     EXPECT_EQ(parse_safetensors_header(first, file.size(), "t").tensors.size(), specs.size());
@@ -289,8 +289,7 @@ TEST(Safetensors, FrontsThatCannotBe) {
   EXPECT_NO_THROW(front({{"a", DType::u8, {1ll << 62}}}));
 }
 
-// Made by the reference writer (tests/parity/safetensors_fixture.py): reading it and writing it again gives the same
-// bytes.
+// Written by the reference writer (tests/parity/safetensors_fixture.py): reading and rewriting gives the same bytes.
 TEST(Safetensors, SameBytesAsTheReferenceWriter) {
   for (const char* name : {"mixed.safetensors", "empty.safetensors"}) {
     const std::string path = tessera::testing::source_path("tests/fixtures/safetensors/") + name;

@@ -1,4 +1,4 @@
-// The index of tensors that are stored in pieces: what it accepts, and each rule violated.
+// The index of tensors that are stored in pieces: accepted texts, and each rule violated.
 
 #include <tests/format/region_elements.h>
 #include <tests/paths.h>
@@ -18,7 +18,7 @@
 namespace tessera::format {
 namespace {
 
-/// The message of the InputError for a text; "" when it is accepted.
+/// The message of the InputError for a text; "" if it is accepted.
 std::string complaint(const std::string& text) {
   try {
     parse_state_index(text, "o.index.json");
@@ -130,7 +130,7 @@ std::int64_t any_of(std::int64_t begin, std::int64_t end) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end));
 }
 
-/// The part of a box that lies at or behind `cut` in dimension d; the box keeps the rest.
+/// Splits off and returns the part of the box from `cut` on in dimension d; the box keeps the rest.
 layout::Region split(layout::Region& region, std::size_t d, std::int64_t cut) {
   layout::Region upper = region;
   upper.offset[d] += cut;
@@ -143,7 +143,7 @@ layout::Region split(layout::Region& region, std::size_t d, std::int64_t cut) {
   return upper;
 }
 
-/// A tensor cut into boxes, and those into ranges of their elements, at random places; shuffled over files.
+/// A tensor split into boxes, and those into ranges of their elements, at random places, shuffled over files.
 StoredTensor any_partition() {
   StoredTensor tensor{"w", DType::f32, {}, {}};
   for (std::int64_t d = any_of(0, 5); d > 0; --d) tensor.shape.push_back(any_of(0, 8) == 0 ? 0 : any_of(1, 7));
@@ -169,7 +169,7 @@ StoredTensor any_partition() {
   return tensor;
 }
 
-/// How often each element of the tensor is in a piece, element by element.
+/// For each element of the tensor, the number of pieces that contain it, counted one by one.
 std::map<std::int64_t, int> times_held(const StoredTensor& tensor) {
   std::map<std::int64_t, int> times;
   for (const StoredPiece& piece : tensor.pieces)
@@ -185,8 +185,8 @@ TEST(StateIndex, PartitionsAreAcceptedAndNothingElseIs) {
     RC_ASSERT(complaint(state_index_text({{tensor}})) == "");
     RC_ASSERT(parse_state_index(state_index_text({{tensor}}), "x").tensors[0] == tensor);
 
-    // One piece made longer, shorter, moved, doubled or dropped: accepted only if the elements are still held once
-    // each.
+    // One piece made longer, shorter, moved, doubled or dropped: accepted only if each element is still in exactly one
+    // piece.
     auto& victim = tensor.pieces[static_cast<std::size_t>(any_of(0, static_cast<std::int64_t>(tensor.pieces.size())))];
     switch (any_of(0, 6)) {
       case 0:
@@ -232,7 +232,7 @@ TEST(StateIndex, HugeTensorsAndManyPiecesTakeLittleTime) {
     tensor.pieces.push_back(
         {"o.safetensors", concat(i), layout::flat_region(tensor.shape, numel / parts * i, numel / parts * (i + 1))});
   EXPECT_EQ(complaint(state_index_text({{tensor}})), "");
-  // Columns interleave all along the tensor: every two of them have to be compared.
+  // Columns interleave along the whole tensor, so every pair of them must be compared.
   StoredTensor columns{"w", DType::u8, {1 << 20, 6000}, {}};
   for (std::int64_t i = 0; i < 6000; ++i)
     columns.pieces.push_back({"o.safetensors", concat(i), {{0, i}, {1 << 20, 1}, 0, 1 << 20}});
@@ -241,7 +241,7 @@ TEST(StateIndex, HugeTensorsAndManyPiecesTakeLittleTime) {
 }
 
 TEST(StateIndex, TooManyPiecesAreRefused) {
-  std::string pieces = "0";  // what they are is not looked at before they are counted
+  std::string pieces = "0";  // pieces are counted before their content is checked
   for (std::size_t i = 0; i < kMostPieces; ++i) pieces += ",0";
   EXPECT_NE(complaint(with("[1]", pieces)).find("the index lists more than 1048576 pieces"), std::string::npos);
 }

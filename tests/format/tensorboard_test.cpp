@@ -23,7 +23,7 @@ std::string hex(std::string_view bytes) {
   return out;
 }
 
-// The golden bytes were written by the Python package tensorboard 2.20 (its own protocol buffers and RecordWriter).
+// The expected bytes were written by the Python package tensorboard 2.20 (its own protocol buffers and RecordWriter).
 TEST(TensorBoard, VersionAsTensorBoardWritesIt) {
   EXPECT_EQ(hex(tfrecord(version_event(some_time))),
             "1800000000000000a37f4b220900002040fc54d9411a0d627261696e2e4576656e743a322b353110");

@@ -29,7 +29,7 @@ std::string fixture(const std::string& name) {
 }
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-/// Values 0, 0.5, 1, ... that the script writes, of a contiguous fp32 tensor.
+/// The values 0, 0.5, 1, ... of a contiguous fp32 tensor that the script writes.
 std::vector<float> floats(const std::string& file, const TorchTensor& tensor) {
   std::vector<float> values((tensor.end - tensor.begin) / 4);
   std::memcpy(values.data(), file.data() + tensor.begin, tensor.end - tensor.begin);
@@ -86,8 +86,7 @@ TEST(TorchFile, what_is_refused) {
             std::string::npos);
 }
 
-/// Every byte of the description matters or changes nothing that is read: never a crash, a hang, or a tensor outside of
-/// the file.
+/// Damaged descriptions are refused or read safely: no crash, no hang, and no tensor outside the file.
 RC_GTEST_PROP(TorchFile, damage_is_found_or_harmless, ()) {
   static const std::string whole = read_file(fixture("state_dict.bin"));
   std::string file = whole;
@@ -130,11 +129,10 @@ TEST(Pickle, values) {
   EXPECT_EQ(dict.find(dict.root(), "a")->integer, 5);
 }
 
-// Items that are set in, or added to, an object that was given no state: None is its state, however many values the
-// stream has.
+// Items set in or appended to an object without a state leave its state absent, whatever the size of the value storage.
 TEST(Pickle, items_of_an_object_come_after_its_state) {
   static constexpr std::string_view allowed[] = {"collections."};
-  for (const int others : {0, 1, 2, 3, 6, 7, 14, 15, 30, 31}) {  // where storage of values is full differs
+  for (const int others : {0, 1, 2, 3, 6, 7, 14, 15, 30, 31}) {  // varies the fill of the value storage
     std::string text = "(";
     for (int i = 0; i < others; ++i) text += 'N';
     text += "1ccollections\nOrderedDict\n)R";

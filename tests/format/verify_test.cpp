@@ -1,4 +1,4 @@
-// Whether a folder is what was written: every kind of damage, alone and by several callers together.
+// Verification of a folder: every kind of damage, found by one caller and by several together.
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -36,7 +36,7 @@ class VerifyTest : public ::testing::Test {
       sources.push_back({name, DType::f32, {count}, [&] { return std::as_bytes(std::span(values)); }});
     write_safetensors(at(file), std::move(sources));
   }
-  /// Lists every file of the folder.
+  /// Writes a manifest of all files in the folder.
   void seal() const {
     Manifest manifest;
     manifest.step = 7;
@@ -75,13 +75,13 @@ TEST_F(VerifyTest, AWholeFolderIsReadOnce) {
   EXPECT_EQ(verdict.manifest.step, 7);
   EXPECT_EQ(verdict.bytes_read, 2 + std::filesystem::file_size(at("model.safetensors")));
   EXPECT_EQ(all, verdict.bytes_read);
-  ASSERT_EQ(done.size(), 8u);  // a chunk each: config.json and 400 KB
+  ASSERT_EQ(done.size(), 8u);  // one per chunk: config.json and 400 KB
   EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
   EXPECT_EQ(done.back(), all);
 }
 
 TEST_F(VerifyTest, DamageIsNamedWithBytesAndTensors) {
-  write_tensors("model.safetensors", {"a", "b", "c", "d", "e", "f"}, 16'384);  // a chunk each, moved by the header
+  write_tensors("model.safetensors", {"a", "b", "c", "d", "e", "f"}, 16'384);  // one chunk each, shifted by the header
   seal();
   flip("model.safetensors", 3 * chunk);
   Verdict verdict = verify_folder(folder());
@@ -92,8 +92,8 @@ TEST_F(VerifyTest, DamageIsNamedWithBytesAndTensors) {
   EXPECT_EQ(verdict.damages[0].tensors, (std::vector<std::string>{"c", "d"}));
   EXPECT_EQ(verdict.text(), "model.safetensors: bytes 196608 to 262144 are damaged (c, d)");
 
-  flip("model.safetensors", 2 * chunk - 1);  // the chunk before the next: two ranges
-  flip("model.safetensors", 4 * chunk + 5);  // and a neighbour: one range of two chunks
+  flip("model.safetensors", 2 * chunk - 1);  // not adjacent: two ranges
+  flip("model.safetensors", 4 * chunk + 5);  // adjacent: one range of two chunks
   verdict = verify_folder(folder());
   ASSERT_EQ(verdict.damages.size(), 2u);
   EXPECT_EQ(verdict.damages[0].begin, chunk);
@@ -105,7 +105,7 @@ TEST_F(VerifyTest, DamageIsNamedWithBytesAndTensors) {
 TEST_F(VerifyTest, ADamagedHeaderIsTheHeader) {
   write_tensors("model.safetensors", {"a", "b", "c", "d"}, 100);
   seal();
-  flip("model.safetensors", 9);  // the quote that begins a name: no JSON any more
+  flip("model.safetensors", 9);  // the quote before a name: invalid JSON
   const Verdict verdict = verify_folder(folder());
   ASSERT_EQ(verdict.damages.size(), 1u);
   EXPECT_EQ(verdict.damages[0].tensors, std::vector<std::string>{"the header"});
@@ -123,10 +123,10 @@ TEST_F(VerifyTest, FilesThatAreNotThereOrNotFiles) {
   remove_tree(at("a.json"));
   EXPECT_EQ(text(), "a.json is missing");
   EXPECT_EQ(verify_folder(folder()).damages[0].end, 2u);
-  ASSERT_EQ(::symlink("b.json", at("a.json").c_str()), 0);  // the very bytes, but elsewhere
+  ASSERT_EQ(::symlink("b.json", at("a.json").c_str()), 0);  // the same bytes in another file
   EXPECT_TRUE(contains(text(), "a.json is a symbolic link")) << text();
   remove_tree(at("a.json"));
-  ASSERT_EQ(::mkfifo(at("a.json").c_str(), 0600), 0);  // opening it for reading would wait for a writer
+  ASSERT_EQ(::mkfifo(at("a.json").c_str(), 0600), 0);  // opening it for reading would block until a writer comes
   EXPECT_EQ(text(), "a.json is not a regular file");
   remove_tree(at("a.json"));
   make_folders(at("a.json"));
@@ -172,7 +172,7 @@ TEST_F(VerifyTest, WhatAnIndexNamesMustBeListed) {
       "pieces": [{"file": "optimizer-00001-of-00001.safetensors", "begin": 0, "end": 10}]}}})");
   seal();
   EXPECT_EQ(text(), "");
-  write_tensors("model.safetensors", {"a", "b"}, 10);  // readers prefer it
+  write_tensors("model.safetensors", {"a", "b"}, 10);  // readers prefer this file
   EXPECT_TRUE(contains(text(), "model.safetensors is not listed in manifest.json, but would be read instead"))
       << text();
   seal();
@@ -186,7 +186,7 @@ TEST_F(VerifyTest, WhatAnIndexNamesMustBeListed) {
       if (file != kManifestName && file != name) manifest.files.push_back({file, digest_of_file(at(file), chunk)});
     write_manifest(folder(), manifest);
     EXPECT_TRUE(contains(text(), name) && contains(text(), "list")) << text();
-    EXPECT_TRUE(verify_folder(folder(), {1, 2}).whole());  // one caller says it
+    EXPECT_TRUE(verify_folder(folder(), {1, 2}).whole());  // only one caller reports it
   }
   write("model.safetensors.index.json", "{");
   seal();
@@ -211,7 +211,7 @@ TEST_F(VerifyTest, SharesAreDisjointCompleteAndAlike) {
     }
     EXPECT_EQ(read, total);
   }
-  // One flipped bit anywhere: exactly one of the callers finds it, with the place.
+  // One flipped bit anywhere: exactly one of the callers finds it and its location.
   EXPECT_TRUE(rc::check([&] {
     const auto any_of = [](std::uint64_t end) {
       return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::uint64_t>(0, end));
@@ -268,15 +268,15 @@ TEST_F(VerifyTest, WhatWasReadBeforeIsNotReadAgain) {
   EXPECT_TRUE(verdict.whole()) << verdict.text();
   EXPECT_EQ(verdict.bytes_read, 2 + bytes.size() - (5 * chunk - 1000));
 
-  flip("model.safetensors", 999);        // between what was read
-  flip("model.safetensors", 2 * chunk);  // after it was read: what was loaded is right
+  flip("model.safetensors", 999);        // not among the bytes read
+  flip("model.safetensors", 2 * chunk);  // changed after it was read: the loaded data is right
   verdict = verify_folder(folder(), {}, {}, &read);
   ASSERT_EQ(verdict.damages.size(), 1u) << verdict.text();
   EXPECT_EQ(verdict.damages[0].begin, 0u);
   EXPECT_EQ(verdict.damages[0].end, chunk);
 
   write("config.json", "[]");
-  seal();  // another checkpoint by now: what was read says nothing about it
+  seal();  // now another checkpoint, so the record does not apply
   EXPECT_TRUE(verify_folder(folder(), {}, {}, &read).whole());
   EXPECT_EQ(verify_folder(folder(), {}, {}, &read).bytes_read, 2 + bytes.size());
 }

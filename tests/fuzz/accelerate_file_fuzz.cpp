@@ -1,5 +1,5 @@
-// libFuzzer entry for accelerate's file and environment, and Megatron's arguments: whatever the bytes, settings that
-// their rules accept, or problems; what a launcher packs for its ranks is read back with the same meaning.
+// libFuzzer entry for accelerate's file and environment, and Megatron's arguments: any bytes give settings that obey
+// their rules, or problems; the variables that a launcher packs for its ranks read back with the same meaning.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -21,7 +21,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::config;
 
-/// Every setting exists and takes its text; nothing is given twice.
+/// Aborts unless every setting exists, accepts its text, and occurs once.
 void check(const Translation& translation) {
   std::map<std::string, int> seen;
   for (const FileSetting& setting : translation.settings) {
@@ -46,7 +46,7 @@ void file(std::string_view text) {
   std::string packed;
   try {
     packed = packed_accelerate(value);
-  } catch (const InputError&) {  // text that is not UTF-8
+  } catch (const InputError&) {  // not UTF-8
     return;
   }
   const Translation in_rank = read_accelerate_environment(

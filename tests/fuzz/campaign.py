@@ -1,15 +1,15 @@
-"""Feeds the fuzzers millions of inputs and keeps account of them.
+"""Runs the fuzzers on millions of inputs and records the counts.
 
     cmake --preset fuzz && cmake --build --preset fuzz            (or fuzz-fast: no sanitizers, more inputs)
     python3 tests/fuzz/campaign.py BUILD --inputs 5000000 --corpora DIR [--only NAME,NAME]
 
-Readers take turns in chunks of at most --chunk inputs and --seconds, with one of a few lengths each, until each has
-taken --inputs inputs. Inputs that reach new code are kept in DIR/NAME, and DIR/counts.tsv gets a line for each chunk
-(reader, commit, sanitizers or "none", longest input, inputs, seconds, exit status, edges reached): a campaign that is
-begun again with the same DIR goes on where it was, so new code wants a new DIR. What crashes, takes 20 minutes or
-asks for more than 64 MiB at once (the latter is only seen under sanitizers) is kept as DIR/crash/NAME-*, and its
-reader takes no more inputs; the exit status is then 1. The one wall-clock limit that matters ends a chunk early, so
-the programs may be stopped and continued at will.
+Readers take turns in chunks of at most --chunk inputs and --seconds, each with one of a few lengths, until each has
+read --inputs inputs. Inputs that reach new code are kept in DIR/NAME, and DIR/counts.tsv gets a line for each chunk
+(reader, commit, sanitizers or "none", longest input, inputs, seconds, exit status, edges reached). A campaign restarted
+with the same DIR continues where it stopped, so new code needs a new DIR. An input that crashes, takes 20 minutes or
+allocates more than 64 MiB at once (only detected under sanitizers) is kept as DIR/crash/NAME-*, and its reader gets no
+more inputs; the exit status is then 1. A chunk's only wall-clock limit merely ends it early, so the programs may be
+stopped and continued at any time.
 """
 import argparse, csv, glob, os, re, subprocess, sys, time
 
@@ -17,8 +17,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 COLUMNS = ["reader", "commit", "sanitizers", "max_len", "inputs", "seconds", "status", "edges"]
 
-# Reader: (lengths of inputs, by turns; sources whose string literals are its dictionary). A reader that takes fixtures
-# as they are has a line in FIXTURES; the others begin with a byte that chooses, and start from tests/fuzz/corpus.
+# Reader: (input lengths, used in turn; sources whose string literals form its dictionary). A reader that takes fixtures
+# unchanged has a line in FIXTURES; the others start with a selector byte and from tests/fuzz/corpus.
 READERS = {
     "safetensors_header": ([256, 128, 512, 1024], ["format/safetensors/safetensors.cpp"]),
     "safetensors_index": ([256, 128, 512], ["format/safetensors/safetensors_index.cpp"]),
@@ -48,7 +48,7 @@ READERS = {
     "tokenizer_json": ([128, 256, 512], ["text/tokenizer_*.cpp", "text/pipeline/*_json.cpp"]),
     "tokenizer_files": ([512, 256, 1024], ["text/sentencepiece/*.cpp"]),
 }
-# MiB that a reader may ask for at once, when more than 64: the windows that zstd and xz are allowed.
+# MiB that a reader may allocate at once, if more than 64: the windows that zstd and xz are allowed.
 LARGEST = {"decompress": 300}
 FIXTURES = {
     "safetensors_header": ["safetensors"],
@@ -61,7 +61,7 @@ FIXTURES = {
 
 
 def dictionary(name, folder):
-    """libFuzzer's option for the reader's words, if it has any."""
+    """libFuzzer's option for the reader's dictionary, if it has one."""
     kept = os.path.join(HERE, f"{name}.dict")
     if os.path.exists(kept):
         return [f"-dict={kept}"]
@@ -76,7 +76,7 @@ def dictionary(name, folder):
 
 
 def commit():
-    """The last commit of the checkout; + where the torch-free part differs from it."""
+    """The last commit of the checkout, with "+" if the torch-free part has changes."""
     git = lambda *words: subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True,
                                         check=True).stdout.strip()
     parts = [f"tessera/{layer}" for layer in ("base", "layout", "text", "format", "config", "launch", "storage")]
@@ -84,13 +84,13 @@ def commit():
 
 
 def sanitizers(build):
-    """What BUILD was compiled with, from its cache."""
+    """The sanitizers that BUILD was compiled with, from its CMake cache."""
     cache = open(os.path.join(build, "CMakeCache.txt")).read()
     return re.search(r"^TESSERA_SANITIZE:\w+=(.*)$", cache, re.M)[1] or "none"
 
 
 def taken(counts):
-    """{reader: inputs taken}."""
+    """{reader: number of inputs read}."""
     totals = dict.fromkeys(READERS, 0)
     if os.path.exists(counts):
         for row in csv.DictReader(open(counts), delimiter="\t"):
@@ -99,7 +99,7 @@ def taken(counts):
 
 
 def chunk(args, name, length, inputs):
-    """Runs one chunk; (inputs taken, exit status, edges reached)."""
+    """Runs one chunk; returns (inputs read, exit status, edges reached)."""
     corpus, crash, logs = (os.path.join(args.corpora, part) for part in (name, "crash", "log"))
     for folder in (corpus, crash, logs):
         os.makedirs(folder, exist_ok=True)
@@ -112,10 +112,10 @@ def chunk(args, name, length, inputs):
                "-print_final_stats=1",
                f"-artifact_prefix={crash}/{name}-", *dictionary(name, args.corpora), corpus,
                *filter(os.path.isdir, seeds)]
-    # A quarter faster; a crash is looked at again without.
+    # A quarter faster; a crash is reproduced without these options.
     environment = {**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=4:malloc_context_size=1"}
     if os.path.isdir("/dev/shm"):
-        environment["TMPDIR"] = "/dev/shm"  # some readers want a file
+        environment["TMPDIR"] = "/dev/shm"  # some readers need a file
     with open(log, "w") as out:
         status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment).returncode
     text = open(log, errors="replace").read()
@@ -127,11 +127,11 @@ def chunk(args, name, length, inputs):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", help="a build folder of the preset fuzz or fuzz-fast")
-    parser.add_argument("--inputs", type=int, required=True, help="for each reader")
-    parser.add_argument("--corpora", required=True, help="folder of what was found so far and of counts.tsv")
+    parser.add_argument("--inputs", type=int, required=True, help="number of inputs per reader")
+    parser.add_argument("--corpora", required=True, help="folder of the inputs found so far and of counts.tsv")
     parser.add_argument("--only", default=",".join(READERS), help="readers, separated by commas")
     parser.add_argument("--chunk", type=int, default=500_000)
-    parser.add_argument("--seconds", type=int, default=120, help="for one chunk")
+    parser.add_argument("--seconds", type=int, default=120, help="time limit of a chunk")
     args = parser.parse_args()
     args.corpora = os.path.abspath(args.corpora)
     os.makedirs(args.corpora, exist_ok=True)

@@ -1,5 +1,5 @@
-// libFuzzer entry for the readers of .json and .csv: whatever the bytes, reading ends, and every record and complaint
-// names a place in the file. The first byte chooses the reader.
+// libFuzzer entry for the readers of .json and .csv: for any bytes reading ends, and every record and error names a
+// place in the file. The first byte chooses the reader.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto reader = reader_of(data[0], text);
   std::string last;
   for (std::size_t steps = 0;; ++steps) {
-    if (steps > 2 * size + 2) std::abort();  // each record and complaint takes a byte, or is said again
+    if (steps > 2 * size + 2) std::abort();  // each record or error consumes a byte, or is repeated
     try {
       const auto record = reader->next();
       if (!record) break;

@@ -1,5 +1,5 @@
-// libFuzzer entry for compressed files: whatever the bytes, reading ends (a megabyte is enough), and what is damaged is
-// an InputError that names file and byte, again and again. The first byte chooses the format.
+// libFuzzer entry for compressed files: for any bytes reading ends (a megabyte is enough), and damage repeatedly gives
+// an InputError with file and byte. The first byte chooses the format.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,10 @@
-// libFuzzer entry for checkpoints of DeepSpeed's ZeRO: whatever the folder's files hold, weights of which each has the
-// bytes that its shape says, no more than the files could hold, or InputError.
+// libFuzzer entry for checkpoints of DeepSpeed's ZeRO: any files in the folder give weights with as many bytes as their
+// shapes require and no more than the files could hold, or InputError.
 //
-// An input is a folder: a byte (odd: tied weights are written each), then files, each behind the mark: its name, a line
-// feed, the number of storages, the size of each (a byte, in units of 4 bytes), the pickle. The archive around them is
-// made here, and the numbers in the storages are: torch_file_fuzz is for archives, and nothing depends on a weight's
-// value. A file with nothing behind its name is as the one before it: the ranks' descriptions are often alike.
+// An input is a folder: a byte (odd: tied weights are each written), then files, each after the mark: its name, a line
+// feed, the number of storages, the size of each (a byte, in units of 4 bytes), the pickle. The surrounding archive and
+// the numbers in the storages are generated here: torch_file_fuzz covers archives, and nothing depends on a weight's
+// value. A file with only a name repeats the file before it, because the ranks' descriptions are often alike.
 
 #include <algorithm>
 #include <cstddef>
@@ -39,13 +39,13 @@ using Files = std::map<std::string, std::shared_ptr<const std::string>>;
 
 // ---- archives as torch.save writes them ----
 
-/// Appends little-endian numbers, each of so many bytes.
+/// Appends little-endian numbers, each of the given number of bytes.
 void put(std::string& out, std::initializer_list<std::pair<std::size_t, int>> numbers) {
   for (auto [value, bytes] : numbers)
     for (; bytes > 0; --bytes, value >>= 8) out += static_cast<char>(value & 255);
 }
 
-/// A ZIP archive without compression, being written.
+/// An uncompressed ZIP archive under construction.
 struct Archive {
   std::string entries, directory;
   std::size_t count = 0;
@@ -92,7 +92,7 @@ Files read_files(std::string_view text) {
     const std::string_view file = text.substr(0, at);
     const std::size_t line = std::min(file.find('\n'), file.size());
     const std::string name(file.substr(0, line));
-    if (!format::is_plain_file_name(name)) continue;  // no folder has such a file
+    if (!format::is_plain_file_name(name)) continue;  // not a valid file name
     if (line + 1 < file.size()) last = std::make_shared<const std::string>(torch_file(file.substr(line + 1)));
     if (last != nullptr) files[name] = last;
   }
@@ -101,11 +101,11 @@ Files read_files(std::string_view text) {
 
 std::shared_ptr<format::deepspeed::StateFile> open(const Files& files, const std::string& path) {
   const auto file = files.find(path.substr(std::string_view(folder_path).size() + 1));
-  if (file == files.end()) std::abort();  // it asks for what the folder does not list
+  if (file == files.end()) std::abort();  // only listed files may be opened
   return std::make_shared<format::deepspeed::StateFile>(path, std::as_bytes(std::span(*file->second)));
 }
 
-// ---- what is promised ----
+// ---- guarantees ----
 
 std::uint64_t bytes_of(const format::TensorSource& tensor) {
   std::uint64_t bytes = format::dtype_size(tensor.dtype);
@@ -122,7 +122,7 @@ void check(const format::TorchWeights& weights, std::uint64_t stored, bool keep_
     if (std::any_of(tensor.shape.begin(), tensor.shape.end(), [](std::int64_t n) { return n < 0; })) std::abort();
     const auto span = tensor.bytes();
     if (span.size() != bytes_of(tensor) || span.size() > 2 * stored) std::abort();
-    std::uint64_t sum = 0;  // every byte is there
+    std::uint64_t sum = 0;  // reads every byte
     for (const std::byte byte : span) sum += static_cast<std::uint64_t>(byte);
     if (sum > span.size() * 255) std::abort();
     bytes += span.size();

@@ -1,11 +1,10 @@
-"""Makes inputs that deepspeed_checkpoint_fuzz can begin with: small checkpoints of two ranks, as DeepSpeed describes
-them.
+"""Writes seed inputs for deepspeed_checkpoint_fuzz: small checkpoints of two ranks, as DeepSpeed describes them.
 
     python tests/fuzz/deepspeed_checkpoint_seeds.py DIR          (DIR/deepspeed_checkpoint gets them: the --corpora of
     campaign.py)
 
-Only what the reader looks at, by torch.save: an input is read in as many microseconds as it has bytes. Wants torch and
-deepspeed.
+They contain only the parts that the reader uses, written by torch.save; reading takes about a microsecond per byte.
+Needs torch and deepspeed.
 """
 import io, os, sys, zipfile
 from collections import OrderedDict
@@ -34,13 +33,13 @@ def optimizer(**state):
 
 
 def model(shapes, module, **more):
-    """`module`: buffers, and what stage 1 does not list."""
+    """`module`: buffers, and parameters that stage 1 does not list."""
     return description({"module": OrderedDict(module), "buffer_names": ["mean"],
                         "param_shapes": [OrderedDict(group) for group in shapes], **more})
 
 
 def folder(files, tied=False):
-    """`files`: [(name, description)]; like the one before: not repeated."""
+    """`files`: [(name, description)]; a description equal to the previous one is not repeated."""
     out, last = bytes([tied]), b""
     for name, file in files:
         out += MARK + name.encode() + b"\n" + (b"" if file == last else file)

@@ -1,7 +1,7 @@
-// libFuzzer entry for DeepSpeed's JSON: whatever the bytes, problems and no exception; every setting that comes out is
-// one that its field takes; each problem and note is one line of moderate length; and applying the result to the run
-// leaves a run. The first byte chooses what the run says besides, and whether the file is also read for a program of
-// one's own.
+// libFuzzer entry for DeepSpeed's JSON: any bytes give problems without an exception; every resulting setting is
+// accepted by its field; each problem and note is one line of moderate length; and applying the result to the run gives
+// a valid run. The first byte chooses the run's other settings, and whether the file is also read for a user's own
+// program.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string text(reinterpret_cast<const char*>(data + 1), size - 1);
   if (text.find('{') == std::string::npos) text = "{" + text + "}";
   if (text.find_first_not_of(" \t\r\n") == std::string::npos || text[text.find_first_not_of(" \t\r\n")] != '{')
-    text = "{" + text;  // never the name of a file
+    text = "{" + text;  // avoids reading it as a file name
   static const std::vector<Resolved> runs = [] {
     std::vector<Resolved> all;
     for (int choice = 0; choice < 256; ++choice) all.push_back(run(static_cast<std::uint8_t>(choice)));

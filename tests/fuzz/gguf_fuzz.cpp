@@ -1,5 +1,5 @@
-// libFuzzer entry for GGUF: whatever the bytes, a header whose tensors lie inside the file without overlap and metadata
-// that can be read, and a model that converts, or InputError.
+// libFuzzer entry for GGUF: any bytes give a header whose tensors are inside the file without overlap, readable
+// metadata, and a model that converts, or InputError.
 
 #include <algorithm>
 #include <cstddef>
@@ -30,7 +30,7 @@ void check_places(const GgufFile& file) {
   if (!order.empty() && file.header().data_begin + end > file.file_bytes()) std::abort();
 }
 
-/// With the accessors that fit: the other ones only throw, which is slow.
+/// Uses the accessor that fits each type; the others only throw, which is slow.
 void read_metadata(const GgufFile& file) {
   for (const auto& [key, value] : file.header().metadata) {
     if (value.type == GgufType::string) {

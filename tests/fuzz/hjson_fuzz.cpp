@@ -1,5 +1,5 @@
-// libFuzzer entry for HJSON: whatever the bytes, a value or InputError; what strict JSON reads, HJSON reads as the
-// same; and a value survives being written and read again.
+// libFuzzer entry for HJSON: any bytes give a value or InputError; strict JSON has the same meaning in HJSON; and a
+// value survives being written and read again.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// libFuzzer entry for host lists: whatever the bytes, the hostfile, its filters, Slurm's node lists and task counts
-// give valid values or an InputError that names the place. The first byte chooses.
+// libFuzzer entry for host lists: for any bytes the hostfile, its filters, Slurm's node lists and task counts give
+// valid values or an InputError that names the place. The first byte chooses.
 
 #include <cstddef>
 #include <cstdint>

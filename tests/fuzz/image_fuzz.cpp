@@ -1,5 +1,5 @@
-// libFuzzer entry for JPEG and PNG: whatever the bytes, an image whose pixels are all there, and what a tower takes of
-// it, or InputError. The decoders are linked in, without the plug-in around them.
+// libFuzzer entry for JPEG and PNG: any bytes give an image with all its pixels and valid inputs for a vision tower, or
+// InputError. The decoders are linked in, without the surrounding plug-in.
 
 #include <cmath>
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace tessera::image;
 
-/// A small file may have many pixels, which it takes time to fill.
+/// Images with more pixels are skipped: a small file may expand to many, which takes long.
 constexpr std::int64_t most = 1 << 20;
 
 void take(const Image& image) {

@@ -1,5 +1,5 @@
-// libFuzzer entry for Megatron's .idx: whatever its bytes, a dataset every token of which can be read from a .bin of
-// 256 bytes, or InputError. Files lie in $TMPDIR: a memory file system makes it fast.
+// libFuzzer entry for Megatron's .idx: any bytes give a dataset whose tokens can all be read from a .bin of 256 bytes,
+// or InputError. Files are in $TMPDIR: a memory file system makes it fast.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (total != set.token_count()) std::abort();
     for (std::int64_t d = 0; d <= set.document_count(); ++d)
       if (set.document_begin(d) < 0 || set.document_begin(d) > set.sequence_count()) std::abort();
-    std::vector<std::int64_t> tokens(static_cast<std::size_t>(total));  // at most 256 for each 12 bytes of the index
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(total));  // at most 256 per 12 bytes of the index
     set.read(0, tokens);
   } catch (const tessera::InputError&) {
   }

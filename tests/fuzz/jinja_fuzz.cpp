@@ -1,4 +1,4 @@
-// libFuzzer entry for chat templates: whatever the template, it is read and rendered within its limits, or InputError.
+// libFuzzer entry for chat templates: any template is read and rendered within its limits, or gives InputError.
 
 #include <cstddef>
 #include <cstdint>

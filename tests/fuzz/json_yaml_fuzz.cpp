@@ -1,4 +1,4 @@
-// libFuzzer entry for the JSON and YAML readers: whatever the bytes, a value or InputError; a JSON value survives being
+// libFuzzer entry for the JSON and YAML readers: any bytes give a value or InputError; a JSON value survives being
 // written and read again.
 
 #include <cstddef>

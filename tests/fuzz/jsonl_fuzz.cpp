@@ -1,5 +1,5 @@
-// libFuzzer entry for the JSON Lines reader: whatever the bytes, every line gives a value or an InputError that names a
-// line of the file, and all lines are reached.
+// libFuzzer entry for the JSON Lines reader: for any bytes every line gives a value or an InputError that names a line
+// of the file, and all lines are reached.
 
 #include <algorithm>
 #include <cstddef>

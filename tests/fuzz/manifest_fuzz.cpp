@@ -1,6 +1,5 @@
-// libFuzzer entry for manifest.json: whatever the text, its names are plain and different and it has a checksum for
-// every chunk, or it throws InputError; and of a manifest that was written no changed, added or missing byte goes
-// unseen.
+// libFuzzer entry for manifest.json: any text gives plain, distinct names with a checksum for every chunk, or
+// InputError; and every changed, added or missing byte of a written manifest is detected.
 
 #include <algorithm>
 #include <cstddef>
@@ -30,8 +29,8 @@ void check(const format::Manifest& manifest) {
   }
 }
 
-/// A manifest made of the bytes: each file takes a byte for its name's length, the name, two bytes for its size; the
-/// rest is returned.
+/// Builds a manifest from the bytes: for each file a byte for its name's length, the name, two bytes for its size.
+/// Returns the remaining bytes.
 std::string_view make(std::string_view bytes, format::Manifest& manifest) {
   const auto take = [&bytes](std::size_t count) {
     const std::string_view taken = bytes.substr(0, count);
@@ -49,7 +48,7 @@ std::string_view make(std::string_view bytes, format::Manifest& manifest) {
     format::ManifestFile file;
     file.name = take(number(1) % 20);
     file.digest.chunk_bytes = chunk_bytes;
-    file.digest.size = number(2) % 0x2800 * (chunk_bytes >> 12);  // up to 3 chunks: more only takes longer
+    file.digest.size = number(2) % 0x2800 * (chunk_bytes >> 12);  // up to 3 chunks: more would only take longer
     for (std::uint64_t at = 0; at < file.digest.size; at += chunk_bytes)
       file.digest.chunks.push_back(static_cast<std::uint32_t>(number(4)));
     manifest.files.push_back(file);
@@ -73,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string text;
   try {
     text = format::manifest_text(manifest);
-  } catch (const Error&) {  // names that are not plain or not different
+  } catch (const Error&) {  // invalid or duplicate names
     return 0;
   }
   const format::Manifest read = format::parse_manifest(text, "written");
@@ -81,7 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::size_t i = 0; i < read.files.size(); ++i)
     if (read.files[i].name != manifest.files[i].name || read.files[i].digest != manifest.files[i].digest) std::abort();
 
-  std::string changed = text;  // by the rest: places with what is put there
+  std::string changed = text;  // `rest` lists positions and their changes
   for (std::size_t i = 0; i + 3 <= rest.size(); i += 3) {
     const std::size_t place =
         (static_cast<unsigned char>(rest[i]) << 8 | static_cast<unsigned char>(rest[i + 1])) % (changed.size() + 1);

@@ -1,5 +1,5 @@
 /// \file
-/// What an object store answers: listings, uploads, parts, refusals.
+/// libFuzzer entry for an object store's answers: listings, uploads, parts, refusals.
 
 #include <tessera/base/error.h>
 #include <tessera/storage/answers.h>

@@ -1,6 +1,6 @@
-// libFuzzer entry for what the planner reads: whatever the bytes, a config.json or a recorded step gives a model or an
-// InputError, a file of hardware a cluster or an InputError; and then its parameters add up, a plan of it has memory
-// and time that are finite, and steps and hardware read back as they were written.
+// libFuzzer entry for the planner's input files: any bytes of a config.json or a recorded step give a model or an
+// InputError, a hardware file a cluster or an InputError. Then the model's parameters add up, a plan for it has finite
+// memory and time, and steps and hardware read back as written.
 
 #include <cmath>
 #include <cstddef>
@@ -21,7 +21,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-/// Any recorded step reads back, and has memory and time that are finite.
+/// Any recorded step reads back, and its memory and time are finite.
 void judge_recorded(const Value& value) {
   plan::RecordedStep step = plan::read_recorded(value);
   const std::string written = dump_json(plan::recorded_value(step));
@@ -42,7 +42,7 @@ void judge_model(const Value& value) {
   const plan::Model model = plan::read_model(value);
   const double active = plan::active_parameters(model);
   require(active > 0 && std::isfinite(active));
-  if (model.layers * (model.experts ? model.experts->count : 1) > 4096) return;  // right, and slow to list
+  if (model.layers * (model.experts ? model.experts->count : 1) > 4096) return;  // valid, but slow to list
   require(plan::parameter_count(model) > 0);
   plan::Plan plan;
   plan.mesh = layout::parse_mesh("dp_shard=2,tp=2");

@@ -10,8 +10,8 @@
 namespace tessera::testing {
 
 struct FuzzReader {
-  const char* name;                                         ///< name of the folder in tests/fuzz/corpus
-  int (*read)(const std::uint8_t* data, std::size_t size);  ///< aborts where the reader breaks its promise
+  const char* name;                                         ///< folder name in tests/fuzz/corpus
+  int (*read)(const std::uint8_t* data, std::size_t size);  ///< aborts if the reader breaks its guarantees
 };
 
 /// By name.

@@ -1,6 +1,6 @@
-// Every reader takes the inputs that its fuzzer found worth keeping (tests/fuzz/corpus), and fixed mutations of them,
-// in each build of the tests: what a fuzzer found once is never lost, under sanitizers or without. Readers run in a
-// child, so that a crash is one failure that names its input and leaves the bytes behind.
+// Runs every reader on the inputs that its fuzzer kept (tests/fuzz/corpus) and on fixed mutations of them, in each
+// build of the tests, so that a bug found once stays found, with or without sanitizers. Readers run in a child process,
+// so that a crash is a single failure that names its input and saves its bytes.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -32,9 +32,9 @@ static void PrintTo(const FuzzReader& reader, std::ostream* out) { *out << reade
 
 namespace {
 
-constexpr std::size_t mutations = 6;  // changed copies of each input
+constexpr std::size_t mutations = 6;  // mutated copies of each input
 
-/// For the end of a reader that hangs; milliseconds are usual.
+/// Limit for a reader that hangs; normally it takes milliseconds.
 unsigned seconds_for_a_reader() {
   static const auto seconds = static_cast<unsigned>(patience(120));
   return seconds;
@@ -55,8 +55,8 @@ std::vector<Input> corpus(const std::string& name) {
   return inputs;
 }
 
-/// `bytes` with one to four changes that `random` draws: a flipped bit, an odd byte, a piece cut off, left out, doubled
-/// or moved.
+/// `bytes` with one to four changes drawn from `random`: a flipped bit, a random byte, or a piece truncated, removed,
+/// doubled or moved.
 std::string mutated(std::string bytes, std::mt19937& random) {
   const auto below = [&random](std::size_t limit) { return static_cast<std::size_t>(random() % limit); };
   for (std::size_t change = 1 + below(4); change > 0 && !bytes.empty(); --change) {
@@ -87,20 +87,20 @@ std::string mutated(std::string bytes, std::mt19937& random) {
   return bytes;
 }
 
-/// What the child is at, where the parent reads it after a crash.
+/// The child's progress, which the parent reads after a crash.
 struct Place {
   std::size_t input = 0;
   std::size_t mutation = 0;  ///< 0: the input itself
 };
 
-/// Mutations depend on nothing but the input's place and number.
+/// Mutations depend only on the input's index and the mutation's number.
 std::string bytes_at(const std::vector<Input>& inputs, const Place& place) {
   if (place.mutation == 0) return inputs[place.input].bytes;
   std::mt19937 random(static_cast<std::mt19937::result_type>(place.input * 1000 + place.mutation));
   return mutated(inputs[place.input].bytes, random);
 }
 
-/// In the child: never returns, and GoogleTest is not to catch there what a reader should not have thrown.
+/// Runs in the child and never returns; noexcept, so that GoogleTest does not catch unexpected exceptions there.
 [[noreturn]] void read_all(const FuzzReader& reader, const std::vector<Input>& inputs, Place& place) noexcept {
   log::set_level(log::Level::error);
   ::alarm(seconds_for_a_reader());
@@ -108,10 +108,10 @@ std::string bytes_at(const std::vector<Input>& inputs, const Place& place) {
     for (place.mutation = 0; place.mutation <= mutations; ++place.mutation) {
       const std::string bytes = bytes_at(inputs, place);
       const std::vector<std::uint8_t> exact(bytes.begin(),
-                                            bytes.end());  // no NUL behind it: a read past the end is seen
+                                            bytes.end());  // no trailing NUL, so that a read past the end is detected
       reader.read(exact.data(), exact.size());
     }
-  std::exit(0);  // with the readers' temporary files removed and leaks looked for
+  std::exit(0);  // removes the readers' temporary files and checks for leaks
 }
 
 std::string end_of(int status) {

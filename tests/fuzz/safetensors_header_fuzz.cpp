@@ -1,5 +1,5 @@
-// libFuzzer entry for the safetensors header: whatever the bytes, the parser accepts a header whose tensors tile the
-// file exactly, or throws InputError.
+// libFuzzer entry for the safetensors header: for any bytes the parser accepts a header whose tensors tile the file
+// exactly, or throws InputError.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// libFuzzer entry for the index of sharded weights: whatever the text, its files are plain names, each once, and each
-// tensor is in one of them, or it throws InputError.
+// libFuzzer entry for the index of sharded weights: for any text its files are plain names, each once, and each tensor
+// is in one of them, or it throws InputError.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,6 @@
-// libFuzzer entry for files of pipeline schedules: whatever the bytes, the readers of PyTorch's CSV and of the text
-// form give a schedule or an InputError that names the place; the checker then judges it without a crash, and one that
-// is right is written and read back the same, lowered, timed and drawn. The first byte chooses the form and the bound
-// on messages.
+// libFuzzer entry for files of pipeline schedules: for any bytes the readers of PyTorch's CSV and of the text form give
+// a schedule or an InputError that names the place. The checker then judges it without a crash, and a valid schedule is
+// written, read back identically, lowered, timed and drawn. The first byte chooses the form and the bound on messages.
 
 #include <cstddef>
 #include <cstdint>

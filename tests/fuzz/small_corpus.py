@@ -1,12 +1,11 @@
-"""Chooses the few inputs of a campaign that go to tests/fuzz/corpus, where fuzz_tests replays them and the next
-campaign begins.
+"""Selects the few inputs of a campaign that go to tests/fuzz/corpus, where fuzz_tests replays them and the next
+campaign starts.
 
     python3 tests/fuzz/small_corpus.py BUILD --corpora DIR [--only NAME,NAME]
 
-For each reader: the inputs of DIR/NAME and of tests/fuzz/corpus/NAME that reach the most edges together, found by
-greedy set cover (the next one is the one that adds the most edges, the shorter of two); at most INPUTS of them and
-BYTES in all. Files whose name begins with "kept-" (what crashed once) stay whatever they add. BUILD is a build of the
-preset fuzz-fast.
+For each reader it takes the inputs of DIR/NAME and of tests/fuzz/corpus/NAME that together reach the most edges, by
+greedy set cover (the next input adds the most edges; ties: the shorter one), at most INPUTS inputs and BYTES in total.
+Files named "kept-*" (inputs that once crashed) always stay. BUILD is a build of the preset fuzz-fast.
 """
 import argparse, glob, hashlib, os, subprocess, sys, tempfile
 
@@ -15,7 +14,7 @@ INPUTS, BYTES, LONGEST = 60, 100_000, 4096
 
 
 def edges_of(program, folders, scratch):
-    """[(path, edges)] of the inputs in `folders`, from libFuzzer's own account of a merge."""
+    """[(path, edges)] of the inputs in `folders`, from libFuzzer's merge log."""
     control, merged = os.path.join(scratch, "control"), os.path.join(scratch, "merged")
     os.makedirs(merged)
     done = subprocess.run([program, "-set_cover_merge=1", "-use_counters=0", f"-max_len={LONGEST}",
@@ -30,7 +29,7 @@ def edges_of(program, folders, scratch):
 
 
 def cover(candidates):
-    """(the chosen paths, edges they reach, edges all reach)."""
+    """(selected paths, edges that they reach, edges that all inputs reach)."""
     size = {path: os.path.getsize(path) for path, _ in candidates}
     chosen = [path for path, _ in candidates if os.path.basename(path).startswith("kept-")]
     reached = set().union(*(edges for path, edges in candidates if path in chosen))

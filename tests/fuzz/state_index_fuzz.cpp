@@ -1,6 +1,5 @@
-// libFuzzer entry for the index of tensors that are stored in pieces: whatever the text, its pieces hold every element
-// of a tensor exactly once and lie in files of the folder, or it throws InputError; what is accepted is written and
-// read back the same.
+// libFuzzer entry for the index of tensors that are stored in pieces: for any text its pieces contain every element of
+// a tensor exactly once and name files in the folder, or it throws InputError; an accepted index reads back as written.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace {
 
 using namespace tessera;
 
-/// Element by element, for tensors of few of them.
+/// Checks element by element for small tensors.
 void check_held_once(const format::StoredTensor& tensor) {
   constexpr std::int64_t few = 10'000;
   const std::int64_t numel = layout::whole_region(tensor.shape).numel();
@@ -52,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       text = format::state_index_text(index);
     } catch (const InputError&) {
       std::abort();
-    } catch (const Error&) {  // tensors of 2^63 bytes together
+    } catch (const Error&) {  // tensors of 2^63 bytes in total
       return 0;
     }
     if (!(format::parse_state_index(text, "written") == index)) std::abort();

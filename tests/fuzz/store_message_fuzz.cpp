@@ -1,6 +1,6 @@
-// libFuzzer entry for the server side of the rendezvous store: whatever arrives before or after the greeting, only a
-// frame with the right size, sequence and MAC is delivered, and whatever request such a frame holds gets an answer that
-// can be sent; the table's account of its memory stays true.
+// libFuzzer entry for the server side of the rendezvous store: of any bytes before or after the greeting, only a frame
+// with the right size, sequence and MAC is delivered; any request in such a frame gets an answer that can be sent; and
+// the table's count of its memory stays correct.
 
 #include <tessera/launch/store/store_connection.h>
 #include <tessera/launch/store/store_table.h>
@@ -57,7 +57,7 @@ void strangers_bytes(std::string_view bytes, bool session) {
   if (!session && progress == Progress::whole) require(!wire::read_hello(secret, connection.handshake()));
 }
 
-/// Requests of a peer that knows the key: each begins with its kind, number and how its fields are cut.
+/// Requests of a peer that knows the key; each starts with its kind, its number and the lengths of its fields.
 void peers_requests(std::string_view bytes) {
   StoreTable table({16, 256, 8192});
   const Digest key = wire::client_key(secret, client, server);
@@ -76,7 +76,7 @@ void peers_requests(std::string_view bytes) {
     std::string frame = wire::encode(kind, sequence, number, fields);
     const Digest mac = Hmac(key).update(frame).finish();
     frame.append(wire::as_text(mac));
-    // Connections know no past here: the first frame goes through a socket, as its sequence is 0.
+    // Each connection is new, so only the first frame, with sequence 0, can go through a socket.
     if (sequence == 0) {
       StoreConnection connection = connection_with(frame, true);
       require(connection.read(1 << 20, payload_limit) == Progress::whole);
@@ -89,7 +89,7 @@ void peers_requests(std::string_view bytes) {
   require(table.memory_bytes() == 0 && table.list("").empty());
 }
 
-/// One flipped bit of a right frame.
+/// A valid frame with one flipped bit.
 void spoilt_frame(std::string_view bytes) {
   if (bytes.size() < 2) return;
   const std::string_view fields[] = {bytes.substr(2)};

@@ -1,5 +1,5 @@
-// libFuzzer entry for our own file (--config): whatever the bytes (JSON or YAML, by the first one), they give settings
-// that the table takes, or problems with their line; nothing is thrown.
+// libFuzzer entry for our own file (--config): any bytes (JSON or YAML, by the first one) give settings that the table
+// accepts, or problems with their line; nothing is thrown.
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>

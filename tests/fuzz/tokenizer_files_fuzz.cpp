@@ -1,5 +1,5 @@
-// SentencePiece's tokenizer.model, tiktoken's ranks and charsmaps: whatever the bytes, they are read or refused with an
-// InputError; what was read encodes any text and decodes what it encoded.
+// libFuzzer entry for SentencePiece's tokenizer.model, tiktoken's ranks and charsmaps: any bytes are read or refused
+// with an InputError; a tokenizer that loads encodes any text and decodes its own ids.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
-  // the last bytes are text to encode, as many as the second byte says
+  // the second byte is the length of the text to encode, which is at the end
   const std::size_t text_size = std::min<std::size_t>(static_cast<unsigned char>(input[1]), size - 2);
   const std::string_view file = input.substr(2, size - 2 - text_size), text = input.substr(size - text_size);
   try {

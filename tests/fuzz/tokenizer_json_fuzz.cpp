@@ -1,7 +1,7 @@
-// libFuzzer entry for the tokenizer.json reader and what it builds: whatever the bytes, a tokenizer or InputError; a
-// tokenizer that loads encodes any text to ids within its vocabulary and decodes them again (Error where a pattern
-// backtracks without end). The first byte chooses: the rest is a tokenizer.json, then NUL, then text; or a choice of
-// components, with patterns and texts from the input, which gets past the reader more often.
+// libFuzzer entry for the tokenizer.json reader and its tokenizers: any bytes give a tokenizer or InputError; a
+// tokenizer that loads encodes any text to ids within its vocabulary and decodes them again (Error if a pattern
+// backtracks without end). The first byte chooses: the rest is a tokenizer.json, NUL, and a text, or a choice of
+// components with patterns and texts from the input, which passes the reader more often.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace {
 
 using tessera::Value;
 
-/// Takes the input apart, from the front.
+/// Consumes the input from the front.
 class Input {
  public:
   explicit Input(std::string_view bytes) : bytes_(bytes) {}
@@ -66,7 +66,7 @@ Value step(Input& input) {
   }
 }
 
-/// A WordPiece file that is right in form.
+/// A WordPiece file of valid form.
 std::string built_wordpiece(Input& input) {
   const unsigned shape = input.byte();
   const auto flag = [&](unsigned bit) { return Value::of((shape >> bit & 1) != 0); };
@@ -105,7 +105,7 @@ std::string built_wordpiece(Input& input) {
       -1);
 }
 
-/// A byte-level BPE file that is right in form.
+/// A byte-level BPE file of valid form.
 std::string built(Input& input) {
   const unsigned shape = input.byte();
   std::vector<Value> steps;
@@ -115,7 +115,7 @@ std::string built(Input& input) {
                           {"use_regex", Value::of((shape & 8) != 0)}}));
   std::vector<Value::Member> vocabulary;
   const auto spell = [](std::string_view bytes) { return tessera::text::ByteAlphabet::get().spell(bytes); };
-  // few tokens, so that an input takes microseconds; other bytes are unknown, or vanish
+  // few tokens, so that an input takes microseconds; other bytes are unknown or dropped
   std::string letters = "ab 1\n\xC3\xA9";
   int next = 0;
   for (const char c : letters) vocabulary.emplace_back(spell(std::string(1, c)), Value::of(next++));
@@ -148,7 +148,7 @@ std::string built(Input& input) {
       -1);
 }
 
-/// A file of the other models behind steps of all kinds.
+/// A file of one of the other models with steps of all kinds.
 std::string built_pipeline(Input& input) {
   const unsigned shape = input.byte();
   const auto plain = [](const char* type) { return object({{"type", Value::of(type)}}); };
@@ -201,8 +201,8 @@ std::string built_pipeline(Input& input) {
 
 void use(const tessera::text::Tokenizer& tokenizer, std::string_view text) {
   const std::vector<std::int32_t> ids = tokenizer.encode(text);
-  // at most an id for each byte of the repaired (3 for 1), decomposed (33 for 3) and spelt text (2 for 1, three times)
-  // and each prefix space
+  // at most one id per byte of the repaired (3 for 1), decomposed (33 for 3) and escaped text (2 for 1, three times),
+  // and per prefix space
   if (ids.size() > 4096 * text.size() + 4096) std::abort();
   tokenizer.decode(ids);
   tessera::text::has_chat_tokens(tokenizer);
@@ -220,7 +220,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input input({reinterpret_cast<const char*>(data), size});
   try {
-    const unsigned choice = input.byte() % 8;  // odd: the bytes are the file
+    const unsigned choice = input.byte() % 8;  // odd: the input contains the file
     const bool raw = (choice & 1) != 0;
     const std::string json = raw                          ? std::string(input.until('\0'))
                              : choice == 0 || choice == 4 ? built(input)

@@ -1,5 +1,5 @@
-// libFuzzer entry for what PyTorch writes: whatever the bytes, a file of torch.save, a pickle and DCP's .metadata are
-// read with every tensor inside the file and every box inside its tensor, or throw InputError.
+// libFuzzer entry for PyTorch's files: any bytes of a torch.save file, a pickle or DCP's .metadata are read with every
+// tensor inside the file and every box inside its tensor, or throw InputError.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,5 @@
-// libFuzzer entry for TrainingArguments: whatever the bytes, as a file of arguments (JSON or YAML, by the first byte),
-// as a .args file or as the value of a flag, they give settings that the table takes, or problems; nothing else is
-// thrown.
+// libFuzzer entry for TrainingArguments: any bytes as a file of arguments (JSON or YAML, by the first byte), as a .args
+// file or as the value of a flag give settings that the table accepts, or problems; nothing else is thrown.
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/fields.h>
@@ -76,7 +75,7 @@ void argument(std::size_t row, const std::string& text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 2, size - 2);
-  if (text.find(".args") != std::string::npos) return 0;  // it would name a file
+  if (text.find(".args") != std::string::npos) return 0;  // would name a file
   switch (data[0] % 4) {
     case 0:
       members(text, false);

@@ -1,4 +1,4 @@
-// Images as Pillow reads, resizes and pads them (tests/parity/image_fixture.py), and files that are none.
+// Images read, resized and padded as by Pillow (tests/parity/image_fixture.py), and files that are not images.
 
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ Image turned_over(const Image& image) {
 constexpr std::array<float, 3> clip_mean = {0.48145466F, 0.4578275F, 0.40821073F};
 constexpr std::array<std::uint8_t, 3> clip_colour = {122, 116, 104};
 
-/// The bytes that prepare() made its numbers of.
+/// The bytes from which prepare() computes its numbers.
 Image seen_of(const Image& image, bool pad, std::int64_t side) {
   const Preparation how{side, clip_mean, {0.26862954F, 0.26130258F, 0.27577711F}, pad};
   std::vector<float> out(static_cast<std::size_t>(side * side * 3));
@@ -139,7 +139,7 @@ TEST_F(ImageTest, BombsAreRefused) {
   std::string png = read_file(fixture("rgb.png"));
   const std::string header = "\x89PNG\r\n\x1a\n";
   ASSERT_TRUE(png.starts_with(header));
-  // 20000 x 20000 with the checksum of that header
+  // 20000 x 20000, with the matching checksum of the header
   const unsigned char ihdr[] = {0, 0,    0,    13, 'I', 'H', 'D', 'R', 0,    0,    0x4e, 0x20, 0,
                                 0, 0x4e, 0x20, 8,  2,   0,   0,   0,   0x6c, 0x12, 0xd1, 0x6e};
   std::string bomb = header + std::string(reinterpret_cast<const char*>(ihdr), sizeof ihdr) + png.substr(33);

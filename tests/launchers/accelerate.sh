@@ -1,4 +1,4 @@
-# accelerate as the launcher: what its file says reaches our ranks through its variables, and they obey.
+# accelerate as the launcher: its file's settings reach our ranks through its variables and take effect.
 #
 #   PEERS=VENV tests/launchers/accelerate.sh [BUILD_FOLDER]     VENV: a Python environment with accelerate; else skipped
 #   (status 77)
@@ -34,11 +34,11 @@ accelerate fsdp1 $(training unused) --print_config | sed -n "/^{/,\$p" > fsdp1.j
 accelerate hybrid $(training unused) --print_config | sed -n "/^{/,\$p" > hybrid.json
 [ "$(origin hybrid.json strategy)" = "hybrid_shard | environment PARALLELISM_CONFIG_DP_REPLICATE_SIZE" ]
 accelerate deepspeed_fields $(training unused) --print_config |
-  sed -n "/^{/,\$p" > deepspeed.json  # DeepSpeed talks before us
+  sed -n "/^{/,\$p" > deepspeed.json  # DeepSpeed prints before we do
 [ "$(origin deepspeed.json zero_stage)" = "3 | environment ACCELERATE_DEEPSPEED_ZERO_STAGE" ]
 [ "$(origin deepspeed.json cpu_offload)" = "optimizer | environment ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE" ]
 
-# The same file through both launchers: the same losses, digit by digit.
+# The same file through both launchers gives identical losses.
 accelerate fsdp2 $(training theirs) > theirs.log 2>&1 || { cat theirs.log; exit 1; }
 timeout 120 "$build/tessera" launch --config_file "$fixtures/fsdp2.yaml" \
   "$build/tessera" $(training ours) > ours.log 2>&1 ||

@@ -1,5 +1,5 @@
-# Two agents in two network namespaces, joined by a cable that is then cut: both sides end their ranks by themselves.
-# With restarts left they go on once the cable, or the address of machine 0, is back.
+# Two agents in two network namespaces, joined by a cable that is then cut: each side ends its ranks by itself. If
+# restarts remain, both continue once the cable, or the address of machine 0, is back.
 #
 #   tests/launchers/partition.sh [BUILD_FOLDER]      needs root and ip; else skipped (exit status 77)
 set -euo pipefail
@@ -21,7 +21,7 @@ agent() {  # namespace, machine, options
     --main_process_port 23456 --secret_file secret --nproc_per_node 1 "${@:3}" \
     sh -c 'echo started; [ $TESSERA_GENERATION = 1 ] || exec sleep 600'
 }
-started() {  # options: both agents, until their ranks run
+started() {  # options: starts both agents and waits for their ranks
   agent $a 0 "$@" > 0.txt 2>&1 & pid0=$!
   agent $b 1 "$@" > 1.txt 2>&1 & pid1=$!
   for _ in $(seq 600); do [ "$(cat 0.txt 1.txt | grep -c started)" = 2 ] && break; sleep 0.1; done
@@ -37,7 +37,7 @@ for cut in "link set ta$$ down" "addr del 10.200.7.1/24 dev ta$$"; do
   [ "$code0 $code1" = "0 0" ] || { cat 0.txt 1.txt; echo "$cut: exit codes $code0 $code1"; exit 1; }
   [ "$(cat 0.txt 1.txt | grep -c started)" = 4 ] || { cat 0.txt 1.txt; echo "$cut: not restarted"; exit 1; }
   [ "$(grep -c "gave no sign" 0.txt) $(grep -c "lost the job's store" 1.txt)" = "1 1" ] ||
-    { cat 0.txt 1.txt; echo "$cut: not told once"; exit 1; }
+    { cat 0.txt 1.txt; echo "$cut: not reported exactly once"; exit 1; }
 done
 started
 

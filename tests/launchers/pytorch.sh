@@ -1,5 +1,5 @@
 # A PyTorch script under `tessera launch`: it finds the standard variables, MASTER_PORT is free for its own store, and a
-# rank that dies is named while the script knows nothing of us.
+# rank that dies is named although the script knows nothing of Tessera.
 #
 #   PEERS=VENV tests/launchers/pytorch.sh [BUILD_FOLDER]     VENV: a Python environment with torch; else skipped (exit
 #   status 77)
@@ -21,7 +21,7 @@ if len(sys.argv) > 1 and dist.get_rank() == 1 and os.environ["TORCHELASTIC_RESTA
 dist.barrier()
 dist.destroy_process_group()
 PY
-# One rank dies; all start again, and the second time works.
+# One rank dies; all ranks restart, and the second attempt succeeds.
 PATH=${PEERS}/bin:$PATH timeout 180 "$build/tessera" launch --num_processes 2 \
   --max_restarts 1 script.py die > restart.txt 2>&1
 cat restart.txt

@@ -1,5 +1,5 @@
-# Ray with two nodes on this machine: the program of --emit ray places an agent on each, their ranks meet, the exit code
-# of a failing program comes out, and a job that Ray stops asks its ranks to save.
+# Ray with two nodes on this machine: the program of --emit ray places an agent on each node, the ranks connect, a
+# failing program's exit code is returned, and a job that Ray stops asks its ranks to save.
 #
 #   PEERS=VENV tests/launchers/ray.sh [BUILD_FOLDER]     VENV: a Python environment with ray; else skipped (exit
 #   status 77)
@@ -10,7 +10,7 @@ build=$(cd "${1:-build}" && pwd)
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 cd "$out"
 export PATH=$build:$PATH RAY_USAGE_STATS_ENABLED=0
-# The emitted program calls ray.init() and finds the cluster that is named here.
+# The emitted program calls ray.init(), which finds this cluster through RAY_ADDRESS.
 cat > cluster.py << 'PY'
 import os, signal, subprocess, sys, time
 from ray.cluster_utils import Cluster
@@ -20,7 +20,7 @@ for _ in range(2):
     cluster.add_node(num_cpus=2, object_store_memory=80 * 1024 * 1024)
 try:
     job = subprocess.Popen([sys.executable, sys.argv[1]], env={**os.environ, "RAY_ADDRESS": cluster.address})
-    while len(sys.argv) > 2 and job.poll() is None:  # stopped, as `ray job stop` does it, when all of these are there
+    while len(sys.argv) > 2 and job.poll() is None:  # stops it like `ray job stop` once all of these exist
         if all(os.path.exists(path) for path in sys.argv[2:]):
             job.send_signal(signal.SIGTERM)
             break

@@ -1,6 +1,6 @@
 # Slurm with two nodes on this machine: ranks by srun, agents by srun, the script of --emit slurm by sbatch. Slurm's
-# daemons run on temporary folders and free ports, see only their own /etc/hosts (the names node1 and node2), and are
-# ended at the end.
+# daemons use temporary folders and free ports, see only their own /etc/hosts (the names node1 and node2), and are
+# stopped at the end.
 #
 #   tests/launchers/slurm.sh [BUILD_FOLDER]      needs root, slurmctld, slurmd, srun; else skipped (exit status 77)
 set -euo pipefail
@@ -13,7 +13,7 @@ build=$(cd "${1:-build}" && pwd)
 [ -n "${TESSERA_IN_NAMESPACE:-}" ] || exec env TESSERA_IN_NAMESPACE=1 unshare --mount --pid --fork --mount-proc \
   --propagation private bash "$0" "$build"
 
-# From here on in a process namespace of its own: what this shell leaves running ends with it.
+# The rest runs in its own process namespace, so that leftover processes end with it.
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT
 cd "$out"
 { cat /etc/hosts; echo "127.0.0.1 node1 node2"; } > hosts
@@ -60,7 +60,7 @@ for _ in $(seq 100); do
 done
 [ "$(sinfo -h -t idle -o %D)" = 2 ] || show_logs "the nodes did not come up"
 
-# The parser of node lists prints what Slurm's own does.
+# The parser of node lists gives the same output as Slurm.
 for list in 'a' 'n[1-3]' 'gpu[07-11,3],login' 'r[0-1]n[08-10],x[1,3,5-6]'; do
   scontrol show hostnames "$list" > expected
   "$build/tessera" launch --emit hostfile --host_list "$list" | sed 's/ slots=.*//' > got
@@ -99,7 +99,7 @@ for _ in $(seq 1200); do
   case $(scontrol show job "$job" | grep -o 'JobState=[A-Z]*') in
     JobState=COMPLETED) break ;;
     JobState=FAILED|JobState=CANCELLED) cat requeued-*.log; show_logs "requeued" ;;
-    # Slurm lets a requeued job wait for two minutes.
+    # Slurm delays a requeued job by two minutes.
     JobState=PENDING) scontrol update JobId="$job" StartTime=now 2> /dev/null || true ;;
   esac
   sleep 0.1

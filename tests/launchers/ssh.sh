@@ -1,4 +1,4 @@
-# ssh start by a hostfile: two "hosts" (127.0.0.1, 127.0.0.2) of an sshd of our own on loopback, with throw-away keys.
+# Start by ssh from a hostfile: two "hosts" (127.0.0.1, 127.0.0.2) of our own sshd on loopback, with throw-away keys.
 #
 #   tests/launchers/ssh.sh [BUILD_FOLDER]      needs root, sshd, ssh, ssh-keygen; else skipped (exit status 77)
 set -euo pipefail
@@ -36,7 +36,7 @@ TESSERA_SSH+=" -o LogLevel=ERROR"
 printf '127.0.0.1 slots=1 # this host\n127.0.0.2 slots=2\n' > hosts
 launch() { timeout 300 "$build/tessera" launch --hostfile hosts "$@"; }
 
-# Words arrive as they are, whatever the remote shell could make of them; output carries host and rank.
+# Arguments arrive unchanged, whatever the remote shell might do with them; output lines carry host and rank.
 launch --export "GREETING=it's \$HOME" sh -c 'echo "$GREETING|$1|$RANK/$WORLD_SIZE"' x 'a  b"\`*' > words.txt
 sort words.txt |
   cmp - <(printf '[%s rank %s] it'"'"'s $HOME|a  b"\\`*|%s/3\n' 127.0.0.1 0 0 127.0.0.2 1 1 127.0.0.2 2 2) ||
@@ -45,7 +45,7 @@ sort words.txt |
 launch "$build/tessera" test | tee test.txt
 grep -q "\[127.0.0.1 rank 0\] 3 processes" test.txt
 
-# tessera top looks at both hosts at once, and names one that does not answer.
+# tessera top shows both hosts, and names one that does not answer.
 "$build/tessera" launch --hostfile hosts sleep 600 &
 job=$!
 for _ in $(seq 600); do [[ $("$build/tessera" top --once) != *"sleep 600"* ]] || break; sleep 0.1; done
@@ -61,12 +61,12 @@ assert list(said["hosts"]) == ["127.0.0.2"] and said["hosts"]["127.0.0.2"]["jobs
 assert list(said["failed"]) == ["127.0.0.3"], said'
 kill -INT $job; wait $job || [ $? = 130 ]
 
-# A failure over there ends everything here, with its exit code; its name is told.
+# A failure on the remote host ends all ranks here with its exit code, and the rank is named.
 code=0; launch sh -c 'if [ $RANK = 2 ]; then exit 9; fi; sleep 600' > failure.txt 2>&1 || code=$?
 [ $code = 9 ] || { cat failure.txt; echo "exit code $code"; exit 1; }
 grep -q "rank 2 .*exit code 9" failure.txt
 
-# Ctrl-C reaches the ranks everywhere; nothing stays, even when this end is killed.
+# Ctrl-C reaches all ranks; no process remains, even if the local end is killed.
 "$build/tessera" launch --hostfile hosts sh -c "echo started; sleep 600.$$" > stop.txt 2>&1 &
 pid=$!
 for _ in $(seq 600); do [ "$(grep -c started stop.txt)" = 3 ] && break; sleep 0.1; done
@@ -81,7 +81,7 @@ wait $pid 2> /dev/null || true
 for _ in $(seq 100); do pgrep -f "^sleep 600\.$$\$" > /dev/null || break; sleep 0.1; done
 ! pgrep -f "^sleep 600\.$$\$" > /dev/null || { echo "ranks were left running"; exit 1; }
 
-# With restarts the agent whose ssh ends is started again, and takes the place of the former one.
+# With restarts, an agent whose ssh ends is started again and takes the place of the previous one.
 "$build/tessera" launch --hostfile hosts --max_restarts 1 sh -c \
   "echo started; [ \$TESSERA_GENERATION = 1 ] || exec sleep 600.$$" > again.txt 2>&1 &
 pid=$!
@@ -92,7 +92,7 @@ code=0; wait $pid || code=$?
 grep -q "host 127.0.0.2 (machine 1): its ssh was killed by SIGKILL; starting its agent again" again.txt ||
   { cat again.txt; exit 1; }
 
-# A host that is not there, and one that does not let us in, are named.
+# A missing host and one that refuses the login are named.
 printf '127.0.0.1 slots=1\n127.0.0.3 slots=1\n' > hosts
 if launch true > missing.txt 2>&1; then exit 1; fi
 grep -q "host 127.0.0.3: ssh failed" missing.txt || { cat missing.txt; exit 1; }

@@ -1,4 +1,4 @@
-# torchrun as the launcher: our ranks join its store, also the one that its agent hosts.
+# torchrun as the launcher: our ranks join its store, including the one hosted by its agent.
 #
 #   PEERS=VENV tests/launchers/torchrun.sh [BUILD_FOLDER]     VENV: a Python environment with torch; else skipped (exit
 #   status 77)

@@ -1,5 +1,5 @@
-# Two agents on loopback as two hosts: unequal processes, one failure on the one host ends both, a restart of both, an
-# agent that is killed or stopped.
+# Two agents on loopback as two hosts: different numbers of processes; a failure on one host ends both; a restart of
+# both; an agent that is killed or stopped.
 #
 #   tests/launchers/two_agents.sh [BUILD_FOLDER]
 set -euo pipefail
@@ -7,7 +7,8 @@ build=$(cd "${1:-build}" && pwd)
 out=$(mktemp -d); trap 'kill $(jobs -p) 2> /dev/null || true; rm -rf "$out"' EXIT
 cd "$out"
 (umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \n' > secret)
-# agents NAME PROCESSES_OF_0 PROCESSES_OF_1 OPTIONS -- PROGRAM: both in the background; their output in NAME.0, NAME.1
+# agents NAME PROCESSES_OF_0 PROCESSES_OF_1 OPTIONS -- PROGRAM: runs both in the background, with output in NAME.0,
+# NAME.1
 agents() {
   name=$1 n0=$2 n1=$3; shift 3
   port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
@@ -18,7 +19,7 @@ agents() {
     eval "pid$k=\$!"
   done
 }
-# ended CODE0 CODE1: both agents
+# ended CODE0 CODE1: checks the exit codes of both agents
 ended() {
   code0=0; code1=0
   wait $pid0 || code0=$?
@@ -46,7 +47,7 @@ echo "generation $TESSERA_GENERATION"; [ $RANK$TESSERA_GENERATION = 10 ] && kill
 ended 0 0
 cat restart.[01] | grep -c "generation 1" | grep -qx 2 || { cat restart.*; exit 1; }
 
-# The agent of machine 1 is killed: nothing of it is left, and machine 0 ends its ranks.
+# The agent of machine 1 is killed: none of its processes remain, and machine 0 ends its ranks.
 agents lost 1 1 -- sh -c "echo started; sleep 600.$$"
 for _ in $(seq 600); do [ "$(cat lost.[01] 2> /dev/null | grep -c started)" = 2 ] && break; sleep 0.1; done
 kill -9 $pid1
@@ -57,7 +58,7 @@ grep -q "machine 1 .*has left: its agent was killed" lost.0 || { cat lost.0; exi
 for _ in $(seq 100); do pgrep -f "^sleep 600\.$$\$" > /dev/null || break; sleep 0.1; done
 ! pgrep -f "^sleep 600\.$$\$" > /dev/null || { echo "a rank was left running"; exit 1; }
 
-# Without a secret nobody meets on an address that others can reach.
+# Without a secret a rendezvous at an address that others can reach is refused.
 if "$build/tessera" launch --num_machines 2 --machine_rank 0 --main_process_ip 192.0.2.1 true 2> refused; then
   exit 1
 fi

@@ -1,4 +1,4 @@
-// The table of backends: what auto takes for every placement, and that rows can be told apart.
+// The table of backends: the choice of `auto` for every placement, and that rows can be distinguished.
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -25,7 +25,7 @@ TEST(Backends, auto_follows_the_places_of_the_ranks) {
   EXPECT_EQ(taken(Device::cpu, {.ranks = 4, .hosts = 4}), "gloo");
   EXPECT_EQ(taken(Device::cuda, {.ranks = 1, .hosts = 1}), "local");
   EXPECT_EQ(taken(Device::cuda, {.ranks = 4, .hosts = 1}), "nccl");
-  EXPECT_EQ(taken(Device::cuda, {.ranks = 4, .hosts = 1, .shares_device = true}), "");  // comm goes through host memory
+  EXPECT_EQ(taken(Device::cuda, {.ranks = 4, .hosts = 1, .shares_device = true}), "");  // through host memory
 }
 
 TEST(Backends, the_table_in_the_docs_has_every_row) {

@@ -1,4 +1,4 @@
-// tessera/layout/batch: shares of unequal ranks, when they move, batches that grow, batches of tokens.
+// tessera/layout/batch: shares of ranks with unequal speed, rebalancing, growing batches, batches of tokens.
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -29,7 +29,7 @@ std::vector<RankSpeed> some_speeds(std::size_t ranks, std::int64_t least) {
   return speeds;
 }
 
-/// The best of all ways to share, by trying them.
+/// The best of all ways to share the rows, by brute force.
 double best_by_force(const std::vector<RankSpeed>& speeds, std::int64_t rows, std::int64_t least) {
   double best = std::numeric_limits<double>::infinity();
   Shares shares;
@@ -69,7 +69,7 @@ TEST(BatchShares, FollowSpeed) {
   EXPECT_EQ(batch_shares({{1}, {2}}, 30, 1), (Shares{20, 10}));
   EXPECT_EQ(batch_shares({{1}, {3}}, 16, 1), (Shares{12, 4}));
   EXPECT_EQ(batch_shares({{1}, {1}, {1}, {2}}, 28, 1), (Shares{8, 8, 8, 4}));
-  EXPECT_EQ(batch_shares({{1, 0, 15}, {2}}, 30, 1), (Shares{15, 15})) << "memory bounds the fast one";
+  EXPECT_EQ(batch_shares({{1, 0, 15}, {2}}, 30, 1), (Shares{15, 15})) << "memory limits the fast rank";
   EXPECT_EQ(batch_shares({{1}, {1000}}, 10, 2), (Shares{8, 2})) << "each micro-batch needs a row";
   EXPECT_EQ(batch_shares({{1e-3}, {2e-3}}, 3'000'000'000, 1), (Shares{2'000'000'000, 1'000'000'000}));
 }
@@ -89,7 +89,7 @@ RC_GTEST_PROP(BatchShares, EveryRowLiesInOneMicroBatchOfOneRank, ()) {
   RC_ASSERT(next == std::accumulate(shares.begin(), shares.end(), std::int64_t{0}));
 }
 
-/// Steps of machines of such speeds, with the time of each rank disturbed by `noise`.
+/// Runs `steps` steps on ranks of the given speeds, with each rank's time disturbed by `noise`.
 std::int64_t run_steps(BatchBalancer& balancer, const std::vector<double>& seconds_per_row, std::int64_t rows,
                        int steps, const std::function<double(int, std::size_t)>& noise) {
   const Shares unbounded(seconds_per_row.size(), INT64_MAX);
@@ -122,7 +122,7 @@ TEST(BatchBalancer, FollowsAChangeOfSpeed) {
 
 TEST(BatchBalancer, DoesNotFollowNoiseOrSmallGains) {
   BatchBalancer even(2);
-  EXPECT_EQ(run_steps(even, {1, 1.04}, 1000, 50, no_noise), 0) << "2 % are to be gained";
+  EXPECT_EQ(run_steps(even, {1, 1.04}, 1000, 50, no_noise), 0) << "the gain would be 2 %";
   BatchBalancer disturbed(2);
   const auto outliers = [](int step, std::size_t r) { return step % 5 == static_cast<int>(r) ? 3.0 : 1.0; };
   EXPECT_EQ(run_steps(disturbed, {1, 1}, 1000, 100, outliers), 0);
@@ -132,7 +132,7 @@ TEST(BatchBalancer, SettlesWhereTimeIsNotProportionalToRows) {
   BatchBalancer balancer(2);
   const Shares unbounded(2, INT64_MAX);
   Shares shares;
-  for (int step = 0; step < 60; ++step) {  // 10 + n against 4 n seconds: 54 and 16 rows of 70 end together
+  for (int step = 0; step < 60; ++step) {  // 10 + n against 4 n seconds: with 54 and 16 of 70 rows both finish together
     shares = balancer.shares(70, 1);
     balancer.measured(shares, {10.0 + static_cast<double>(shares[0]), 4.0 * static_cast<double>(shares[1])}, unbounded,
                       1);
@@ -246,7 +246,7 @@ RC_GTEST_PROP(TokenBatches, HoldEveryRowOnceWithinTheBudget, ()) {
   RC_ASSERT(rows.size() == lengths.size());
 }
 
-/// The dearest micro-batch of the best of all ways to cut sorted rows.
+/// The cost of the most expensive micro-batch under the best of all ways to cut sorted rows.
 double best_cut(const Shares& sorted, const TokenBudget& budget, std::size_t begin, std::int64_t left) {
   if (begin == sorted.size()) return left == 0 ? 0 : std::numeric_limits<double>::infinity();
   if (left == 0) return std::numeric_limits<double>::infinity();

@@ -31,10 +31,10 @@ Buckets ddp(const std::vector<Parameter>& parameters) {
 }
 
 TEST(Buckets, DdpRuleByHand) {
-  // 0.5 + 0.25 MiB < 1 MiB, + 0.5 closes the first bucket; 20 + 4 MiB < 25 MiB, + 2 closes the second; the rest is the
-  // third.
+  // 0.5 + 0.25 MiB < 1 MiB, and + 0.5 closes the first bucket; 20 + 4 MiB < 25 MiB, and + 2 closes the second; the rest
+  // is the third.
   EXPECT_EQ(ddp(quarters({2, 1, 2, 80, 16, 8, 1})), (Buckets{{0, 1, 2}, {3, 4, 5}, {6}}));
-  // Exactly at the cap closes.
+  // A bucket exactly at its cap is closed.
   EXPECT_EQ(ddp(quarters({4, 100, 1})), (Buckets{{0}, {1}, {2}}));
   // One parameter larger than the cap fills a bucket alone; nothing is split.
   EXPECT_EQ(ddp(quarters({400, 1, 1})), (Buckets{{0}, {1, 2}}));
@@ -50,11 +50,12 @@ TEST(Buckets, ReversedOrder) {
 }
 
 TEST(Buckets, EachElementSizeHasItsOwnBuckets) {
-  // Caps 8 and 16 bytes. fp32 (4 bytes): 0, 2 close at 8. bf16 (2 bytes): 1, 3 hold 6 and are closed by 4.
+  // Caps of 8 and 16 bytes. fp32 (4 bytes): 0 and 2 close at 8. bf16 (2 bytes): 1 and 3 hold 6 bytes, and 4 closes the
+  // bucket.
   const std::vector<Parameter> parameters = {{"a", {1}, 4}, {"b", {2}, 2}, {"c", {1}, 4},
                                              {"d", {1}, 2}, {"e", {1}, 2}, {"f", {3}, 4}};
   EXPECT_EQ(assign_buckets(parameters, in_order(6), 8, 16), (Buckets{{0, 2}, {1, 3, 4}, {5}}));
-  // Left-overs come where their last parameter stands, not at the end.
+  // An incomplete bucket is ordered by its last parameter, not moved to the end.
   EXPECT_EQ(assign_buckets(parameters, in_order(6), 100, 100), (Buckets{{1, 3, 4}, {0, 2, 5}}));
 }
 
@@ -89,7 +90,7 @@ RC_GTEST_PROP(Buckets, EveryParameterOnceInOrderWithinCaps, ()) {
   const Buckets buckets = assign_buckets(parameters, order, first_cap, cap);
   std::vector<int> seen(count, 0);
   std::map<std::int64_t, int> filled;    // buckets so far, by element size
-  std::map<std::int64_t, bool> partial;  // a bucket below its cap can only be the last of its element size
+  std::map<std::int64_t, bool> partial;  // a bucket below its cap must be the last of its element size
   std::size_t last = 0;
   for (const auto& bucket : buckets) {
     RC_ASSERT(!bucket.empty());
@@ -101,7 +102,7 @@ RC_GTEST_PROP(Buckets, EveryParameterOnceInOrderWithinCaps, ()) {
       RC_ASSERT(seen[bucket[i]]++ == 0);
       if (i > 0) {
         RC_ASSERT(position[bucket[i - 1]] < position[bucket[i]]);
-        RC_ASSERT(bytes < limit);  // it would have been closed before
+        RC_ASSERT(bytes < limit);  // otherwise it would have been closed earlier
       }
       bytes += parameters[bucket[i]].bytes();
     }

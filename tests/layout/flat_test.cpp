@@ -17,7 +17,7 @@ struct Case {
   std::vector<std::size_t> order;
 };
 
-/// Up to 12 parameters of 0 to 3 dimensions, and an order that names some of them in some order.
+/// Up to 12 parameters of 0 to 3 dimensions, and an order that names some of them.
 Case any_case() {
   Case result;
   const auto count = *rc::gen::inRange<std::size_t>(0, 13);
@@ -47,7 +47,7 @@ RC_GTEST_PROP(Flat, SegmentsAreDisjointAlignedAndOrdered, ()) {
     RC_ASSERT(segment.numel == c.parameters[segment.parameter].numel());
     RC_ASSERT(segment.offset % alignment == 0);
     RC_ASSERT(segment.offset >= end);
-    RC_ASSERT(segment.offset - end < alignment);  // no more padding than alignment needs
+    RC_ASSERT(segment.offset - end < alignment);  // only as much padding as alignment needs
     end = segment.offset + segment.numel;
   }
   RC_ASSERT(layout.world == world);

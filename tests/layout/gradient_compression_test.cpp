@@ -1,4 +1,4 @@
-// --grad_compression as a value: the methods, their settings, and what is refused.
+// --grad_compression as a value: the methods, their settings, and refused texts.
 #include <tessera/layout/gradient_compression.h>
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(GradientCompression, OtherWordsAreRefused) {
                                                         {"none:x=1", "none"}}) {
     try {
       parse_gradient_compression(description);
-      ADD_FAILURE() << description << " was taken";
+      ADD_FAILURE() << description << " was accepted";
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }

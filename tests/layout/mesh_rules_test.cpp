@@ -1,4 +1,4 @@
-// Models that do not fit a mesh: the rule, the numbers, and choices that fit.
+// Models that do not fit a mesh: the violated rule, its numbers, and alternatives that fit.
 
 #include <tessera/layout/mesh_rules.h>
 
@@ -270,14 +270,14 @@ TEST(MeshRules, WhatFitsIsAccepted) {
   };
   const Row rows[] = {
       {"tp=1", {}, {}},
-      {"dp=2,cp=4,tp=8", {}, {}},  // nothing is known
+      {"dp=2,cp=4,tp=8", {}, {}},  // unknown model
       {"tp=12", gpt2, tokens(1023)},
       {"tp=4", gpt2, tokens(1024, true)},
       {"tp=32", llama, tokens(8192, true)},  // four ranks share a key head
       {"tp=16", qwen, {}},
       {"cp=4", gpt2, tokens(1024)},
       {"cp=4", gpt2, tokens(1020, false, a2a)},
-      {"cp=8", gpt2, tokens(1024)},  // heads matter to a2a only
+      {"cp=8", gpt2, tokens(1024)},  // head counts matter to a2a only
       {"cp=4", llama, tokens(1024, false, a2a_p2p)},
       {"cp=4,tp=2", llama, tokens(1024, true, a2a)},
       {"cp=16", qwen, tokens(1024, false, a2a)},  // eight ranks share a key head
@@ -310,17 +310,18 @@ Case any_case() {
   return c;
 }
 
-// Whatever is suggested is accepted: of a change no rule is broken any more, and after one of every change none at all.
+// Every suggestion is accepted: a suggested value of a setting satisfies all rules about it, and after one change of
+// each setting no problem remains.
 RC_GTEST_PROP(MeshRules, SuggestionsAreAccepted, ()) {
   Case c = any_case();
   const int world = c.sizes[0] * c.sizes[1] * c.sizes[2];
-  for (int repairs = 0; repairs < 5; ++repairs) {  // without sequence_parallel, tp, cp, sequence, rows
+  for (int repairs = 0; repairs < 5; ++repairs) {  // turn off sequence_parallel; change tp, cp, sequence, rows
     const auto problems = mesh_problems(c.mesh(), c.model, c.use);
     if (problems.empty()) return;
     const MeshProblem& first = problems.front();
     if (first.choices.empty()) {
       RC_ASSERT(c.use.sequence_parallel);
-      c.use.sequence_parallel = false;  // as the message says
+      c.use.sequence_parallel = false;  // as the message suggests
       continue;
     }
     const std::int64_t choice = *rc::gen::elementOf(first.choices);
@@ -334,7 +335,7 @@ RC_GTEST_PROP(MeshRules, SuggestionsAreAccepted, ()) {
   RC_ASSERT(mesh_problems(c.mesh(), c.model, c.use).empty());
 }
 
-// What is accepted divides, whatever way it is computed.
+// An accepted mesh divides every dimension, whichever way it is computed.
 RC_GTEST_PROP(MeshRules, WhatIsAcceptedDivides, ()) {
   const Case c = any_case();
   if (!mesh_problems(c.mesh(), c.model, c.use).empty()) return;

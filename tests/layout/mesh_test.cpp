@@ -118,7 +118,7 @@ TEST(Mesh, MegatronsExample) {
   EXPECT_EQ(embedding_group(parse_mesh("dp=2"), 1), (std::vector<int>{1}));
 }
 
-// Ranks that have the same part of attention and together all experts once.
+// Groups of ranks that have the same part of attention and together hold every expert once.
 TEST(Mesh, ranks_beside_experts) {
   const auto beside = [](const char* mesh, bool stages = false) {
     return groups_beside_experts(parse_mesh(mesh), stages);
@@ -141,7 +141,7 @@ TEST(Mesh, ExpertsHaveTheirOwnGrid) {
   EXPECT_EQ(groups(mesh, "tp-cp"), (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}}));
   EXPECT_EQ(describe(parse_mesh("pp=2,dp=2,tp=2"), View::expert), "pp=2 edp=2 ep=1 etp=2") << "without experts: as tp";
   EXPECT_EQ(describe_rank(parse_mesh("dp_replicate=2,dp=2,tp=2"), 5), "dp_replicate 1, dp_shard 0, tp 1");
-  EXPECT_EQ(describe_rank(parse_mesh("cp=2"), 1), "cp 1") << "axes of one rank say nothing";
+  EXPECT_EQ(describe_rank(parse_mesh("cp=2"), 1), "cp 1") << "axes of size 1 are omitted";
   EXPECT_EQ(describe_rank(parse_mesh("dp=1"), 0), "");
   EXPECT_EQ(coordinates(mesh, 5, View::expert), (Coordinates{0, 1, 1, 0}));
   EXPECT_EQ(rank_at(mesh, {0, 1, 1, 0}, View::expert), 5);
@@ -163,7 +163,7 @@ void factorizations(int number, int count, std::vector<int>& factors, const std:
     }
 }
 
-/// Ranks and coordinates are each other's inverse, and the groups of every axis divide the world.
+/// rank_at and coordinates are inverse to each other, and the groups of every axis partition the world.
 bool is_sound(const Mesh& mesh, View view) {
   const int world = mesh.world_size();
   for (int rank = 0; rank < world; ++rank)
@@ -189,7 +189,7 @@ TEST(Mesh, EveryMeshOfUpTo64RanksIsSound) {
       EXPECT_TRUE(is_sound(mesh, View::dense)) << describe(mesh);
       ++dense;
     });
-    factorizations(world, 4, factors, [&] {  // pp, edp, ep, etp; the dense view has dp_shard only besides pp
+    factorizations(world, 4, factors, [&] {  // pp, edp, ep, etp; the dense view has only pp and dp_shard
       const Mesh mesh =
           make_mesh({.sizes = {factors[0], 1, world / factors[0], 1, 1}, .ep = factors[2], .etp = factors[3]}, world);
       EXPECT_EQ(mesh.size(Axis::edp), factors[1]);
@@ -201,7 +201,7 @@ TEST(Mesh, EveryMeshOfUpTo64RanksIsSound) {
   EXPECT_GT(expert, 1000);
 }
 
-/// A mesh that is refused, and words of the error: the rule, the numbers, a choice that fits.
+/// A mesh that is refused, and parts of the error: the rule, the numbers, an alternative that fits.
 struct Refused {
   const char* text;
   int world;

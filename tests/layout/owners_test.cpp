@@ -15,7 +15,7 @@ std::vector<std::int64_t> loads_of(const std::vector<std::int64_t>& bytes, const
   return loads;
 }
 
-/// The least maximum that any assignment has: all of them, tried.
+/// The smallest possible maximum load, by trying all assignments.
 std::int64_t best_maximum(const std::vector<std::int64_t>& bytes, std::size_t next, std::vector<std::int64_t>& loads) {
   if (next == bytes.size()) return *std::max_element(loads.begin(), loads.end());
   std::int64_t best = std::numeric_limits<std::int64_t>::max();
@@ -27,7 +27,7 @@ std::int64_t best_maximum(const std::vector<std::int64_t>& bytes, std::size_t ne
   return best;
 }
 
-/// In [begin, end), all alike: rapidcheck's inRange keeps to the low end in early cases.
+/// Uniform in [begin, end): rapidcheck's inRange stays near the low end in early cases.
 template <class Number>
 rc::Gen<Number> any_of(Number begin, Number end) {
   return rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end));
@@ -52,7 +52,7 @@ RC_GTEST_PROP(Owners, NoRankIsAheadByMoreThanTheLastItGot, ()) {
   const auto loads = loads_of(bytes, owner, ranks);
   const std::int64_t least = *std::min_element(loads.begin(), loads.end());
   for (int rank = 0; rank < ranks; ++rank) {
-    std::int64_t smallest = -1;  // the smallest that the rank owns: what it got last
+    std::int64_t smallest = -1;  // the smallest parameter that the rank owns: the last one assigned to it
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (owner[i] == rank && (smallest < 0 || bytes[i] < smallest)) smallest = bytes[i];
     if (smallest >= 0) RC_ASSERT(loads[static_cast<std::size_t>(rank)] - smallest <= least);
@@ -61,13 +61,13 @@ RC_GTEST_PROP(Owners, NoRankIsAheadByMoreThanTheLastItGot, ()) {
 
 TEST(Owners, AnExampleByHand) {
   const std::vector<std::int64_t> bytes = {3, 100, 40, 50, 40, 0};
-  // 100 to rank 0, 50 and 40 (the earlier one) to ranks 1 and 2, 40 to rank 2 (has 40), 3 to rank 1 (has 50), nothing
-  // to rank 1
+  // 100 goes to rank 0; 50 and 40 (the earlier one) to ranks 1 and 2; 40 to rank 2 (load 40); 3 to rank 1 (load 50);
+  // nothing to rank 1
   EXPECT_EQ(assign_owners(bytes, 3), (std::vector<int>{1, 0, 2, 1, 2, 1}));
   EXPECT_EQ(assign_owners(bytes, 1), std::vector<int>(6, 0));
   EXPECT_TRUE(assign_owners({}, 2).empty());
   const std::vector<std::int64_t> equal(4, 8);
-  EXPECT_EQ(assign_owners(equal, 4), (std::vector<int>{0, 1, 2, 3}));  // among equal ranks the lowest comes first
+  EXPECT_EQ(assign_owners(equal, 4), (std::vector<int>{0, 1, 2, 3}));  // ties: lowest rank first
 }
 
 RC_GTEST_PROP(Owners, WhatIsHeldStaysAndTheRestGoesWhereLeastIs, ()) {
@@ -80,7 +80,7 @@ RC_GTEST_PROP(Owners, WhatIsHeldStaysAndTheRestGoesWhereLeastIs, ()) {
   for (std::size_t i = 0; i < bytes.size(); ++i)
     if (holders[i] >= 0) RC_ASSERT(owner[i] == holders[i]);
   for (int rank = 0; rank < ranks; ++rank) {
-    std::int64_t last = -1;  // what was dealt to the rank last: the smallest
+    std::int64_t last = -1;  // the last parameter assigned to the rank: the smallest
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (holders[i] < 0 && owner[i] == rank && (last < 0 || bytes[i] < last)) last = bytes[i];
     if (last >= 0) RC_ASSERT(loads[static_cast<std::size_t>(rank)] - last <= least);

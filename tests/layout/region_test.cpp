@@ -24,7 +24,7 @@ std::vector<CommonRun> runs_of(const Shape& tensor, const Region& first, const R
   return runs;
 }
 
-/// For each element of the tensor that the region holds (by its place in the flattened tensor): its place after
+/// Maps each element of the tensor in the region (its index in the flattened tensor) to its position after
 /// region.begin.
 std::map<std::int64_t, std::int64_t> elements_of(const Shape& tensor, const Region& region) {
   std::map<std::int64_t, std::int64_t> places;
@@ -40,7 +40,7 @@ std::map<std::int64_t, std::int64_t> elements_of(const Shape& tensor, const Regi
   return places;
 }
 
-/// In [begin, end), all alike: rapidcheck's inRange keeps to the low end in early cases.
+/// Uniform in [begin, end): rapidcheck's inRange stays near the low end in early cases.
 std::int64_t any_of(std::int64_t begin, std::int64_t end) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end));
 }
@@ -51,8 +51,8 @@ Shape any_shape() {
   return shape;
 }
 
-/// A box, or one of the shapes that real divisions have: all of the tensor, some of its rows, the other box's extents
-/// in some dimensions.
+/// A box, or a shape as in real shardings: the whole tensor, some of its rows, or the extents of `like` in some
+/// dimensions.
 Region any_region(const Shape& tensor, const Region* like = nullptr) {
   Region region;
   const std::int64_t kind = any_of(0, 4);
@@ -82,7 +82,7 @@ RC_GTEST_PROP(Region, CommonRunsAreWhatBothHold, ()) {
   check_region(first, tensor, "first");
   check_region(second, tensor, "second");
   const auto in_first = elements_of(tensor, first), in_second = elements_of(tensor, second);
-  std::vector<CommonRun> expected;  // element by element, those that follow one another in both put together
+  std::vector<CommonRun> expected;  // element by element; runs join elements that are adjacent in both
   for (const auto& [element, from] : in_first) {
     const auto found = in_second.find(element);
     if (found == in_second.end()) continue;
@@ -115,7 +115,7 @@ TEST(Region, RunsByHand) {
   const Region columns{{0, 2}, {4, 3}, 0, 12}, rows{{1, 0}, {2, 6}, 0, 12};
   EXPECT_EQ(runs_of(tensor, columns, rows), (std::vector<CommonRun>{{3, 2, 3}, {6, 8, 3}}));
   const Region lower{
-      {2, 2}, {2, 3}, 0, 6};  // the same columns, two of the rows: one run, although the tensor has others between
+      {2, 2}, {2, 3}, 0, 6};  // the same columns, two of the rows: one run, despite the elements in between
   EXPECT_EQ(runs_of(tensor, columns, lower), (std::vector<CommonRun>{{6, 0, 6}}));
   EXPECT_EQ(runs_of({}, whole_region({}), whole_region({})), (std::vector<CommonRun>{{0, 0, 1}}));
   EXPECT_TRUE(runs_of({0, 3}, whole_region({0, 3}), whole_region({0, 3})).empty());

@@ -1,4 +1,4 @@
-// The unit state machine: what it must never do under any events, and what it does in an ordinary step.
+// The unit state machine: actions that must never occur for any events, and the actions of an ordinary step.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -13,7 +13,7 @@ using namespace tessera::layout;
 using Kind = ResidencyAction::Kind;
 using State = Residency::State;
 
-/// Executes actions as the engine would, and refuses what no engine could do.
+/// Executes actions as the engine would, and rejects impossible ones.
 struct Model {
   explicit Model(std::size_t n) : state(n, State::absent), pins(n, 0) {}
   void execute(const Residency::Actions& actions) {
@@ -96,7 +96,7 @@ RC_GTEST_PROP(Residency, no_events_lead_to_an_impossible_action, ()) {
     }
     std::size_t gathering = 0;
     for (const State s : model.state) gathering += s == State::gathering;
-    RC_ASSERT(gathering <= static_cast<std::size_t>(options.prefetch_depth));  // what is ahead is bounded
+    RC_ASSERT(gathering <= static_cast<std::size_t>(options.prefetch_depth));  // prefetch is bounded
   }
 }
 
@@ -151,7 +151,7 @@ TEST(Residency, a_first_step_gathers_on_demand_and_predicts_its_backward) {
   EXPECT_EQ(step.log, "g0 w0 g1 w1 r1 g2 w2 r2 g3 w3 ");
   step.log.clear();
   step.backward();
-  // Block 3 was the last and is still there; 2 and 1 are gathered while their successor computes.
+  // Block 3 was used last and is still present; 2 and 1 are gathered while their successor computes.
   EXPECT_EQ(step.log, "g2 r3 g1 w2 r2 w1 r1 r0 ");
 }
 
@@ -163,7 +163,7 @@ TEST(Residency, a_later_step_gathers_one_unit_ahead) {
   step.log.clear();
   step.forward();
   EXPECT_EQ(step.log, "g0 g1 w0 g2 w1 r1 g3 w2 r2 g4 w3 r3 w4 ");
-  EXPECT_EQ(step.most_present, 3u);  // root, the present block, the next one
+  EXPECT_EQ(step.most_present, 3u);  // root, the current block, the next one
   step.log.clear();
   step.backward();
   EXPECT_EQ(step.log, "g3 r4 g2 w3 r3 g1 w2 r2 w1 r1 r0 ");
@@ -203,7 +203,7 @@ TEST(Residency, a_failed_prediction_lets_go_of_what_was_gathered_ahead) {
   step.backward();
   step.log.clear();
   step.use(0);
-  step.use(3);  // block 1 was on its way
+  step.use(3);  // block 1 was being gathered
   EXPECT_EQ(step.log, "g0 g1 w0 w1 r1 g3 g4 w3 ");
 }
 

@@ -11,7 +11,7 @@
 namespace tessera::layout::schedule {
 namespace {
 
-/// The problem of a schedule in the text form; "" when there is none.
+/// The problem of a schedule in text form; "" if it is valid.
 std::string problem_of(const std::string& lines, int outstanding = 0) {
   const auto problem = find_problem(parse_text("tessera-schedule 1\n" + lines, "test"), {.outstanding = outstanding});
   return problem ? text_of(*problem) : "";
@@ -78,12 +78,12 @@ TEST(ScheduleCheck, receives_stand_in_the_order_of_the_sends) {
 }
 
 TEST(ScheduleCheck, circles_are_told_from_rank_to_rank) {
-  // Each computes backward of the other's micro-batch first.
+  // Each rank first computes backward of the micro-batch that the other computes last.
   EXPECT_EQ(
       problem_of("micro_batches 2\nstages 0 1\nrank 0: 0F0 0B0 0F1 0B1\nrank 1: 1F1 1B1 1F0 1B0\n"),
       "rank 0, position 1 (0B0): deadlock: rank 0 at position 1 (0B0) waits for 1B0 of rank 1; rank 1 at position 0 "
       "(1F1) waits for 0F1 of rank 0");
-  // The messages of a loop of stages: rank 0 has sent all before it receives any.
+  // Stages in a loop: rank 0 sends all its messages before it receives any.
   const std::string stuck =
       "micro_batches 4\nstages 0 1 0\n"
       "rank 0: 0F0 0F1 0F2 0F3 0SEND_F0 0SEND_F1 0SEND_F2 0SEND_F3 2RECV_F0 2F0 2RECV_F1 2F1 2RECV_F2 2F2 2RECV_F3 "
@@ -110,7 +110,7 @@ TEST(ScheduleCheck, shapes_that_make_no_sense) {
             "schedule mine: rank 0, position 0 (0F0): is missing: every micro-batch passes through every stage");
 }
 
-/// What makes PyTorch's users' jobs hang (fewer micro-batches than stages) is right here.
+/// Fewer micro-batches than stages, which makes PyTorch jobs hang, is valid here.
 TEST(ScheduleCheck, fewer_micro_batches_than_ranks_run) {
   for (const ScheduleRow& row : schedules())
     for (int p = 2; p <= 6; ++p)
@@ -120,7 +120,7 @@ TEST(ScheduleCheck, fewer_micro_batches_than_ranks_run) {
       }
 }
 
-// Evaluation has another number of batches than a training step, on the same stages.
+// Evaluation runs on the same stages as training, with another number of batches.
 TEST(ScheduleCheck, forwards_of_any_number_of_micro_batches) {
   for (const ScheduleRow& row : schedules())
     for (const int batches : {1, 3, 9}) {
@@ -171,7 +171,7 @@ TEST(ScheduleLowering, sharded_stages) {
         const Schedule lowered = with_messages(with_sharding(make_schedule(row.name, {3, 0, 6}), gathering, reduce));
         EXPECT_EQ(testing::error_of([&] { check(lowered); }), "");
         EXPECT_EQ(Executor(lowered, 0, 1).run(), "");
-        EXPECT_EQ(with_messages(lowered), lowered) << "once more changes nothing";
+        EXPECT_EQ(with_messages(lowered), lowered) << "a second call changes nothing";
         int gathers = 0, reductions = 0;
         for (const auto& actions : lowered.ranks)
           for (const Action& action : actions) {

@@ -1,4 +1,4 @@
-// Cuts for one schedule, against all cuts of small chains.
+// Cuts for one schedule, compared with all cuts of small chains.
 #include <gtest/gtest.h>
 
 #include <tessera/layout/schedule/cut.h>
@@ -13,7 +13,7 @@
 namespace tessera::layout::schedule {
 namespace {
 
-/// Eight blocks, of which the MLP takes twice as long as the attention, and a head.
+/// Eight blocks whose MLP takes twice as long as the attention, and a head.
 ChainTimes chain_of(bool halves, double end) {
   ChainTimes chain{.pieces = {}, .halves = halves, .end = {end, 0, 0}};
   for (int block = 0; block < 8; ++block) {
@@ -31,7 +31,7 @@ double seconds(const std::vector<StagePart>& parts, const ChainTimes& chain, con
   return time_schedule(schedule, {.stages = stage_costs(parts, chain)}).total;
 }
 
-/// Every way of sharing out so many pieces.
+/// Visits every way to distribute `pieces` over `stages`.
 void each_cut(std::int64_t pieces, std::size_t stages, std::vector<std::int64_t>& counts,
               const std::function<void()>& visit) {
   if (counts.size() + 1 == stages) {
@@ -88,7 +88,7 @@ TEST(ScheduleCut, is_as_good_as_the_best_of_all_cuts) {
 }
 
 TEST(ScheduleCut, beats_equal_stages_where_a_rank_has_two) {
-  // To and fro: the first rank's two stages have the head, so they are to be shorter together, not each.
+  // With a V placement the first rank has the first and the last stage, so the two must be shorter together, not each.
   const Schedule schedule = make_schedule("zbv", {.ranks = 2, .stages_per_rank = 0, .micro_batches = 8});
   const ChainTimes whole = chain_of(false, 20), halves = chain_of(true, 20);
   const double even = seconds(cut_evenly(8, 4), whole, schedule);

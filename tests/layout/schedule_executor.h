@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Runs a schedule, for tests: numbers go through the stages as activations and gradients would, over untagged channels
-/// of bounded length, with ranks that get on in any order. It shares nothing with the checker or the timer of
-/// tessera/layout/schedule, so that both can be held against it.
+/// Runs a schedule, for tests: numbers pass through the stages in place of activations and gradients, over untagged
+/// channels of bounded length, with ranks that advance in any order. It shares no code with the checker or the timer of
+/// tessera/layout/schedule, so that it can verify both.
 
 #include <tessera/layout/schedule/schedule.h>
 
@@ -18,17 +18,17 @@ namespace tessera::layout::schedule {
 
 class Executor {
  public:
-  /// `outstanding` messages at most in a channel; 0: any number.
+  /// `outstanding`: most messages in a channel; 0: unlimited.
   Executor(const Schedule& schedule, int outstanding, std::uint64_t seed)
       : schedule_(schedule),
         outstanding_(static_cast<std::size_t>(outstanding)),
         random_(seed),
         ranks_(schedule.ranks.size()) {}
 
-  /// "" when every stage has the gradients that one process computes; else what went wrong.
+  /// "" if every stage has the gradients that one process computes; otherwise the error.
   std::string run() {
     for (;;) {
-      std::vector<std::size_t> able;  // ranks that can do their next action
+      std::vector<std::size_t> able;  // ranks that can execute their next action
       bool all_done = true;
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
         if (ranks_[rank].position == schedule_.ranks[rank].size()) continue;
@@ -56,7 +56,7 @@ class Executor {
   struct Rank {
     std::size_t position = 0;
     std::map<Key, std::uint64_t> inputs, outputs, output_gradients, input_gradients;
-    std::map<Key, std::uint64_t> waiting;  // what W will add
+    std::map<Key, std::uint64_t> waiting;  // contributions that W will add
     std::set<Key> forwards;
     std::map<int, std::uint64_t> sums;  // weight gradients, summed by stage
     std::map<int, int> summed;
@@ -113,7 +113,7 @@ class Executor {
     }
   }
 
-  /// Two actions as one: the second must not use what the first makes.
+  /// Two actions that run as one: the second must not use the result of the first.
   std::string both(std::size_t rank, Action first) {
     const auto& actions = schedule_.ranks[rank];
     const std::size_t at = ranks_[rank].position;
@@ -124,7 +124,7 @@ class Executor {
         !(second.kind == Kind::forward && is_backward(first.kind)))
       return "no pair of forward and backward";
     const Rank before = ranks_[rank];
-    if (const std::string error = act(rank, second); !error.empty()) return error;  // without what the first makes
+    if (const std::string error = act(rank, second); !error.empty()) return error;  // without the result of the first
     ranks_[rank] = before;
     if (const std::string error = act(rank, first); !error.empty()) return error;
     if (const std::string error = act(rank, second); !error.empty()) return error;
@@ -232,7 +232,7 @@ class Executor {
       if (!rank.whole.empty()) return "parameters are whole at the end: the next batch could not gather them";
     bool any_reduction = false;
     for (const Rank& rank : ranks_) any_reduction |= !rank.reduced.empty();
-    std::map<int, std::uint64_t> wanted;  // what one process computes
+    std::map<int, std::uint64_t> wanted;  // the result of one process
     for (int micro_batch = 0; micro_batch < schedule_.micro_batches; ++micro_batch) {
       std::vector<std::uint64_t> inputs;
       std::uint64_t value = sample(micro_batch);

@@ -36,7 +36,7 @@ TEST(ScheduleFiles, both_forms_round_trip) {
       }
 }
 
-/// What PyTorch 2.11 wrote (tests/parity/pytorch_schedules.py): right, and the same order as ours.
+/// PyTorch 2.11's output (tests/parity/pytorch_schedules.py) is valid and in the same order as ours.
 TEST(ScheduleFiles, schedules_of_pytorch) {
   int equal = 0;
   for (const std::string& name : list_folder(fixtures)) {
@@ -49,7 +49,7 @@ TEST(ScheduleFiles, schedules_of_pytorch) {
         << name;
     const Schedule theirs = read_schedule(path_join(fixtures, name));
     if (pytorch == "1F1B") {
-      // Its drawing of 1F1B (Schedule1F1B._get_pipeline_order) counts the last rank's forwards from 1.
+      // PyTorch's version of 1F1B (Schedule1F1B._get_pipeline_order) counts the last rank's forwards from 1.
       EXPECT_NE(error_of([&] { check(theirs); }).find("is missing"), std::string::npos) << name;
       continue;
     }
@@ -60,7 +60,7 @@ TEST(ScheduleFiles, schedules_of_pytorch) {
     }
     Schedule ours = make_schedule(pytorch, shape);
     ours.name = "";
-    // It goes through the last stage's backwards from the last micro-batch on.
+    // PyTorch runs the last stage's backwards from the last micro-batch on.
     if (pytorch == "LoopedBFS") {
       EXPECT_NE(computations_of(theirs), ours) << name;
       continue;
@@ -85,7 +85,7 @@ TEST(ScheduleFiles, size_is_limited) {
   const std::string path = path_join(::testing::TempDir(), concat("schedule-", ::getpid(), ".csv"));
   write_file_atomically(path, "0F0\n");
   EXPECT_EQ(read_schedule(path).micro_batches, 1);
-  std::filesystem::resize_file(path, (std::uint64_t{128} << 20) + 1);  // a hole: nothing is written
+  std::filesystem::resize_file(path, (std::uint64_t{128} << 20) + 1);  // a sparse file: no data is written
   EXPECT_NE(error_of([&] { (void)read_schedule(path); }).find("at most 134217728 are"), std::string::npos);
   remove_tree(path);
 }

@@ -58,7 +58,8 @@ TEST(ScheduleGenerators, bubbles_are_as_in_theory) {
     for (const StageTime& time :
          {StageTime{1, 1, 1}, StageTime{1, 2, 1}, StageTime{2, 1, 0.5}, StageTime{1, 1, 2}, StageTime{1, 1.25, 1.125},
           StageTime{0.5, 3, 5}, StageTime{1, 3, 2}, StageTime{1, 4, 1}, StageTime{2, 3, 1}, StageTime{0, 1, 1}}) {
-      // On many ranks, which cost most, times take turns: each meets every schedule, a third of its shapes.
+      // Ranks above 4 cost most, so there the times take turns: each time covers every schedule with a third of its
+      // shapes.
       if (shape.ranks > 4 && ++turn % 3 != 0) continue;
       const auto bubble = row.bubble_time(shape, time), inside = row.inner_bubble_time(shape, time);
       if (!bubble) continue;
@@ -80,7 +81,7 @@ TEST(ScheduleGenerators, bubbles_are_as_in_theory) {
   EXPECT_GT(inner, 50) << "schedules without a bubble inside the ranks' steps";
 }
 
-/// The model is the same, so stages of v = 2 cost half.
+/// The model is the same, so with v = 2 a stage costs half.
 TEST(ScheduleGenerators, four_ranks_of_equal_cost_are_ordered_as_in_the_papers) {
   for (const int m : {8, 12, 16, 32}) {
     std::map<std::string_view, double> total;
@@ -100,11 +101,11 @@ TEST(ScheduleGenerators, four_ranks_of_equal_cost_are_ordered_as_in_the_papers) 
   }
 }
 
-/// Sums of weight gradients have the same order everywhere, so schedules agree bit for bit.
+/// Weight gradients are summed in the same order everywhere, so that schedules agree bit for bit.
 TEST(ScheduleGenerators, every_stage_goes_through_the_micro_batches_in_order) {
   for_all_shapes([](const ScheduleRow& row, const Shape& shape) {
     for (const auto& actions : row.make(shape).ranks) {
-      std::map<std::pair<int, bool>, int> next;  // stage, and whether weights get gradients
+      std::map<std::pair<int, bool>, int> next;  // (stage, whether weights get gradients) -> next micro-batch
       for (const Action& action : actions) {
         const bool weights = action.kind == Kind::weight_gradient || action.kind == Kind::backward;
         if (!weights && action.kind != Kind::forward) continue;
@@ -119,8 +120,8 @@ std::string drawn(const char* name, const Shape& shape) {
   return draw_text(schedule, {track_of(time_schedule(schedule))});
 }
 
-// Narayanan et al. 2021, figures 3 and 4 (4 devices, 8 micro-batches; they count from 1); Qi et al. 2023, figure 3;
-// Qi et al. 2024, figure 1. The orders of all but ZB-H2 are compared with PyTorch's, too (schedule_files_test.cpp).
+// Narayanan et al. 2021, figures 3 and 4 (4 devices, 8 micro-batches; they count from 1); Qi et al. 2023, figure 3; Qi
+// et al. 2024, figure 1. All orders except ZB-H2's are also compared with PyTorch's (schedule_files_test.cpp).
 TEST(ScheduleGenerators, drawings_are_those_of_the_papers) {
   EXPECT_EQ(drawn("1f1b", {4, 1, 8}),
             "rank 0  FFFF......B-FB-FB-FB-FB-.B-.B-.B-\n"
@@ -193,10 +194,10 @@ TEST(ScheduleGenerators, names_of_other_systems) {
             std::string::npos);
 }
 
-/// Time in proportion to what is made, not to p^2 steps, nor to p entries for every rank.
+/// The time is proportional to the size of the result, not to p^2 steps or to p entries per rank.
 TEST(ScheduleGenerators, many_ranks_and_few_micro_batches) {
   for (const ScheduleRow& row : schedules()) {
-    if (row.name == "zb_h2" || row.placement == Placement::v) continue;  // these fill the pipeline
+    if (row.name == "zb_h2" || row.placement == Placement::v) continue;  // these always fill the pipeline
     Schedule schedule;
     EXPECT_LE(testing::growth([&] { (void)row.make({25'000, row.least_stages, 1}); },
                               [&] { schedule = row.make({200'000, row.least_stages, 1}); }),
@@ -213,7 +214,7 @@ TEST(ScheduleGenerators, makers_are_known_by_what_they_make) {
     EXPECT_EQ(find_maker(schedule)->name, row.name);
     schedule.name = "1f1b";
     EXPECT_EQ(find_maker(schedule)->name, row.name == "looped_bfs" ? "gpipe" : row.name) << "equal with v = 1";
-    // Another order, also right, is nobody's.
+    // A different valid order is not attributed to any schedule.
     const auto last = schedule.ranks[0].end() - 1;
     std::iter_swap(std::find_if(schedule.ranks[0].begin(), last, [](const Action& a) { return is_compute(a.kind); }),
                    std::find_if(std::make_reverse_iterator(last), schedule.ranks[0].rend(),
@@ -241,7 +242,7 @@ TEST(ScheduleGenerators, refusals_name_the_nearest_shape) {
   for (const ScheduleRow& row : schedules())
     for (const Shape& shape : {Shape{huge, 2, huge}, Shape{huge, huge, 1}, Shape{huge, huge, huge}, Shape{2, 2, huge}})
       EXPECT_NE(refused(std::string(row.name).c_str(), shape).find("largest schedule"), std::string::npos) << row.name;
-  // These go through 2 p micro-batches whatever their number.
+  // These run 2 p micro-batches if fewer are given.
   EXPECT_EQ(refused("zbv", {20'000, 2, 1}),
             "schedule zbv: 20000 ranks x 2 stages x 40000 micro-batches (needed to fill the pipeline; those from 1 on "
             "are dropped) exceed the 89478485 computations of the largest schedule");

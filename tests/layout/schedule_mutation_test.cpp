@@ -1,4 +1,4 @@
-// Random changes of right schedules: each result either runs to the right numbers (schedule_executor.h), or is refused.
+// Random changes of valid schedules: each result either computes the right numbers (schedule_executor.h) or is refused.
 
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ void change(Schedule& schedule, Random& random) {
   switch (below(random, 10)) {
     case 0:
     case 1:
-    case 2:  // neighbours change places: often still right
+    case 2:  // swap neighbours: often still valid
       if (at + 1 < list.size()) std::swap(list[at], list[at + 1]);
       break;
     case 3:
@@ -85,14 +85,14 @@ TEST(ScheduleMutations, each_runs_or_is_refused) {
     for (int k = 0; k < changes; ++k) change(schedule, random);
     const int outstanding = static_cast<int>(below(random, 4));
     const auto problem = find_problem(schedule, {.outstanding = outstanding});
-    // One that lost all its messages is one of computations only, which is judged with messages added.
+    // A schedule that lost all its messages consists of computations only; messages are added before it is executed.
     if (!problem && !has_messages(schedule)) schedule = with_messages(schedule);
     const std::string error = Executor(schedule, outstanding, random()).run();
     if (problem) {
       ++refused;
       ASSERT_FALSE(problem->reason.empty());
       deadlocks += problem->reason.find("deadlock") == 0;
-      // Once in some 100,000 changes two exchanged messages cancel each other; not with this seed.
+      // In about one of 100,000 changes two swapped messages cancel each other out; not with this seed.
       ASSERT_NE(error, "") << "refused, though it runs: " << text_of(*problem);
     } else {
       ++accepted;
@@ -100,7 +100,7 @@ TEST(ScheduleMutations, each_runs_or_is_refused) {
       for (int run = 0; run < 3; ++run) ASSERT_EQ(Executor(schedule, outstanding, random()).run(), "");
     }
   }
-  EXPECT_GT(accepted, 1000) << "else most changes say little";
+  EXPECT_GT(accepted, 1000) << "otherwise most changes test little";
   EXPECT_GT(refused, 5000);
   EXPECT_GT(deadlocks, 10);
   RecordProperty("accepted", accepted);
@@ -120,7 +120,7 @@ TEST(ScheduleMutations, every_original_runs_with_the_least_number_of_messages_un
   }
 }
 
-/// Orders of computations that nobody chose with messages in mind: whatever order the ranks take among what is ready.
+/// Arbitrary orders of computations, chosen without regard to messages: each rank takes any computation that is ready.
 TEST(ScheduleMutations, random_orders_of_computations_run_once_they_have_messages) {
   Random random(7);
   for (int i = 0; i < 300; ++i) {

@@ -22,7 +22,7 @@ TEST(ScheduleTiming, one_micro_batch_through_two_ranks) {
   costs.seconds_per_byte = 0.5;
   EXPECT_DOUBLE_EQ(total(schedule, costs), 30);
   costs.stages[0].backward = 5;
-  EXPECT_DOUBLE_EQ(total(schedule, costs), 26) << "B in one is cheaper than I and W";
+  EXPECT_DOUBLE_EQ(total(schedule, costs), 26) << "a combined B is cheaper than I and W";
   const Timing timing = time_schedule(schedule, costs);
   EXPECT_DOUBLE_EQ(timing.ranks[1].first, 8);
   EXPECT_DOUBLE_EQ(timing.ranks[1].last, 15);
@@ -31,23 +31,23 @@ TEST(ScheduleTiming, one_micro_batch_through_two_ranks) {
 }
 
 TEST(ScheduleTiming, stages_of_different_cost_and_a_slow_channel) {
-  // The middle stage decides; what comes before and after it is the bubble.
+  // The middle stage dominates; the time before and after it is the bubble.
   Costs costs{.stages = {{1, 1, 1}, {3, 3, 3}, {1, 1, 1}}};
   EXPECT_DOUBLE_EQ(total(gpipe({3, 1, 10}), costs), 10 * 9 + 2 + 4);
-  // Messages of one channel follow each other.
+  // Messages of one channel are sent one after the other.
   Costs slow{.stages = {{.forward = 1, .input_gradient = 1, .weight_gradient = 0, .output_bytes = 4}},
              .seconds_per_byte = 1};
   EXPECT_DOUBLE_EQ(total(forward_only(gpipe({2, 1, 5})), slow), 1 + 5 * 4 + 1);
 }
 
 TEST(ScheduleTiming, a_full_channel_holds_the_sender) {
-  // Rank 0 is fast, rank 1 slow: with one message under way, F2 waits until rank 1 has taken message 0.
+  // Rank 0 is fast, rank 1 slow: with one message in flight, F2 waits until rank 1 has received message 0.
   const Schedule schedule = forward_only(gpipe({2, 1, 4}));
   Costs costs{.stages = {{.forward = 1}, {.forward = 10}}};
   const auto end_of_first = [&] { return time_schedule(schedule, costs).ranks[0].last; };
   EXPECT_DOUBLE_EQ(end_of_first(), 4);
   costs.outstanding = 1;
-  EXPECT_DOUBLE_EQ(end_of_first(), 12) << "message 2 leaves when message 1 was taken, at 11; then F3";
+  EXPECT_DOUBLE_EQ(end_of_first(), 12) << "message 2 is sent when message 1 is received, at 11; then F3";
   EXPECT_DOUBLE_EQ(total(schedule, costs), 41);
 }
 
@@ -77,7 +77,7 @@ TEST(ScheduleTiming, pairs_hide_what_they_are_told_to) {
             "costs: overlap is 2; at most 1, all of it");
 }
 
-/// Activations of 1 byte: the memory is what is in flight.
+/// Each activation is 1 byte, so the memory is the number in flight.
 TEST(ScheduleTiming, peak_bytes_are_what_is_in_flight) {
   for (const ScheduleRow& row : schedules())
     for (const int m : {2, 6, 12}) {
@@ -86,7 +86,7 @@ TEST(ScheduleTiming, peak_bytes_are_what_is_in_flight) {
       const InFlight in_flight = count_in_flight(schedule);
       for (std::size_t rank = 0; rank < 4; ++rank)
         EXPECT_DOUBLE_EQ(timing.ranks[rank].peak_bytes, in_flight.of_rank_before_input[rank]) << row.name;
-      // Kept whole until W: in flight as the papers count.
+      // Activations kept whole until W: the papers' count of activations in flight.
       const Timing whole = time_schedule(schedule, {.stages = {{.activation_bytes = 1, .weight_gradient_bytes = 1}}});
       for (std::size_t rank = 0; rank < 4; ++rank)
         EXPECT_DOUBLE_EQ(whole.ranks[rank].peak_bytes, in_flight.of_rank[rank]) << row.name;
@@ -118,7 +118,7 @@ TEST(ScheduleDrawing, planned_beside_measured) {
   const Schedule schedule = one_forward_one_backward({2, 1, 2});
   const Timing planned = time_schedule(schedule);
   Track measured = track_of(planned, "run");
-  for (TimedAction& timed : measured.ranks[1]) timed.start += 1, timed.end += 1;  // rank 1 began late
+  for (TimedAction& timed : measured.ranks[1]) timed.start += 1, timed.end += 1;  // rank 1 started late
   const std::vector<Track> tracks = {track_of(planned, "plan"), measured};
   EXPECT_EQ(draw_text(schedule, tracks),
             "rank 0 plan  FF..B-.B-\n"

@@ -126,7 +126,7 @@ TEST(Sequence, a_causal_ring_of_four_is_balanced_and_in_few_products) {
 }
 
 TEST(Sequence, a_window_and_documents_keep_blocks_at_home) {
-  // Chunks of 8 tokens in the order 0 1 2 3 | 3 2 1 0 of ring ranks: chunk n sees n and n - 1 only.
+  // Chunks of 8 tokens, assigned to ring ranks 0 1 2 3 | 3 2 1 0: chunk n sees only chunks n and n - 1.
   const SequenceCut cut = cut_sequence(64, 4, 1);
   using Ways = std::vector<std::vector<int>>;
   EXPECT_EQ(itineraries(cut, 1, {.window = 8}), (Ways{{1}, {2, 0}, {3, 1}, {2}}));

@@ -1,4 +1,4 @@
-// Where a model is cut for a pipeline: even cuts, cuts by cost against all cuts, and Megatron's layout string.
+// Cutting a model into pipeline stages: even cuts, cuts by cost compared with all cuts, and Megatron's layout string.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
@@ -20,7 +20,7 @@ namespace {
 using testing::error_of;
 using Counts = std::vector<std::int64_t>;
 
-/// In [begin, end), all alike: rapidcheck's inRange keeps to the low end in early cases.
+/// Uniform in [begin, end): rapidcheck's inRange stays near the low end in early cases.
 std::int64_t any_of(std::int64_t begin, std::int64_t end) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end));
 }
@@ -31,7 +31,7 @@ Counts counts_of(const std::vector<StagePart>& parts) {
   return counts;
 }
 
-/// A chain: every block once and in order, embeddings first, the end last.
+/// Whether the parts form a chain: every block once and in order, embeddings first, the end last.
 bool is_chain(const std::vector<StagePart>& parts, std::int64_t blocks) {
   std::int64_t next = 0;
   for (std::size_t s = 0; s < parts.size(); ++s) {
@@ -76,7 +76,7 @@ RC_GTEST_PROP(Stages, EvenCutsDifferByOneBlock, ()) {
   }
 }
 
-/// No block can be moved so that the most loaded stage of the two has less.
+/// Moving a block between two stages cannot reduce the larger load of the two.
 RC_GTEST_PROP(Stages, EvenCutsWithWeightsCannotBeMadeMoreEven, ()) {
   const std::int64_t blocks = any_of(0, 60);
   const int stages = static_cast<int>(any_of(1, 9));
@@ -109,11 +109,11 @@ TEST(Stages, CutsByCost) {
   EXPECT_EQ(counts_of(cut_by_cost({{1, 1, 1, 1, 1, 1}, 1, 3}, 2)), (Counts{4, 2}));
   EXPECT_EQ(counts_of(cut_by_cost({{5, 1, 1, 1}, 0, 0}, 2)), (Counts{1, 3}));
   EXPECT_EQ(counts_of(cut_by_cost({{1, 1}, 0, 9}, 2)), (Counts{2, 0}));
-  EXPECT_EQ(counts_of(cut_by_cost({{1, 1, 1, 1, 1}, 0, 0}, 4)), (Counts{2, 2, 1, 0}));  // fuller ones first
+  EXPECT_EQ(counts_of(cut_by_cost({{1, 1, 1, 1, 1}, 0, 0}, 4)), (Counts{2, 2, 1, 0}));  // fuller stages first
   EXPECT_EQ(counts_of(cut_by_cost({{}, 1, 1}, 3)), (Counts{0, 0, 0}));
 }
 
-/// All cuts, by recursion: the least bottleneck, and of those that have it the one with fuller stages first.
+/// All cuts, by recursion: the smallest bottleneck; among equal ones the cut with fuller stages first.
 RC_GTEST_PROP(Stages, CutsByCostAreTheBestOfAll, ()) {
   ChainCosts costs;
   const std::int64_t blocks = any_of(0, 9);
@@ -180,8 +180,8 @@ ChainCosts any_costs(std::int64_t blocks) {
   return costs;
 }
 
-/// Two stages per rank: the most loaded rank has the least that any cut gives; of all cuts nearly as good, the most
-/// expensive stage is the cheapest.
+/// Two stages per rank: the load of the most loaded rank is the smallest possible; among the cuts nearly as good, the
+/// most expensive stage is the cheapest.
 RC_GTEST_PROP(Stages, RanksOfTwoStagesAreBalanced, ()) {
   using schedule::Placement;
   const std::int64_t blocks = any_of(0, 8);
@@ -203,7 +203,7 @@ RC_GTEST_PROP(Stages, RanksOfTwoStagesAreBalanced, ()) {
   }
 }
 
-/// Any other placement: never worse than a cut that looks at stages alone, and mostly the best there is.
+/// Any other placement: never worse than a cut that considers stages only, and usually optimal.
 TEST(Stages, RanksOfManyStagesAreBalanced) {
   int count = 0, best = 0;
   double ratios = 0;
@@ -230,8 +230,8 @@ TEST(Stages, RanksOfManyStagesAreBalanced) {
   EXPECT_LE(ratios / count, 1.04);
 }
 
-// Embedding and head are alike in cost to three blocks each: with a stage per rank they are a burden, with a V both are
-// the first rank's, and in a loop the last rank has the head twice over its share if only stages are looked at.
+// Embedding and head each cost as much as three blocks. With one stage per rank the first and last rank carry them,
+// with a V the first rank carries both, and in a loop the last rank has twice its share if only stages are considered.
 TEST(Stages, CutsByCostForRanks) {
   const ChainCosts costs{{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 3, 3};
   EXPECT_EQ(counts_of(cut_by_cost(costs, {0, 1})), (Counts{5, 5}));
@@ -240,9 +240,9 @@ TEST(Stages, CutsByCostForRanks) {
   const ChainCosts head{{1, 1, 1, 1, 1, 1}, 0, 6};
   EXPECT_EQ(most_loaded(cut_by_cost(head, 4), head, {0, 1, 1, 0}), 12);
   EXPECT_EQ(most_loaded(cut_by_cost(head, {0, 1, 1, 0}), head, {0, 1, 1, 0}), 6);
-  // The best for ranks alone would be nothing, 56 and 50, 104: an empty stage for 3.7 % less on one rank.
+  // The optimum for ranks alone would be loads of 0, 56 and 50, 104: an empty stage to save 3.7 % on one rank.
   EXPECT_EQ(counts_of(cut_by_cost({{6, 50, 50, 50, 50, 4}, 0, 0}, {0, 1, 1, 0})), (Counts{2, 1, 1, 2}));
-  // Nothing helps the rank of the first block; what is left is divided all the same.
+  // The load of the first block's rank cannot be reduced; the rest is still divided evenly.
   EXPECT_EQ(counts_of(cut_by_cost({{9, 1, 1, 1, 1, 1, 1}, 0, 0}, {0, 1, 1, 0})), (Counts{1, 3, 3, 0}));
   EXPECT_EQ(error_of([] { (void)cut_by_cost({{1}, 0, 0}, {0, 2}); }),
             "rank 1 of 3 has no stage; every rank of a pipeline needs one");
@@ -251,7 +251,7 @@ TEST(Stages, CutsByCostForRanks) {
             "a model cannot be cut into 0 stages; possible are 1 to 65536");
 }
 
-// A search over pairs of blocks, not over all cuts of the chain, which are more than a million times as many for the
+// A search over pairs of blocks instead of all cuts of the chain, which are more than a million times as many for the
 // larger model: the time grows with the square of the number of blocks.
 TEST(Stages, LargeModelsAreCutForRanksQuickly) {
   const auto model = [](int blocks) {
@@ -339,7 +339,7 @@ TEST(Stages, DepthsAreInTheLastStage) {
     EXPECT_EQ(parse_stage_layout(text, 3, 2, 2), parse_stage_layout("Ett|tL", 3, 2)) << text;
     EXPECT_EQ(parse_stage_layout(text, 3, 2), parse_stage_layout("Ett|tL", 3, 2)) << text;
   }
-  EXPECT_EQ(said("Ett|tL", 2), "") << "they are there whether or not the layout says so";
+  EXPECT_EQ(said("Ett|tL", 2), "") << "the stage has them whether or not the layout names them";
   EXPECT_EQ(counts_of(parse_stage_layout("EttmL", 2, 1, 1)), (Counts{2}));
   EXPECT_EQ(stage_layout(parse_stage_layout("Ett|tmmmL", 3, 2, 3), 3), "Ett|tm*3L");
   EXPECT_EQ(stage_layout(parse_stage_layout("Ett|mL", 2, 2, 1), 1), "Ett|mL");
@@ -364,7 +364,7 @@ TEST(Stages, DepthsAreInTheLastStage) {
 TEST(Stages, DepthsOfMegatronMoveToTheLastStage) {
   const MegatronLayout own = parse_megatron_layout("Et*3|(tt|)*29,m|L", 61, 32);
   EXPECT_TRUE(own.moved && own.depths == 1 && is_chain(own.parts, 61));
-  EXPECT_EQ(own.parts[30], (StagePart{false, false, 61, 0})) << "nothing is left in the stage that was theirs";
+  EXPECT_EQ(own.parts[30], (StagePart{false, false, 61, 0})) << "their former stage is left empty";
   EXPECT_TRUE(stage_layout(own.parts, own.depths).ends_with("|tt||mL"));
   EXPECT_EQ(parse_stage_layout(stage_layout(own.parts, own.depths), 61, 32, 1), own.parts);
   const MegatronLayout with_blocks = parse_megatron_layout("Et|tmm|L", 2, 3),
@@ -392,7 +392,8 @@ TEST(Stages, BlocksAreCutBetweenAttentionAndMlp) {
   EXPECT_EQ(text_of(parts[0]), "embeddings, blocks 0-1, attention of block 2");
   EXPECT_EQ(text_of(parts[1]), "MLP of block 2, block 3");
   EXPECT_EQ(text_of(parts[4]), "MLP of block 4, end");
-  EXPECT_EQ(parse_stage_layout("Et|afL", 2, 2), parse_stage_layout("Et|tL", 2, 2)) << "both halves are a block";
+  EXPECT_EQ(parse_stage_layout("Et|afL", 2, 2), parse_stage_layout("Et|tL", 2, 2))
+      << "both halves together are a block";
   EXPECT_TRUE(cuts_blocks(parts));
   EXPECT_FALSE(cuts_blocks(cut_evenly(5, 2)));
   EXPECT_EQ(stage_layout(with_whole_blocks(parts)), "Et*3|t|t||L");
@@ -448,7 +449,7 @@ RC_GTEST_PROP(Stages, LayoutsReadBack, ()) {
   RC_ASSERT(parse_stage_layout(stage_layout(parts), blocks, stages) == parts);
 }
 
-/// Any bytes give a chain or an InputError.
+/// Any text gives a chain or an InputError.
 RC_GTEST_PROP(Stages, AnyTextIsReadOrRefused, ()) {
   std::string text = "E";
   const std::int64_t size = any_of(0, 40);

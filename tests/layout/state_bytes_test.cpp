@@ -1,4 +1,4 @@
-// State bytes of a rank: the formulas of the strategies, on layouts that the engine uses.
+// State bytes of a rank: the strategies' formulas, on the engine's layouts.
 
 #include <tessera/layout/state_bytes.h>
 
@@ -88,11 +88,11 @@ TEST(StateBytes, SmallParametersStayWhole) {
   const std::vector<bool> trained(tree.parameters.size(), true);
   StateBytesOptions options = sharded(true, true, true, 2);
   const std::int64_t before = state_bytes(tree, trained, options).parameters;
-  options.persistence_threshold = 128;  // the biases: the other half of them, too
+  options.persistence_threshold = 128;  // the other half of the biases too
   EXPECT_EQ(state_bytes(tree, trained, options).parameters - before, 4 * 128 * 4 / 2);
 }
 
-// The parts of all ranks make the whole, whatever the model and the number of ranks.
+// The parts of all ranks add up to the whole, for any model and number of ranks.
 RC_GTEST_PROP(StateBytes, RanksPartsAddUp, ()) {
   const ModuleTree tree = small_model(*rc::gen::inRange<std::int64_t>(0, 5), *rc::gen::inRange<std::int64_t>(1, 90));
   std::vector<bool> trained;
@@ -101,7 +101,7 @@ RC_GTEST_PROP(StateBytes, RanksPartsAddUp, ()) {
     trained.push_back(*rc::gen::arbitrary<bool>());
     if (trained.back()) trained_numel += parameter.numel();
   }
-  if (tree.modules.size() == 1) return;  // no block: the class would match nothing
+  if (tree.modules.size() == 1) return;  // without a block the class would match nothing
   StateBytesOptions options = sharded(true, true, *rc::gen::arbitrary<bool>(), *rc::gen::inRange(2, 9));
   std::int64_t optimizer = 0;
   for (options.rank = 0; options.rank < options.shard_ranks; ++options.rank) {

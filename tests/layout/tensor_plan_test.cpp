@@ -1,4 +1,4 @@
-// Which part of a parameter a rank of tensor parallelism holds, and how a plan says it.
+// The part of a parameter that a tensor-parallel rank holds, and the rules of a plan that define it.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
@@ -21,7 +21,7 @@ TensorPart part_of(const Shape& shape, const TensorRule& rule, int rank, int ran
   return tensor_part("w", shape, rule, rank, ranks);
 }
 
-/// In [begin, end), all alike: rapidcheck's inRange keeps to the low end in early cases.
+/// Uniform in [begin, end): rapidcheck's inRange stays near the low end in early cases.
 std::int64_t any_of(std::int64_t begin, std::int64_t end) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end));
 }
@@ -32,7 +32,7 @@ struct Any {
   int ranks = 1;
 };
 
-/// A rule, ranks and a parameter that they can cut.
+/// A rule, a number of ranks and a parameter that they can divide.
 Any any_cut() {
   using enum TensorStyle;
   Any any;
@@ -55,7 +55,7 @@ Any any_cut() {
     }
     cut = any.rule.blocks * width * (any.rule.heads > 0 ? any.rule.heads : any.ranks);
   } else if (any.rule.style == embedding_rowwise) {
-    cut = any.ranks + any_of(0, 20);  // any number that is enough
+    cut = any.ranks + any_of(0, 20);  // any sufficient number
   } else {
     cut = any.ranks * any_of(1, 5);
   }
@@ -73,7 +73,7 @@ std::int64_t numel(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// Row-major numbers of elements [begin, end) of a box of a tensor.
+/// Row-major indices in the tensor of the elements [begin, end) of a box.
 std::vector<std::int64_t> elements(const Shape& tensor, const Region& box) {
   std::vector<std::int64_t> places;
   for (std::int64_t place = box.begin; place < box.end; ++place) {
@@ -88,7 +88,7 @@ std::vector<std::int64_t> elements(const Shape& tensor, const Region& box) {
   return places;
 }
 
-/// The number in the whole of each element of the flattened part: by definition.
+/// For each element of the flattened part, its index in the flattened whole: by definition.
 std::vector<std::int64_t> by_definition(const TensorPart& part) {
   std::vector<std::int64_t> indices;  // along dim
   if (part.dim >= 0)
@@ -119,7 +119,7 @@ RC_GTEST_PROP(TensorPlan, PartsOfAllRanksAreTheWholeAsOftenAsItIsShared, ()) {
     RC_ASSERT(rank == 0 || part.sharers == sharers);
     sharers = part.sharers;
     for (const std::int64_t place : by_definition(part)) ++times[static_cast<std::size_t>(place)];
-    // Ranks that share a part are neighbours, and the first of them counts it.
+    // Ranks that share a part are adjacent, and the first of them counts it.
     if (part.dim >= 0) {
       const TensorPart first = part_of(any.shape, any.rule, rank - rank % sharers, any.ranks);
       RC_ASSERT(first.ranges == part.ranges);
@@ -145,7 +145,7 @@ RC_GTEST_PROP(TensorPlan, BoxesMapEveryElement, ()) {
     ++boxes;
     for (std::size_t i = 0; i < from.size(); ++i) {
       const auto place = static_cast<std::size_t>(from[i]);
-      if (from[i] < begin || from[i] >= end) continue;  // asserted below: none
+      if (from[i] < begin || from[i] >= end) continue;  // such elements must not occur (asserted below)
       RC_ASSERT(got[place] == -1);
       got[place] = to[i];
     }
@@ -168,7 +168,7 @@ TEST(TensorPlan, parts_by_hand) {
   EXPECT_EQ(part_of({8, 4}, {"w", rowwise}, 1, 2).dim, 1);
   EXPECT_EQ(part_of({8, 4}, {.pattern = "w", .style = rowwise, .transposed = true}, 1, 2).dim, 0);
   EXPECT_EQ(part_of({8}, {"w", rowwise}, 1, 2).dim, -1) << "its bias is added to the sum";
-  EXPECT_EQ(part_of({8}, {"w", colwise_gather_output}, 1, 2).dim, -1) << "its bias is added to what is gathered";
+  EXPECT_EQ(part_of({8}, {"w", colwise_gather_output}, 1, 2).dim, -1) << "its bias is added to the gathered result";
   // q, k and v of GPT-2, 4 heads of 2 columns each: heads 2 and 3 of every block.
   EXPECT_EQ(ranges({24, 8}, {"w", colwise, 3, 4}, 1, 2), (Ranges{{4, 8}, {12, 16}, {20, 24}}));
   // 2 key heads of 3 columns over 4 ranks: two ranks each.
@@ -248,7 +248,7 @@ TEST(TensorPlan, words_that_are_none_are_refused_with_the_nearest) {
             "tensor parallelism: a plan has an empty pattern; use a module's name or suffix");
 }
 
-// An expert that lies on ranks 2 and 3 of 4, which cut it; the others have none of it.
+// An expert that ranks 2 and 3 of 4 hold and divide; the other ranks hold nothing of it.
 TEST(TensorPlan, some_ranks_hold_a_parameter_alone) {
   using enum TensorStyle;
   for (const auto& [style, dim, empty] : {std::tuple{colwise, 0, Shape{0, 4}}, std::tuple{rowwise, 1, Shape{6, 0}}}) {
@@ -266,7 +266,7 @@ TEST(TensorPlan, some_ranks_hold_a_parameter_alone) {
                 tensor_part("w", Shape{6, 4}, among_two, rank - 2, 2).ranges);
   }
   const TensorRule alone{.pattern = "w", .style = colwise, .first_holder = 1, .holders = 1};
-  EXPECT_EQ(tensor_part("w", Shape{5, 4}, alone, 1, 2).shape(), (Shape{5, 4})) << "nothing has to divide";
+  EXPECT_EQ(tensor_part("w", Shape{5, 4}, alone, 1, 2).shape(), (Shape{5, 4})) << "no divisibility is required";
 }
 
 TEST(TensorPlan, what_does_not_divide_is_refused_with_the_ranks_that_would) {

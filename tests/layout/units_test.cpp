@@ -72,7 +72,7 @@ TEST(Units, BlocksByClassAndByHuggingFacesName) {
   policy.classes = {"GPT2Block"};
   policy.class_aliases = {{"GPT2Block", "Gpt2Block"}};
   EXPECT_EQ(by_name(tree, make_units(tree, policy)), expected);
-  policy.classes = {"BertLayer", "GPT2Block"};  // one of them is enough, as for accelerate
+  policy.classes = {"BertLayer", "GPT2Block"};  // one match is enough, as in accelerate
   EXPECT_EQ(by_name(tree, make_units(tree, policy)), expected);
   EXPECT_EQ(missing_classes(tree, policy), std::vector<std::string>{"BertLayer"});
 }
@@ -83,7 +83,7 @@ TEST(Units, ATiedParameterBelongsToTheUnitAroundAllItsUses) {
   policy.names = {"wte", "lm_head", "h.0"};
   const auto units = by_name(tree, make_units(tree, policy));
   EXPECT_TRUE(units.at("root").contains("wte.weight"));
-  EXPECT_FALSE(units.contains("wte")) << "nothing is left for it";
+  EXPECT_FALSE(units.contains("wte")) << "no parameters remain for it";
   EXPECT_FALSE(units.contains("lm_head"));
 }
 
@@ -100,13 +100,13 @@ TEST(Units, AnInnerUnitTakesItsParametersOut) {
 TEST(Units, BySizeAsFsdp) {
   const ModuleTree tree = transformer(false);
   WrapPolicy policy = policy_of(WrapPolicy::Kind::by_size);
-  policy.min_num_params = 90;  // embedding, both blocks (100 each), head; not the list, though it holds 200
+  policy.min_num_params = 90;  // units: embedding, both blocks (100 each), head; not the list of 200
   EXPECT_EQ(by_name(tree, make_units(tree, policy)), (Names{{"root", {"ln_f.weight"}},
                                                             {"wte", {"wte.weight"}},
                                                             {"h.0", {"h.0.attn.weight", "h.0.mlp.weight"}},
                                                             {"h.1", {"h.1.attn.weight", "h.1.mlp.weight"}},
                                                             {"lm_head", {"lm_head.weight"}}}));
-  policy.min_num_params = 50;  // the feed-forward layers are units, 40 elements of attention are left in each block
+  policy.min_num_params = 50;  // the feed-forward layers are units; 40 elements of attention remain in each block
   const auto units = by_name(tree, make_units(tree, policy));
   EXPECT_TRUE(units.contains("h.0.mlp"));
   EXPECT_FALSE(units.contains("h.0"));
@@ -156,7 +156,7 @@ TEST(Units, WhatFitsNothingIsNamed) {
   expect_error({}, {}, "without modules");
 }
 
-// Hugging Face's guide has one list for two models.
+// Hugging Face's guide uses one list for two models.
 TEST(Units, AClassOfAnotherModelIsPassedOver) {
   const ModuleTree tree = transformer(false);
   WrapPolicy policy = policy_of(WrapPolicy::Kind::by_class), own = policy;

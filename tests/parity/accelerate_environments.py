@@ -1,11 +1,11 @@
-"""Makes tests/fixtures/accelerate/*.env: what a real `accelerate launch --config_file X.yaml` puts into the environment
-of rank 0.
+"""Makes tests/fixtures/accelerate/*.env: the environment that a real `accelerate launch --config_file X.yaml` gives
+rank 0.
 
     python tests/parity/accelerate_environments.py          (needs accelerate; checked with 1.15.0; deepspeed for its
     two files)
 
-Each line is NAME=VALUE, sorted: the variables that a configuration decides (ACCELERATE_*, FSDP_*, PARALLELISM_CONFIG_*,
-MEGATRON_LM_*), not those of torchrun, which are every launcher's.
+Each line is NAME=VALUE, sorted: the variables that depend on the configuration (ACCELERATE_*, FSDP_*,
+PARALLELISM_CONFIG_*, MEGATRON_LM_*), without those of torchrun, which every launcher sets.
 """
 import glob, os, subprocess, sys, tempfile
 
@@ -26,7 +26,7 @@ def dump(config, more=()):
         with open(script, "w") as file:
             file.write(DUMP)
         environment = {k: v for k, v in os.environ.items() if not k.startswith(PREFIXES)}
-        environment["HF_HOME"] = folder  # no default_config.yaml of this user
+        environment["HF_HOME"] = folder  # ignores this user's default_config.yaml
         subprocess.run([sys.executable, "-m", "accelerate.commands.launch", "--config_file", config,
                         "--main_process_port", "0", *more, script, out],
                        check=True, cwd=FIXTURES, env=environment)

@@ -1,9 +1,9 @@
-"""Learning rates of Accelerate's schedules: golden numbers of tests/faces/schedule_steps_test.cpp.
+"""Learning rates of Accelerate's schedules: reference numbers for tests/faces/schedule_steps_test.cpp.
 
     pip install accelerate torch
     torchrun --nproc_per_node N tests/parity/accelerate_schedules.py      # N = 1, 2, 3; prints one line per case
 
-Two passes over 5 batches; LambdaLR of transformers' get_linear_schedule_with_warmup (2 steps of warm-up, 42 in all),
+Two passes over 5 batches; LambdaLR of transformers' get_linear_schedule_with_warmup (2 of 42 steps of warm-up),
 learning rate 0.4; the rate after every micro-batch, in thousandths.
 """
 

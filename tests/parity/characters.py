@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tessera/text/unicode/characters.txt: what Hugging Face `tokenizers` and Python's str know of characters, by
-asking them about every code point (ten minutes).
+"""Writes tessera/text/unicode/characters.txt: the character properties of Hugging Face `tokenizers` and Python's str,
+queried for every code point (ten minutes).
 
   characters.py > tessera/text/unicode/characters.txt
-Needs tokenizers 0.23.3, Python 3.11 and `sentencepiece`, whose trainer makes the charsmap by which graphemes show.
+Needs tokenizers 0.23.3, Python 3.11 and `sentencepiece`, whose trainer makes the charsmap that reveals graphemes.
 """
 import base64
 import json
@@ -31,7 +31,7 @@ def matched(pattern):
 
 
 def lettered(is_member):
-    """Code points that is_member(chunk) -> set of positions finds among the odd places of "aXaYa"."""
+    """Code points whose positions is_member(chunk) returns; the code points are at the odd positions of "aXaYa"."""
     points = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
     inside = set()
     for begin in range(0, len(points), 4096):
@@ -139,7 +139,7 @@ def combining():
 
 
 def script_runs():
-    """(first, last, class): 0 is Any; other classes are numbered as they come up."""
+    """Runs (first, last, class): 0 is Any; other classes are numbered in order of appearance."""
     cut = pre_tokenizers.UnicodeScripts().pre_tokenize_str
     representatives, found = [], []
     for c in POINTS:
@@ -165,7 +165,7 @@ def same(cut, kind, character, representatives):
 
 
 def normal_forms():
-    """Everything by asking: decompositions of single characters, classes by which of two marks moves."""
+    """Normal forms by queries: decompositions of single characters, and combining classes from reordered marks."""
     nfc, nfd = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
     points = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
     hangul = range(0xAC00, 0xAC00 + 11172)
@@ -181,8 +181,8 @@ def normal_forms():
         if len(first) > 1:
             first = code_of[first]
         pairs.append((c, ord(first), ord(last) if last else 0, nfc(chr(c)) == chr(c)))
-    # classes: a mark of known class on either side tells less from greater
-    overlay, iota = "\u0334", "\u0345"  # classes 1 and 240, the least and the greatest
+    # classes: marks of known class before and after the character show whether its class is lower or higher
+    overlay, iota = "\u0334", "\u0345"  # classes 1 and 240, the lowest and the highest
     moves = lambda text: nfd(text) != text
     known = sorted((unicodedata.combining(chr(c)), c) for c in points if unicodedata.combining(chr(c))
                    and (moves(chr(c) + overlay) or moves(iota + chr(c))) and chr(c) == nfd(chr(c)))
@@ -206,7 +206,7 @@ def bert(**which):
 
 
 def runs_of(points):
-    """(first, last, step) of the points in order, each the longest there is with step 1 or 2."""
+    """Runs (first, last, step) of the sorted points, each the longest possible with step 1 or 2."""
     points, runs, at = sorted(points), [], 0
     while at < len(points):
         best = (1, 1)
@@ -214,7 +214,7 @@ def runs_of(points):
             end = at
             while end + 1 < len(points) and points[end + 1] - points[end] == step:
                 end += 1
-            if end - at >= step:  # two of step 2 are shorter as two
+            if end - at >= step:  # two points at step 2 are shorter as two runs
                 best = max(best, (end - at + 1, step), key=lambda run: run[0])
         runs.append((points[at], points[at + best[0] - 1], best[1]))
         at += best[0]
@@ -226,7 +226,7 @@ def run_text(first, last, step=1):
 
 
 def set_tokens(points, base=()):
-    """`base`: names and points of sets of which it is the union, but for a few."""
+    """`base`: names and points of sets whose union equals `points` up to a few exceptions."""
     points = set(points)
     start = set().union(*(members for _, members in base))
     return ([f"@{name}" for name, _ in base] + ["!" + run_text(*run) for run in runs_of(start - points)]
@@ -242,7 +242,7 @@ def class_tokens(class_of):
 
 
 def map_tokens(texts, base=None):
-    """texts: code point -> text; `base`: name and texts of a mapping that holds but for a few."""
+    """texts: code point -> text; `base`: name and texts of a mapping that agrees up to a few exceptions."""
     tokens = [f"@{base[0]}"] if base else []
     start = base[1] if base else {}
     tokens += ["!" + run_text(*run) for run in runs_of(start.keys() - texts.keys())]
@@ -274,7 +274,7 @@ def map_tokens(texts, base=None):
 
 
 def entry(name, tokens):
-    """Lines of at most 120 characters; long lists are cut at commas, too."""
+    """Lines of at most 120 characters; long lists are also split at commas."""
     lines, line = [], f"{name}:"
     for token in tokens:
         pieces = token.split(",")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Ids and scored masks that Python transformers makes of conversations, for tests/data/chat_examples_test.cpp.
+"""Ids and scored masks of conversations from Python's transformers, for tests/data/chat_examples_test.cpp.
 
     chat_examples.py          writes tests/fixtures/chat_examples/
 
 Needs transformers and jinja2 (the versions that made the fixture are in expected.json). The tokenizer is the small
-Qwen2 one of tests/fixtures/text with the marks of other families added.
+Qwen2 one of tests/fixtures/text with the chat tokens of other families added.
 """
 
 import json
@@ -80,7 +80,7 @@ def case(tokenizer, name, line_name):
             return_assistant_tokens_mask=marked,
         )
     except (jinja2.exceptions.TemplateError, TypeError):
-        return None  # a template that has no tools, or no system
+        return None  # a template without tools or system messages
     ids = list(made["input_ids"])
     mask = "".join(map(str, made["assistant_masks"])) if marked else None
     return {"template": f"{name}.jinja", "line": line_name, "ids": ids, "mask": mask}

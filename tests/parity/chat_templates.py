@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What Python transformers makes of conversations with real chat templates.
+"""Conversations rendered by Python's transformers with real chat templates.
 
     chat_templates.py texts|hashes OUT.json TEMPLATE.jinja ...       for tests/text/chat_template_parity_test.cpp
 
-Needs transformers and jinja2 (5.23.0 and 3.1.6 made the fixtures, which hold hashes). Templates that have no licence to
-be kept here, or whose text is to be seen, are compared outside: `TESSERA_CHAT_CASES=OUT.json text_tests`.
+Needs transformers and jinja2 (5.23.0 and 3.1.6 made the fixtures, which contain hashes). For templates whose licence
+does not allow a copy here, or to see the full texts, compare with `TESSERA_CHAT_CASES=OUT.json text_tests`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, models  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 from transformers.utils import chat_template_utils  # noqa: E402
 
-NOW = 1763900000  # what strftime_now tells, in UTC
+NOW = 1763900000  # result of strftime_now, in UTC
 
 WEATHER = {
     "type": "function",
@@ -144,7 +144,7 @@ SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_t
 
 
 def tokenizer_of(source):
-    """A tokenizer that knows nothing but its template and special tokens."""
+    """A tokenizer with only a template and special tokens."""
     vocabulary = {token: i for i, token in enumerate(SPECIAL.values())}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=source, **SPECIAL)
@@ -196,7 +196,7 @@ def expect(output, files, hashed):
                 case = {"conversation": name, "prompt": prompt}
                 try:
                     case.update(render(tokenizer, source, conversation, prompt))
-                except Exception as error:  # whatever the template, jinja2 or Python throws: it is refused
+                except Exception as error:  # any error of the template, jinja2 or Python counts as a refusal
                     case["refused"] = f"{type(error).__name__}: {error}"[:200]
                 if hashed and "text" in case:
                     case["hash"] = fnv1a(case.pop("text"))

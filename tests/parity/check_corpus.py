@@ -1,10 +1,10 @@
-"""Rows that `tessera data merge` reads against those that pyarrow and `datasets` show, on files that they wrote.
+"""Compares the rows that `tessera data merge` reads with those of pyarrow and `datasets`, on files written by these.
 
     python3 tests/parity/check_corpus.py BUILD [--rows N] [--seed N]        needs pyarrow, datasets, numpy, zstandard
 
 Parquet: random tables of every type, codec, page version and encoding, with small and large row groups and pages.
 Arrow: stream and file, with and without compression. `datasets`: folders of save_to_disk (one, and with splits),
-to_json, to_csv, to_parquet. Prints what was compared; exit code 1 at the first difference, which it shows.
+to_json, to_csv, to_parquet. Prints the comparisons; at the first difference prints it and exits with code 1.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def text(rng):
 
 
 def kinds(rng):
-    """Name: type and a maker of values."""
+    """{name: (type, function that makes a value)}."""
     day = datetime.date(1970, 1, 1)
     turn = pa.struct([("role", pa.string()), ("content", pa.string())])
 

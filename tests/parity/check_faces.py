@@ -1,5 +1,5 @@
-"""What tessera::Accelerator and the DeepSpeed engine save, opened by Python's transformers as it is: save_model (one
-file, or several with an index) and checkpoints that every rank has written a part of (bound 1e-5 of the largest logit).
+"""Opens the output of tessera::Accelerator and the DeepSpeed engine with Python's transformers, unchanged: save_model
+(one file, or several with an index) and checkpoints written in part by every rank (bound: 1e-5 of the largest logit).
 
     python tests/parity/check_faces.py [build]        (needs torch, transformers, safetensors)
 """

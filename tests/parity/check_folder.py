@@ -1,4 +1,4 @@
-"""Python transformers reads a folder that Tessera wrote, and generates the same greedy text.
+"""Checks that Python's transformers reads a folder that Tessera wrote and generates the same greedy text.
 
     python tests/parity/check_folder.py build/tessera out/train "And it came to pass"      (needs torch and
     transformers)

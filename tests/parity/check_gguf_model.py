@@ -1,5 +1,5 @@
 """Compares a model that `tessera checkpoint convert` made from a GGUF file with transformers' own import of that file:
-logits of five prompts (largest difference relative to the largest logit) and forty greedy tokens of each.
+the logits of five prompts (largest difference relative to the largest logit) and forty greedy tokens for each.
 
   python3 tests/parity/check_gguf_model.py FILE.gguf FOLDER [BUILD_FOLDER]      needs torch, transformers, gguf,
   safetensors

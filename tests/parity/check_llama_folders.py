@@ -1,11 +1,11 @@
-"""Python transformers reads the folders that Tessera writes: every fixture of tests/fixtures/llama goes through one
-step of `tessera train` with learning rate 0, and what comes out must hold the same weights, bit for bit, and give the
-same logits: Llama and its kin, Gemma 1 to 3, Phi-3, mixtures of experts.
+"""Checks that Python's transformers reads the folders that Tessera writes: every fixture of tests/fixtures/llama goes
+through one step of `tessera train` with learning rate 0, and the output must contain bit-identical weights and give the
+same logits. The models: Llama and its relatives, Gemma 1 to 3, Phi-3, mixtures of experts.
 
     python tests/parity/check_llama_folders.py build/tessera        (needs torch, transformers, safetensors)
     python tests/parity/check_llama_folders.py build/tessera --only mixtral,phi3 --num_processes 2 --tp_size 2
 
-Flags after the program are those of `tessera train`: the mesh that writes the folder. --only: these fixtures.
+Flags after the program go to `tessera train`, such as the mesh that writes the folder. --only: only these fixtures.
 """
 import os, subprocess, sys, tempfile
 

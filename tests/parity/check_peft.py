@@ -1,11 +1,12 @@
-"""Checks what `tessera train --lora_r` writes against peft and transformers (not part of `make test`: needs both).
+"""Checks the output of `tessera train --lora_r` with peft and transformers (not part of `make test`: needs both).
 
     python check_peft.py BUILD/tessera
 
 For a small GPT-2 and a small Llama: tessera trains a base model, then adapters on it with --lora_merge. Then
-- PeftModel.from_pretrained(base, OUT) has, on the validation text, the loss that tessera reported after its last step,
-- transformers' logits of OUT/merged are those of PEFT's unmerged model,
-- a folder that PEFT saves again is read by tessera: `generate --greedy` says the same as from OUT.
+- PeftModel.from_pretrained(base, OUT) must have the loss on the validation text that tessera reported after its last
+  step,
+- transformers' logits of OUT/merged must equal those of PEFT's unmerged model,
+- tessera must read a folder that PEFT saves again: `generate --greedy` gives the same text as from OUT.
 """
 import json, os, subprocess, sys, tempfile
 import torch

@@ -1,11 +1,11 @@
-"""Makes tests/fixtures/deepspeed/auto.json: what transformers' HfTrainerDeepSpeedConfig makes of "auto", and which
-values it finds to differ.
+"""Makes tests/fixtures/deepspeed/auto.json: the values that transformers' HfTrainerDeepSpeedConfig gives to "auto", and
+the mismatches that it reports.
 
     python tests/parity/deepspeed_auto.py      (transformers 5, deepspeed 0.18; not needed by `make test`)
 
-A case: the file, the settings of the run (all of those that transformers compares), the number of processes, the
-model's config.json; and what comes out: the file as transformers fills it, its mismatches, its complaint when the model
-has no hidden size, and, where nothing differs, the batch sizes that deepspeed's own DeepSpeedConfig infers.
+A case consists of the file, the run's settings (all that transformers compares), the number of processes, and the
+model's config.json. Its result is the file as filled in by transformers, the mismatches, the error if the model has no
+hidden size, and, if nothing differs, the batch sizes that deepspeed's own DeepSpeedConfig infers.
 """
 import copy, json, os, types
 
@@ -34,7 +34,7 @@ RUN = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_
 
 
 def explicit(**changes):
-    """The file that says the same as RUN, but for the changes (dotted keys)."""
+    """The file equivalent to RUN, except for the changes (dotted keys)."""
     config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "train_batch_size": 16,
               "gradient_clipping": 0.5, "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.8, 0.99],
                                                                                   "eps": 1e-6, "weight_decay": 0.01}},
@@ -105,12 +105,12 @@ for name, config, changes, world, model_config in CASES:
             "model": {"model_type": "none"} if model_config is None
             else json.loads(model_config.to_json_string(use_diff=False)),
             "filled": out, "mismatches": mismatches, "complaint": complaint}
-    for key in list(case["model"]):  # a size is all that counts
+    for key in list(case["model"]):  # only sizes matter
         if key not in ("hidden_size", "hidden_sizes", "text_config", "n_embd", "d_model", "dim", "model_type"):
             del case["model"][key]
     if "text_config" in case["model"]:
         case["model"]["text_config"] = {"hidden_size": model_config.text_config.hidden_size}
-    # DeepSpeedConfig counts one process when none is initialized
+    # DeepSpeedConfig assumes one process if none is initialized
     if world == 1 and not mismatches and "train_batch_size" in out:
         ds = DeepSpeedConfig(copy.deepcopy({k: out[k] for k in ("train_batch_size", "train_micro_batch_size_per_gpu",
                                                                 "gradient_accumulation_steps")}))

@@ -1,11 +1,11 @@
-"""Writes tests/optim/deepspeed_fixture.inc: what DeepSpeed's learning-rate schedules and dynamic loss scale, and
-torch's ReduceLROnPlateau, do step by step, for tests/optim.
+"""Writes tests/optim/deepspeed_fixture.inc: the steps of DeepSpeed's learning-rate schedules and dynamic loss scale,
+and of torch's ReduceLROnPlateau, for tests/optim.
 
     python tests/parity/deepspeed_optim_fixture.py > tests/optim/deepspeed_fixture.inc
 
-The learning rate of step s is what the optimizer's group holds when step s is taken: the schedule's constructor sets
-that of step 0, its step() after each optimizer step the next. One group of parameters, so that WarmupCosineLR's first
-step is 0 for all.
+The learning rate of step s is that of the optimizer's group when step s is taken: the schedule's constructor sets the
+rate of step 0, and its step() after each optimizer step sets the next one. There is one parameter group, so that
+WarmupCosineLR's first step is 0 for all parameters.
 """
 import contextlib
 import io
@@ -46,7 +46,7 @@ SCHEDULES = [
     ("LRRangeTest", {"lr_range_test_min_lr": 1e-5, "lr_range_test_step_size": 4, "lr_range_test_staircase": True}),
 ]
 
-# window, initial scale, minimum, hysteresis, consecutive, overflow ("x") or not (".") by step
+# window, initial scale, minimum, hysteresis, consecutive, and for each step overflow ("x") or not (".")
 SCALES = [
     (3, 64, 1, 1, False, "....x......xx........."),
     (3, 64, 1, 2, False, "....x......xx...x....x.x...."),

@@ -2,13 +2,13 @@
 
     python tests/parity/gguf_families_fixture.py tests/fixtures/gguf/families
 
-NAME.gguf          written by gguf-py, under the names that its own table gives to Hugging Face's tensors, laid out as
-                   llama.cpp's convert_hf_to_gguf.py does it: experts stacked, llama's q and k interleaved, 1 added to
-                   Gemma's norms
+NAME.gguf          written by gguf-py, with the names in its own table of Hugging Face's tensors and the layout of
+                   llama.cpp's convert_hf_to_gguf.py: experts stacked, llama's q and k interleaved, 1 added to Gemma's
+                   norms
 NAME.safetensors   logits of transformers' model on the ids of tokens(99), in double precision
 
-Where transformers' own GGUF import knows the architecture, its tensors must be the model's. Needs torch, transformers,
-safetensors, gguf (gguf-py).
+If transformers' own GGUF import supports the architecture, its tensors must equal the model's. Needs torch,
+transformers, safetensors, gguf (gguf-py).
 """
 import os, re, sys
 
@@ -57,12 +57,12 @@ IMPORTED = ("qwen2_moe", "qwen3_moe", "gemma2", "gemma3_text", "phi3", "phi3_lon
 
 
 def interleaved(weights, heads):
-    """Rows i and i + D/2 of each head next to each other."""
+    """Interleaves rows i and i + D/2 of each head."""
     return weights.reshape(heads, 2, -1, weights.shape[-1]).swapaxes(1, 2).reshape(weights.shape)
 
 
 def stored(name, model):
-    """GGUF's tensors of a model, by Hugging Face's names; experts stacked, gate and up apart."""
+    """GGUF's tensors of a model by Hugging Face's names, with experts stacked and gate and up separate."""
     c = model.config
     for hf, weight in model.state_dict().items():
         w = weight.numpy()

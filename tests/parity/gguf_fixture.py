@@ -1,10 +1,10 @@
-"""Makes tests/fixtures/gguf: small GGUF files and what they must become.
+"""Makes tests/fixtures/gguf: small GGUF files and their expected conversions.
 
     python tests/parity/gguf_fixture.py tests/fixtures/gguf
 
 quants.gguf              one tensor per element type, of random blocks; quants.safetensors: gguf-py's dequantisation
 llama_tiny.gguf          a whole Llama with mixed types and a byte-level BPE vocabulary;
-llama_tiny.safetensors   what transformers' own GGUF import makes of it
+llama_tiny.safetensors   the result of transformers' own GGUF import
 
 Needs torch, transformers, safetensors, gguf (gguf-py).
 """
@@ -19,13 +19,13 @@ from gguf import GGMLQuantizationType as T
 from safetensors.numpy import save_file
 
 QUANTS = [T.F32, T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q4_K, T.Q5_K, T.Q6_K]
-# Where in a block its f16 scales are.
+# Byte offsets of the f16 scales in a block.
 SCALES = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q4_K: [0, 2], T.Q5_K: [0, 2],
           T.Q6_K: [208]}
 
 
 def random_blocks(kind, rows, columns, rng):
-    """Random bytes use every bit pattern; the scales are finite numbers, some negative, some subnormal."""
+    """Random bytes of any bit pattern, with finite scales, some of them negative or subnormal."""
     if kind == T.F32:
         return rng.standard_normal((rows, columns)).astype(np.float32)
     if kind == T.F16:

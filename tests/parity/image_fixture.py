@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/fixtures/image: small files of every kind, and what Pillow reads of them, resizes them to and pads them
-to; needs pillow and numpy (pip install pillow numpy; written with Pillow 13.0.0).
+"""Makes tests/fixtures/image: small files of every kind, and Pillow's results of reading, resizing and padding them.
+Needs pillow and numpy (pip install pillow numpy; written with Pillow 13.0.0).
 
     python3 tests/parity/image_fixture.py
 
-expected.txt: a line for each question, "FILE WHAT WIDTH HEIGHT FNV" with the 64-bit FNV-1a of the RGB bytes; JPEGs are
-compared pixel by pixel instead, with a PNG of what Pillow read, because another libjpeg may round otherwise.
+expected.txt: a line per case, "FILE WHAT WIDTH HEIGHT FNV" with the 64-bit FNV-1a of the RGB bytes. JPEGs are compared
+pixel by pixel with a PNG of Pillow's result instead, because another libjpeg may round differently.
 """
 import io, os
 import numpy as np
@@ -47,7 +47,7 @@ def main():
     base.convert("L").save(path("grey.jpg"))
     base.convert("CMYK").save(path("cmyk.jpg"), quality=90)
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned, which convert("RGB") does not do
+    exif[0x0112] = 6  # a rotation, which convert("RGB") does not apply
     base.save(path("turned.jpg"), exif=exif)
     base.save(path("rgb.png"))
     base.convert("L").save(path("grey.png"))
@@ -73,7 +73,7 @@ def main():
     lines.append(f"rgb.png padded {out.size[0]} {out.size[1]} {fnv(out.tobytes())}")
     out = expand2square(base.transpose(Image.TRANSPOSE), tuple(int(x * 255) for x in MEAN))
     lines.append(f"rgb.png padded_on_side {out.size[0]} {out.size[1]} {fnv(out.tobytes())}")
-    # CLIPImageProcessor, square and pad, at side 24: the RGB bytes before they are rescaled.
+    # CLIPImageProcessor, square and padded, at side 24: the RGB bytes before rescaling.
     for what, image in (("clip", base), ("clip_pad", expand2square(base, tuple(int(x * 255) for x in MEAN)))):
         short, long = sorted(image.size)
         other = int(24 * long / short)
@@ -98,7 +98,7 @@ def write_png(path, width, height, depth, interlaced, rows):
                    chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows), 9)) + chunk(b"IEND", b""))
 
 
-def write_interlaced(path, pixels):  # Adam7, which Pillow reads and does not write
+def write_interlaced(path, pixels):  # Adam7, which Pillow can read but not write
     rows = []
     passes = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
     for y, x, dy, dx in passes:

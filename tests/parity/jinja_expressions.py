@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Random small templates and what jinja2 makes of them in the sandbox of transformers.
+"""Random small templates and their results from jinja2 in the sandbox of transformers.
 
     jinja_expressions.py OUT.json [--count 4000] [--seed 1]
 
 For tests/text/jinja_parity_test.cpp (TESSERA_JINJA_CASES).
 
-Cases that depend on Python itself are left out: integers beyond 64 bits, addresses in print.
+Cases that depend on Python itself are omitted: integers beyond 64 bits, addresses in printed objects.
 """
 
 import argparse
@@ -108,7 +108,8 @@ class Maker:
             return f"({inner}) is {choose.choice(TESTS_WITH)}({self.expression(depth - 1)})"
         if kind == 7:
             step = choose.choice(["", "", ":", ":2", ":-1"])
-            # What is no text or list is left out: jinja2 makes nothing of it where it folds constants, else an error.
+            # Slices only texts and lists: of other values jinja2 gives nothing where it folds constants, and an error
+            # elsewhere.
             sliced = choose.choice([self.text(0), choose.choice(["l", "m", "x", "r", "[]"])])
             return f"({sliced})[{self.bound()}:{self.bound()}{step}]"
         if kind == 8:
@@ -167,7 +168,7 @@ def outcome(source):
     signal.alarm(2)
     try:
         return {"text": chat_template_utils._compile_jinja_template(source).render(**copy.deepcopy(VARIABLES))}
-    except Exception as error:  # whatever Python throws
+    except Exception as error:  # any Python error
         return {"error": f"{type(error).__name__}: {error}"[:120]}
     finally:
         signal.alarm(0)

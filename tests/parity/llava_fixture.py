@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What LLaVA's own code makes of conversations: ids and labels, for tests/data/llava_test.cpp.
+"""Ids and labels of conversations from LLaVA's own code, for tests/data/llava_test.cpp.
 
     pip install numpy "transformers==4.46.3" sentencepiece protobuf
     python3 tests/parity/llava_fixture.py PATH_OF_A_LLAVA_CHECKOUT
 
-The functions preprocess_* of llava/train/train.py, conversation.py and tokenizer_image_token are taken out of the
-checkout and run with numpy in torch's place; an image is one id, -200. The tokenizer is tests/fixtures/text/files/llama
-as transformers' LlamaTokenizer, legacy. Writes tests/fixtures/llava/{records.json, expected.jsonl}: a line for each
-template and record, null where LLaVA ignores it whole.
+The functions preprocess_* of llava/train/train.py, conversation.py and tokenizer_image_token are extracted from the
+checkout and run with numpy in place of torch; an image is one id, -200. The tokenizer is
+tests/fixtures/text/files/llama as transformers' LlamaTokenizer, legacy. Writes tests/fixtures/llava/{records.json,
+expected.jsonl}: a line for each template and record, null if LLaVA ignores the whole record.
 """
 import ast, copy, dataclasses, json, os, sys, types
 import numpy as np
@@ -93,7 +93,7 @@ def main():
             sources = copy.deepcopy([record["conversations"]])
             if "image" in record:
                 sources = scope["preprocess_multimodal"](sources, arguments)
-            # Text alone is tokenized as one piece without an image.
+            # has_image suits text-only records too: text without an image is tokenized in one piece.
             made = run(sources, tokenizer) if version == "plain" else run(sources, tokenizer, has_image=True)
             ids, labels = ([int(x) for x in made[key][0]] for key in ("input_ids", "labels"))
             ignored = all(label == -100 for label in labels)

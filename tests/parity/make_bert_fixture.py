@@ -1,12 +1,12 @@
-"""Makes tests/fixtures/bert_tiny/ and bert_classifier/: small random BERTs as transformers saves them, and what
-transformers computes with them.
+"""Makes tests/fixtures/bert_tiny/ and bert_classifier/: small random BERTs as transformers saves them, and
+transformers' results for them.
 
     python make_bert_fixture.py            (torch 2.11, transformers; not needed by `make test`)
 
-bert_tiny holds a masked language model, the tokenizer of tests/fixtures/text/wordpiece, and sentence-transformers'
+bert_tiny contains a masked language model, the tokenizer of tests/fixtures/text/wordpiece, and sentence-transformers'
 modules (mean pooling, normalised). expected.json: ids, types, lengths (rows are padded), labels; hidden states; the
 first logits of each position; loss and gradient norm; embeddings of texts; losses and norms of AdamW steps. One thread;
-fp64 where a gradient is asked.
+fp64 for gradients.
 """
 import json, os, shutil
 import torch
@@ -51,8 +51,7 @@ def norm(model):
 
 
 def randomise_small(model):
-    """Biases, norms and the padding row are constants at the start: give them values, so that a mistake with them
-    shows."""
+    """Biases, norms and the padding row are initially constant; random values reveal mistakes with them."""
     with torch.no_grad():
         for p in model.parameters():
             if p.dim() == 1:

@@ -1,4 +1,4 @@
-"""Writes tests/fixtures/corpus: small files of the kinds that tessera/corpus reads, by other people's programs.
+"""Writes tests/fixtures/corpus: small files of the kinds that tessera/corpus reads, written by other programs.
 
     python3 -m venv V && V/bin/pip install pyarrow datasets zstandard
     V/bin/python tests/parity/make_corpus_fixtures.py
@@ -23,12 +23,12 @@ def lines(begin, end):
 
 
 def zstd(data):
-    """With a checksum, as the program zstd writes it."""
+    """Compressed with a checksum, like the output of the program zstd."""
     return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
 
 def compressed():
-    """Two members, frames or streams each, cut in the middle of a line, as `cat` of two files makes them."""
+    """Two members, frames or streams each, split in the middle of a line, like the output of `cat` on two files."""
     whole = lines(0, 40)
     parts = [whole[:700], whole[700:]]
     (FOLDER / "lines.jsonl").write_bytes(whole)
@@ -41,7 +41,7 @@ COUNT = 7
 
 
 def columns():
-    """Name, type, values: every third is null; the values are those of a row's number."""
+    """Name, type, values: every third is null; values depend on the row's number."""
     day, time = datetime.date(1999, 12, 25), datetime.time(23, 4, 5, 6)
     stamp = datetime.datetime(1969, 7, 20, 20, 17, 40, 123456)
     turns = [{"role": "user", "content": "é?"}, {"role": "assistant", "content": ""}]
@@ -77,10 +77,10 @@ def columns():
 
 
 def shown(value):
-    """A cell as docs/data.md says that tessera shows it."""
+    """A cell in tessera's form, as documented in docs/data.md."""
     if isinstance(value, (datetime.date, datetime.time)):
         text = value.isoformat()
-        # isoformat writes six digits, we as many as the column's unit has
+        # isoformat writes six digits; we write as many as the column's unit has
         return text.replace(".005000", ".005")
     if isinstance(value, datetime.timedelta):
         return int(value.total_seconds())
@@ -105,7 +105,7 @@ def write_rows(name, rows):
 
 
 def tables():
-    """all_types.*: one row per line in all_types.jsonl. Parquet cannot hold all types."""
+    """all_types.*: one row per line in all_types.jsonl. Parquet does not support all types."""
     names = list(columns())
     everything = table(names)
     write_rows("all_types.jsonl", everything)
@@ -114,7 +114,7 @@ def tables():
             writer.write_table(everything, max_chunksize=3)
     simple = table(["string", "messages"])
     write_rows("chat.jsonl", simple)
-    with pa.ipc.new_stream(FOLDER / "chat.arrow", simple.schema) as writer:  # without dictionaries: several pieces
+    with pa.ipc.new_stream(FOLDER / "chat.arrow", simple.schema) as writer:  # without dictionaries, so several pieces
         writer.write_table(simple, max_chunksize=2)
     rows = table([n for n in names if n != "float16"])
     for version in ["1.0", "2.0"]:

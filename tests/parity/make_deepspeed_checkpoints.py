@@ -1,5 +1,5 @@
-"""Makes tests/fixtures/deepspeed_checkpoint: ZeRO checkpoints of two processes (CPU, Gloo) and what DeepSpeed's own
-zero_to_fp32 makes of them.
+"""Makes tests/fixtures/deepspeed_checkpoint: ZeRO checkpoints of two processes (CPU, Gloo) and their conversions by
+DeepSpeed's own zero_to_fp32.
 
     python tests/parity/make_deepspeed_checkpoints.py tests/fixtures/deepspeed_checkpoint [CASE ...]
 
@@ -7,10 +7,10 @@ Each folder: latest, TAG/*_states.pt, expected.safetensors. Sizes are odd, so th
 groups of parameters (with and without weight decay), a tied weight, a frozen parameter, buffers in bf16, fp16 and
 int64. Versions: DeepSpeed 0.19.8, PyTorch 2.11.
 
-Of bf16_optimizer (stage 1 with gradients accumulated in fp32: BF16_Optimizer), zero_to_fp32 says that it "is not a zero
-checkpoint", since no file says the stage. Expected is what zero_to_fp32 makes of it once each file says stage 1, as
-ds_to_universal.py (_get_zero_stage) takes it, and every trained parameter is the one of the living engine
-(safe_get_full_fp32_param).
+zero_to_fp32 rejects bf16_optimizer (stage 1 with gradients accumulated in fp32: BF16_Optimizer) as "not a zero
+checkpoint", since no file contains the stage. The expected result is that of zero_to_fp32 after stage 1 was added to
+each file, which ds_to_universal.py (_get_zero_stage) assumes too, and every trained parameter equals that of the
+running engine (safe_get_full_fp32_param).
 """
 import argparse
 import datetime
@@ -54,7 +54,7 @@ class Model(torch.nn.Module):
 
 
 def saying_stage_1(folder, copy):
-    """A copy of a checkpoint whose optimizer files say it."""
+    """A copy of a checkpoint whose optimizer files contain stage 1."""
     shutil.copytree(folder, copy)
     for path in glob.glob(os.path.join(copy, "*", "*_optim_states.pt")):
         state = torch.load(path, weights_only=False)
@@ -65,7 +65,7 @@ def saying_stage_1(folder, copy):
 
 
 def living_parameters(engine):
-    """The optimizer's, in fp32, by name; all ranks together."""
+    """The optimizer's fp32 parameters by name; a collective call of all ranks."""
     from deepspeed.utils import safe_get_full_fp32_param
     return {name: safe_get_full_fp32_param(p).cpu().clone() for name, p in engine.module.named_parameters()
             if p.requires_grad}

@@ -1,5 +1,4 @@
-"""Makes tests/fixtures/gpt2_tiny/: a small random GPT-2 as transformers saves it, and what transformers computes with
-it.
+"""Makes tests/fixtures/gpt2_tiny/: a small random GPT-2 as transformers saves it, and transformers' results for it.
 
     python make_gpt2_fixture.py            (torch 2.11, transformers; not needed by `make test`)
 
@@ -8,7 +7,7 @@ on its own ids from the generator of tokens(). One thread, fp32. batches.json: l
 rows (attention_mask, labels -100) and of packed rows (positions from 0 in each document, block-diagonal causal mask),
 in float64.
 
-    python make_gpt2_fixture.py batches       writes batches.json alone, for the model that is there
+    python make_gpt2_fixture.py batches       writes batches.json alone, for the existing model
 """
 import json, os, sys
 import torch

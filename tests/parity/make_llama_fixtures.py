@@ -1,12 +1,12 @@
-"""Makes tests/fixtures/llama/NAME/: small random models of the Llama family as transformers saves them, and what
-transformers computes with them.
+"""Makes tests/fixtures/llama/NAME/: small random models of the Llama family as transformers saves them, and
+transformers' results for them.
 
     python tests/parity/make_llama_fixtures.py [NAME ...]      (torch 2.11, transformers 5; not needed by `make test`)
 
-A folder holds config.json as transformers 5 writes it, config_v4.json (the same model in the spelling of transformers
-4, which transformers must read to the same logits), the weights (whole, or in shards with an index), expected.json and
+A folder contains config.json as transformers 5 writes it, config_v4.json (the same model in the spelling of
+transformers 4, which must give the same logits), the weights (whole, or in shards with an index), expected.json and
 expected.safetensors:
-  ids (step 99 of tokens()) -> logits [B, T, V]; with "long": of LONG tokens, beyond the original context, too;
+  ids (step 99 of tokens()) -> logits [B, T, V]; "long": also for LONG tokens, beyond the original context;
   train: mean losses and gradient norms (before clipping to 1) of 20 AdamW steps of transformers' Trainer: its decay
     rule, linear schedule with 2 steps of warm-up, labels = ids except one position;
   padded: rows of `lengths` tokens, right-padded with attention_mask, labels -100 there;
@@ -14,8 +14,8 @@ expected.safetensors:
     the gradient norm;
   packed: rows of documents that begin at `starts`: position_ids from 0 in each, block-diagonal causal mask.
 
-The oracle runs in float64 (norms too, which transformers computes in float32 always), so that the differences that
-tests see are Tessera's own. Rotary angles stay in float32: there transformers' rounding is part of the model. The
+The reference runs in float64 (norms too, which transformers always computes in float32), so that differences in tests
+come from Tessera alone. Rotary angles stay in float32, because transformers' rounding there is part of the model. The
 script itself asserts that plain float32 transformers agrees.
 """
 import copy, json, os, shutil, sys, tempfile
@@ -60,7 +60,7 @@ from transformers.utils.logging import disable_progress_bar
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "..", "fixtures", "llama")
 B, T, V, STEPS = 2, 20, 97, 20
-LONG = 28  # beyond the original context of the scaled ropes (16), within the scaled one
+LONG = 28  # beyond the original context of the scaled RoPE variants (16), within the scaled one
 PADDED = [20, 9, 14, 2]
 PACKED = [[0, 7, 12], [0, 15], [0, 1, 2, 10]]
 
@@ -134,7 +134,7 @@ FIXTURES |= {
                              sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
     "phi3": (Phi3Config, Phi3ForCausalLM, dict(small, intermediate_size=40, sliding_window=7, pad_token_id=None,
                                                original_max_position_embeddings=64)),
-    # as Phi-4-mini: a part of each head turns, the head is tied
+    # as in Phi-4-mini: only a part of each head is rotated, and the head is tied
     "phi3_longrope": (Phi3Config, Phi3ForCausalLM,
                       dict(small, hidden_size=64, intermediate_size=40, pad_token_id=None, tie_word_embeddings=True,
                            original_max_position_embeddings=16, rope_parameters=dict(
@@ -143,16 +143,16 @@ FIXTURES |= {
                                short_factor=[1.0, 1.05, 1.1, 1.2, 1.3, 1.4], long_factor=[1.0, 1.5, 2.0, 3.0, 4.0, 5.0]
                            ))),
 }
-NAMES = sorted(FIXTURES)  # what each is seeded by; later ones come behind them
+NAMES = sorted(FIXTURES)  # the position is the seed, so new names are appended
 
 
 def add(name, kind, **arguments):
-    """A fixture of the class kindForCausalLM."""
+    """Adds a fixture of the class {kind}ForCausalLM."""
     NAMES.append(name)
     FIXTURES[name] = (getattr(transformers, kind + "Config"), getattr(transformers, kind + "ForCausalLM"), arguments)
 
 
-four = dict(small, num_hidden_layers=4, intermediate_size=24)  # the last of four layers is another one
+four = dict(small, num_hidden_layers=4, intermediate_size=24)  # the last of four layers differs
 no_pad = dict(small, pad_token_id=None)
 add("granite", "Granite", **small, embedding_multiplier=3.0, residual_multiplier=0.6, attention_multiplier=0.3,
     logits_scaling=2.5, tie_word_embeddings=True, attention_bias=True)
@@ -223,7 +223,7 @@ def exact_capped_attention(module, query, key, value, attention_mask, dropout=0.
     scores = torch.tanh(query @ key.transpose(2, 3) * scaling / softcap) * softcap
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = torch.softmax(scores, -1)  # transformers' is in float32
+    weights = torch.softmax(scores, -1)  # transformers uses float32
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
@@ -240,7 +240,7 @@ for kind in (OlmoLayerNorm, CohereLayerNorm, Cohere2LayerNorm):
 
 
 def v4_spelling(config):
-    """config.json as transformers 4 wrote it."""
+    """config.json in the form of transformers 4."""
     c = dict(config)
     if c["model_type"] == "opt":
         return dict(c, torch_dtype=c.pop("dtype"), transformers_version="4.46.3")
@@ -283,7 +283,7 @@ def make(name):
 
 
 def mean_loss(model, ids, labels, **inputs):
-    """Mean cross-entropy over the scored positions, in the dtype of the model; must be transformers' own."""
+    """Mean cross-entropy over the scored positions, in the model's dtype; must equal transformers' own loss."""
     logits = model(input_ids=ids, use_cache=False, **inputs).logits
     loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1),
                                              ignore_index=-100)
@@ -304,7 +304,7 @@ def loss_and_norm(folder, dtype, ids, labels, **inputs):
 
 
 def attention_of(folder):
-    """sdpa cannot cap scores."""
+    """eager where scores are capped, which sdpa cannot do."""
     return "eager" if json.load(open(os.path.join(folder, "config.json")))["model_type"] == "gemma2" else "sdpa"
 
 
@@ -344,7 +344,7 @@ def padded(folder, dtype):
 
 
 def packed_inputs(config, dtype):
-    """ids, labels, and what tells transformers of the documents."""
+    """ids, labels, and the inputs that describe the documents to transformers."""
     rows = len(PACKED)
     document, position = torch.zeros(rows, T, dtype=torch.long), torch.zeros(rows, T, dtype=torch.long)
     for r, starts in enumerate(PACKED):
@@ -381,7 +381,7 @@ def logits(folder, dtype, ids, **inputs):
 
 
 def compute(folder, dtype):
-    """Everything that is expected; each part with a model of its own, since dynamic rope keeps what it has seen."""
+    """All expected results, each from a freshly loaded model, since dynamic RoPE remembers past lengths."""
     config = load(folder, dtype).config
     ids, labels, documents = packed_inputs(config, dtype)
     numbers = {"train": train(folder, dtype), "padded": {"lengths": PADDED, **padded(folder, dtype)},
@@ -390,7 +390,7 @@ def compute(folder, dtype):
         numbers["auxiliary"] = auxiliary(folder, dtype)
     tensors = {"logits": logits(folder, dtype, tokens(99)), "packed_logits": logits(folder, dtype, ids, **documents)}
     rope = getattr(config, "rope_parameters", {"rope_type": "default"})  # OPT has none
-    if rope.get("rope_type", "linear") != "default":  # Gemma 3 has two
+    if rope.get("rope_type", "linear") != "default":  # Gemma 3 has two sets
         tensors["long_logits"] = logits(folder, dtype, tokens(98, 1, LONG))
     return numbers, tensors
 

@@ -1,11 +1,11 @@
-"""Makes tests/fixtures/llava_tiny/: a small random LlavaForConditionalGeneration as transformers saves it, and what
-transformers computes with it.
+"""Makes tests/fixtures/llava_tiny/: a small random LlavaForConditionalGeneration as transformers saves it, and
+transformers' results for it.
 
     python tests/parity/make_llava_fixture.py      (torch 2.11, transformers 5; not needed by `make test`)
 
 expected.safetensors (float32 roundings of numbers computed in float64): ids, labels [B, T], pixels [N, 3, S, S],
-logits [B, T, V], the mean loss, and the gradients of all parameters but the tower's, grad.NAME by the names in
-model.safetensors. The first row has two images, the second one, the third none.
+logits [B, T, V], the mean loss, and the gradients of all parameters except the tower's, as grad.NAME with the names
+in model.safetensors. The first row has two images, the second one, the third none.
 """
 import os
 
@@ -26,7 +26,7 @@ config = LlavaConfig(
     image_token_index=TOKEN, image_seq_length=K)
 model = LlavaForConditionalGeneration(config)
 with torch.no_grad():
-    for p in model.parameters():  # larger than by the rule of initialisation, biases and norms included
+    for p in model.parameters():  # larger than the usual initialization, including biases and norms
         p.add_(torch.randn_like(p) * 0.1)
 os.makedirs(OUT, exist_ok=True)
 model.save_pretrained(OUT)
@@ -46,7 +46,7 @@ out.loss.backward()
 saved = load_file(os.path.join(OUT, "model.safetensors"))
 expected = {"ids": ids, "labels": labels, "pixels": pixels, "logits": out.logits.detach().float(),
             "loss": out.loss.detach().float().reshape(1)}
-def in_file(name):  # transformers renames when it saves
+def in_file(name):  # transformers renames parameters when it saves
     for candidate in (name, name.replace("model.language_model.", "language_model.model."),
                       name.replace("lm_head", "language_model.lm_head"), name.removeprefix("model.")):
         if candidate in saved:

@@ -3,8 +3,8 @@
     python tests/parity/muon_fixture.py > tests/optim/muon_fixture.inc
 
 Start and gradients are those of optim_fixture.py; the learning rate is 1e-2 and falls by a tenth of itself each step.
-torch makes its updates orthogonal in bfloat16, whose rounding differs with the library of products; here that iteration
-runs in float32, as ours does, so that everything else can be compared closely.
+torch orthogonalizes its updates in bfloat16, whose rounding depends on the matmul library; here that iteration runs in
+float32, like ours, so that everything else can be compared closely.
 """
 import torch
 from torch.optim import _muon
@@ -35,7 +35,7 @@ def trained():
 rounded = trained()
 _muon._zeropower_via_newtonschulz = in_float32
 p = trained()
-assert 0 < (p - rounded).abs().max() < 2e-3, (p - rounded).abs().max()  # of 0.055 of rate altogether
+assert 0 < (p - rounded).abs().max() < 2e-3, (p - rounded).abs().max()  # learning rates add up to 0.055
 print(f"// Made by tests/parity/muon_fixture.py with torch {torch.__version__}.")
 numbers = [f"{number:.9g}f" for number in p.flatten().tolist()]
 for row in range(0, 24, 6):

@@ -1,4 +1,4 @@
-"""Writes tests/optim/torch_optim_fixture.inc: what torch.optim and transformers compute, for tests/optim.
+"""Writes tests/optim/torch_optim_fixture.inc: results of torch.optim and transformers for tests/optim.
 
     python tests/parity/optim_fixture.py > tests/optim/torch_optim_fixture.inc
 
@@ -14,7 +14,7 @@ import transformers
 LR = 1e-3
 STEPS = (0, 1, 2, 3, 5, 7, 9, 10, 12)
 sizes = ((0, 10), (3, 10), (5, 5), (0, 0))
-long_enough = ((0, 10), (3, 10), (5, 12))  # transformers divides by zero when nothing follows the warm-up
+long_enough = ((0, 10), (3, 10), (5, 12))  # transformers divides by zero if no steps follow the warm-up
 SCHEDULES = [("linear", {}, sizes), ("cosine", {}, sizes), ("constant", {}, sizes), ("constant_with_warmup", {}, sizes),
              ("cosine", {"num_cycles": 1.25}, sizes),
              ("polynomial", {}, long_enough), ("polynomial", {"lr_end": 1e-5, "power": 2.5}, long_enough),

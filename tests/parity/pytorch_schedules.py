@@ -1,11 +1,11 @@
-"""PyTorch's pipeline schedules as CSV: fixtures of tests/layout/schedule_files_test.cpp; and what PyTorch says to a CSV
-of ours.
+"""PyTorch's pipeline schedules as CSV: fixtures of tests/layout/schedule_files_test.cpp; and PyTorch's verdict on a
+CSV of ours.
 
     python3 tests/parity/pytorch_schedules.py make tests/fixtures/pipeline_schedules [SCHEDULES.PY]
     python3 tests/parity/pytorch_schedules.py read FILE.csv FORMAT RANKS STAGES MICRO_BATCHES [SCHEDULES.PY]
 
-SCHEDULES.PY is torch/distributed/pipelining/schedules.py, [.deps/torch's]. Its code is what runs; torch itself, of
-which schedules need nothing, is a stand-in, so that no working torch is asked for.
+SCHEDULES.PY is torch/distributed/pipelining/schedules.py, [.deps/torch's]. Its code runs with a stand-in for torch,
+which schedules do not need, so that no working torch is required.
 """
 
 import csv
@@ -35,7 +35,7 @@ MADE = [
 
 
 def load(path):
-    """The module schedules.py over stand-ins for torch."""
+    """The module schedules.py, loaded with stand-ins for torch."""
     for name in ("torch", "torch.distributed", "torch._dynamo", "torch.distributed.fsdp", "torch.nn", "torch.fx",
                  "torch.nn.modules", "torch.nn.modules.loss", "torch.profiler", FOLDER + ".microbatch",
                  FOLDER + ".stage"):
@@ -58,7 +58,7 @@ def make(schedules, folder):
     for name, p, v, m in MADE:
         stem = os.path.join(folder, f"{name}-p{p}-v{v}-m{m}")
         kind = schedules.get_schedule_class(name)
-        if issubclass(kind, schedules.PipelineScheduleSingle):  # it writes no file, and has no messages
+        if issubclass(kind, schedules.PipelineScheduleSingle):  # writes no file and has no messages
             single = kind.__new__(kind)
             single.pp_group_size = single._num_stages = p
             single._n_microbatches = m

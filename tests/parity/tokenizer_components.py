@@ -22,7 +22,7 @@ import base64
 import unicodedata
 
 BYTES = {f"<0x{b:02X}>": b for b in range(256)}
-# the words show: each ends with the bytes of "</w>"
+# makes words visible: each ends with the bytes of "</w>"
 WORDS = bpe(BYTES, [], byte_fallback=True, end_of_word_suffix="</w>")
 RULES = {c: unicodedata.normalize("NFKC", c) for c in "½™①ﬁﷺ㎏ｱｆ…"} | {
     "\r": " ", "\n": " ", "\t": " ", "\x01": "", "\u00ad": "", "\u200b": " ", "e\u0301": "é",
@@ -81,7 +81,7 @@ def pre_tokenizer_rows():
         "Sequence_bytes_first": sequence("p", plain("ByteLevel", add_prefix_space=False, trim_offsets=True,
                                                     use_regex=True), plain("Digits", individual_digits=True))}
     made = {f"pre_tokenizer_{name}": document(WORDS, pre_tokenizer=value) for name, value in rows.items()}
-    # Where a text begins shows after a normalizer that takes its front away.
+    # After a normalizer that removes the start of a text, the position where the text starts matters.
     for name, front in [("Strip", plain("Strip", strip_left=True, strip_right=False)), ("Replace", replace("a", "")),
                         ("StripAccents", plain("StripAccents"))]:
         made[f"front_{name}"] = document(WORDS, normalizer=front,
@@ -224,10 +224,11 @@ def write_fixtures(text_path, folder):
     import tokenizer_pipelines
     charsmap_rules = base64.b64encode(charsmap(RULES)).decode()
     made, _ = families(text[:8_000] + text[-40_000:], 600)
-    made = {name: tree for name, tree in made.items() if name != "mistral_v01"}  # but for a template, tinyllama
+    made = {name: tree for name, tree in made.items() if name != "mistral_v01"}  # tinyllama differs only in its
+                                                                                 # template
     with open(f"{folder}/families.jsonl", "w", encoding="utf-8") as out, \
             open(f"{folder}/family_cases.jsonl", "w", encoding="utf-8") as rows:
-        for tree in made.values():  # the whole nmt_nfkc is a third of a megabyte
+        for tree in made.values():  # the whole nmt_nfkc takes a third of a megabyte
             for part in [tree["normalizer"], *((tree["normalizer"] or {}).get("normalizers", []))]:
                 if part and part["type"] == "Precompiled":
                     part["precompiled_charsmap"] = charsmap_rules

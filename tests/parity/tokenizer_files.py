@@ -20,7 +20,7 @@ from tokenizer_pipelines import cases_of, ours, trained
 
 
 def sentencepiece_models(text, vocab_size, rules=None):
-    """name -> (processor, bytes): byte-pair encoding as Llama's, without a prefix as Gemma's, unigram as T5's."""
+    """name -> (processor, bytes): byte-pair encoding like Llama's, without a prefix like Gemma's, unigram like T5's."""
     llama = dict(byte_fallback=True, character_coverage=0.98, remove_extra_whitespaces=False, split_digits=True)
     made = {"llama": trained(text, "bpe", vocab_size, "identity", add_dummy_prefix=True, **llama),
             "gemma": trained(text, "bpe", vocab_size, "identity", add_dummy_prefix=False, **llama,
@@ -32,7 +32,7 @@ def sentencepiece_models(text, vocab_size, rules=None):
 
 
 def byte_level(text, vocab_size, pattern):
-    """Ranks of bytes, and the same tokenizer of `tokenizers`."""
+    """Ranks of bytes, and the same tokenizer in `tokenizers`."""
     from tokenizers import Regex
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True) if pattern is None else \
@@ -58,7 +58,7 @@ def write_tiktoken(ranks, path):
 
 
 def all_kinds(text, vocab_size, folder, rules=None):
-    """(name, what to load, text -> ids) of each, written into the folder."""
+    """[(name, path to load, function text -> ids)], with the files written into the folder."""
     made = []
     for name, (model, blob) in sentencepiece_models(text, vocab_size, rules).items():
         os.makedirs(f"{folder}/{name}", exist_ok=True)
@@ -80,8 +80,8 @@ def all_kinds(text, vocab_size, folder, rules=None):
 
 
 def fair(name, case):
-    """Texts on which the libraries mean the same: Hugging Face's format, in which models are read, finds control tokens
-    in text and takes charsmaps grapheme by grapheme (docs/tokenizers.md)."""
+    """Whether the libraries should agree on a text: Hugging Face's format, in which models are read, matches control
+    tokens in text and applies charsmaps grapheme by grapheme (docs/tokenizers.md)."""
     if any(token in case for token in ("<s>", "</s>", "<unk>", "<pad>", "<0x", "\u2581")):
         return False
     return name != "t5" or not any(unicodedata.category(c) in ("Mn", "Mc", "Me", "Cf", "Cc") for c in case)
@@ -104,7 +104,7 @@ def compare(program, text_path, folder, count=20_000):
 
 def write_fixtures(text_path, folder):
     text = open(text_path, encoding="utf-8").read()
-    rules = f"{folder}/rules.tsv"  # the whole nmt_nfkc is a quarter of a megabyte
+    rules = f"{folder}/rules.tsv"  # the whole nmt_nfkc takes a quarter of a megabyte
     with open(rules, "w") as out:
         out.write("BD\t31 2044 32\nA\t20\n9\t20\n2122\t54 4D\nFB01\t66 69\n")
     with open(f"{folder}/cases.jsonl", "w", encoding="utf-8") as out:

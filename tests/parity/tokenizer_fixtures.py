@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything of the tokenizer tests that needs Hugging Face `tokenizers` (the version is printed into what it makes).
+"""Fixtures and comparisons of the tokenizer tests that need Hugging Face `tokenizers` (its version is in the fixtures).
 
   tokenizer_fixtures.py fixtures TEXT tests/fixtures/text
       small tokenizers, cases and their ids
@@ -10,10 +10,10 @@
   tokenizer_fixtures.py families TESSERA TEXT FOLDER [N]
       trains one of each family into FOLDER and compares
   tokenizer_fixtures.py train TEXT VOCAB_SIZE OUT_JSON
-      their training on the whole text as one document
+      trains with `tokenizers` on the whole text as one document
 
-TEXT is natural English text, e.g. the King James Bible of Debian's bible-kjv-text. `make test` needs none of this.
-The name is not tokenizers.py because scripts in this folder import the package of that name.
+TEXT is natural English text, e.g. the King James Bible of Debian's bible-kjv-text. Not needed by `make test`.
+The file is not called tokenizers.py because scripts in this folder import the package of that name.
 """
 import json
 import random
@@ -57,7 +57,7 @@ def fuzzed(rng):
     if kind == 2:  # any code point
         points = (rng.randrange(0x110000) for _ in range(rng.randrange(16)))
         return "".join(chr(c) for c in points if not 0xD800 <= c <= 0xDFFF)
-    if kind == 3:  # the planes that people write in
+    if kind == 3:  # the planes of common scripts
         points = (rng.choice([rng.randrange(0x80), rng.randrange(0x3000), rng.randrange(0x10000),
                               rng.randrange(0x1D000, 0x20000)])
                   for _ in range(rng.randrange(24)))
@@ -80,12 +80,12 @@ def write_fixtures(text_path, folder):
     sample = text[:200_000]
     tokenizer = train(sample, 1000)
     tokenizer.save(f"{folder}/tokenizer.json", pretty=False)
-    plain = train(sample[:20_000], 400)  # what the training test must reproduce
+    plain = train(sample[:20_000], 400)  # the training test must reproduce it
     with open(f"{folder}/train.txt", "w", encoding="utf-8") as out:
         out.write(sample[:20_000])
     with open(f"{folder}/train_merges.json", "w", encoding="utf-8") as out:
         json.dump(json.loads(plain.to_str())["model"]["merges"], out, ensure_ascii=False, separators=(",", ":"))
-    # the second tokenizer: prefix space, old style merges, added tokens that strip
+    # the second tokenizer: prefix space, old-style merges, added tokens that strip
     other = train(sample, 500, add_prefix_space=True)
     other.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False),
                               AddedToken("<pad>", rstrip=True, normalized=False)])
@@ -119,7 +119,7 @@ MARKERS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
 def families(text, vocab_size):
-    """name -> Tokenizer: the components of the models people use, trained on a part of `text`."""
+    """name -> Tokenizer: the components of common models, trained on a part of `text`."""
     split = lambda pattern, behavior="isolated", invert=False: pre_tokenizers.Split(Regex(pattern), behavior, invert)
     sequence = lambda *steps: pre_tokenizers.Sequence(list(steps))
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -172,7 +172,7 @@ ADDED = [f"<a{flags}>" if flags % 3 == 0 else f"ad{flags}" if flags % 3 == 1 els
 
 
 def with_added(rng):
-    """Added tokens of all kinds of flags among words, blanks and each other; composed and decomposed."""
+    """Added tokens with all combinations of flags among words, blanks and each other; composed and decomposed."""
     glue = ["", "", " ", "  ", "\n", "x", "_", "1", ".", "\u00a0", "\u0301", "é", "中", "the ", " and"]
     out = "".join(rng.choice(glue) + rng.choice(ADDED + MARKERS + ["<a", "ad", "café1"]) + rng.choice(glue)
                   for _ in range(rng.randrange(8)))
@@ -180,7 +180,7 @@ def with_added(rng):
 
 
 def normalizing(rng):
-    """Letters with marks in any order and form, Hangul in letters and syllables, what form C excludes."""
+    """Letters with marks in any order and form, Hangul letters and syllables, exclusions of NFC."""
     pool = ["e", "a", "A", "o", " ",
             "1"] + [chr(c) for c in (*range(0x300, 0x34f), 0x1e69, 0x1e0b, 0x212b, 0x2126, 0x958, 0x915, 0x93c, 0x9c7,
             0x9be, 0x9d7, 0xf900, 0x2f800, 0x1100, 0x1161, 0x11a8, 0x11c2, 0x11a7, 0xac00, 0xac01, 0xd7a3, 0xfb2c,
@@ -210,7 +210,7 @@ def write_family_fixtures(text_path, folder):
 
 
 def compare(program, text_path, tokenizer_path, count):
-    """Of the whole text as well, and with the special tokens of the post-processor."""
+    """Compares ids of cases and of the whole text, with the special tokens of the post-processor."""
     text = open(text_path, encoding="utf-8").read()
     tokenizer = Tokenizer.from_file(tokenizer_path)
     cases = family_cases(text, count, 20260101) + [text]

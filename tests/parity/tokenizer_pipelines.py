@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Tokenizers of SentencePiece's kind and of every component, against Hugging Face `tokenizers` and `sentencepiece`.
+"""SentencePiece-like tokenizers and tokenizers of every component, compared with Hugging Face `tokenizers` and
+`sentencepiece`.
 
   tokenizer_pipelines.py fixtures TEXT tests/fixtures/text/pipeline
-      small tokenizers with the settings of the models that people use, and of each component; cases, ids, texts
+      small tokenizers with the settings of common models, and of each component; cases, ids, texts
   tokenizer_pipelines.py compare TESSERA TEXT FOLDER [N] [NAME ...]
       trains larger ones into FOLDER; ids and decoded texts of N cases each, ours (the program) against theirs
 
-TEXT: natural text of many languages,
-    e.g. the Bible and the messages of Django's .po files. What the settings are taken
-from is said beside them. `make test` needs none of this.
+TEXT: natural text in many languages, e.g. the Bible and the messages of Django's .po files. The sources of the settings
+are given next to them. Not needed by `make test`.
 """
 import base64
 import io
@@ -43,7 +43,7 @@ def pieces_of(model):
 
 
 def merges_of(pieces):
-    """Pairs by the score of what they make, as transformers' converter lists them."""
+    """Pairs ordered by the score of the merged piece, like transformers' converter."""
     ids = {piece: i for i, (piece, _) in enumerate(pieces)}
     merges = []
     for piece, score in pieces:
@@ -91,8 +91,8 @@ METASPACE = {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": "alway
 
 
 def bpe_families(text, vocab_size, coverage):
-    """Tokenizers after meta-llama/Llama-2-7b-hf, TinyLlama, Mistral-7B v0.1 and v0.3, gemma-2b, Phi-3-mini-4k, each
-    over one SentencePiece BPE model."""
+    """Tokenizers modelled on meta-llama/Llama-2-7b-hf, TinyLlama, Mistral-7B v0.1 and v0.3, gemma-2b, Phi-3-mini-4k,
+    each over one SentencePiece BPE model."""
     spm, blob = trained(text, "bpe", vocab_size, "identity", byte_fallback=True, character_coverage=coverage,
                         add_dummy_prefix=True, remove_extra_whitespaces=False, split_digits=True,
                         user_defined_symbols=[BLANK * n for n in range(2, 9)])
@@ -144,7 +144,7 @@ def bpe_families(text, vocab_size, coverage):
 
 
 def unigram_families(text, vocab_size, coverage):
-    """After t5-small, the same as transformers converts it today, xlm-roberta-base and albert-base-v2."""
+    """Modelled on t5-small, t5-small as current transformers converts it, xlm-roberta-base and albert-base-v2."""
     spm, blob = trained(text, "unigram", vocab_size, "nmt_nfkc", character_coverage=coverage, pad_id=0, eos_id=1,
                         unk_id=2, bos_id=-1)
     pieces = [[piece, score] for piece, score in pieces_of(spm)]
@@ -184,7 +184,7 @@ def unigram_families(text, vocab_size, coverage):
 
 
 def byte_level_families(text, vocab_size, coverage):
-    """After deepseek-ai/DeepSeek-V3 and EleutherAI/gpt-neox-20b."""
+    """Modelled on deepseek-ai/DeepSeek-V3 and EleutherAI/gpt-neox-20b."""
     from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
     split = lambda pattern: pre_tokenizers.Split(Regex(pattern), "isolated")
     made = {}
@@ -239,7 +239,7 @@ SCRIPTS = ["Ελληνικά", "русский язык", "العربية لغة
 
 
 def spaced(rng):
-    """Runs of blanks of all kinds, tabs, line feeds, visible blanks, among words."""
+    """Runs of all kinds of blanks, tabs, line feeds and visible blanks between words."""
     glue = [" ", "  ", "   ", " " * 9, "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u3000", BLANK, BLANK * 3]
     words = ["a", "the", "word", "12", "3.14", "x", ".", ",", "don't", "``q''", "é", "中"]
     return "".join(rng.choice(glue if rng.random() < 0.5 else words) for _ in range(rng.randrange(16)))
@@ -255,7 +255,7 @@ def scripts(rng):
 
 
 def marked(rng):
-    """Characters that normalization changes or drops, with marks behind and prepended marks before them."""
+    """Characters that normalization changes or drops, with combining marks after and prepended marks before them."""
     pool = ["a", "½", "™", "ｱ", "ﾞ", "\r", "\n", "\t", "\x01", "\x7f", "\u0600", "\u0301",
         "\u20dd", "\u200d", "☺", "\u00ad",
             "\u0e33", "\u0bc6", "\u1100", "\u1161", "\u11a8", "각", "ǆ", "\u2028", " ", "\U000e0041",
@@ -288,7 +288,7 @@ def ours(program, path, command, rows):
 
 
 def compare(program, path, cases, whole):
-    """The differences in ids, and in the texts of those ids."""
+    """Compares the ids of texts, and the decoded texts of ids."""
     tokenizer = Tokenizer.from_file(path)
     rng = random.Random(5)
     theirs = [tokenizer.encode(case).ids for case in cases + whole]
@@ -296,7 +296,7 @@ def compare(program, path, cases, whole):
     wrong = [i for i, (a, b) in enumerate(zip(found, theirs)) if a != b]
     for i in wrong[:5]:
         print("  encode", repr((cases + whole)[i][:120]), "ours", found[i][:40], "theirs", theirs[i][:40])
-    # besides what texts encode to, lists of any ids: cut characters, special tokens anywhere
+    # in addition to encoded texts, random lists of ids: truncated characters, special tokens anywhere
     vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
     lists = theirs + [[rng.randrange(vocabulary) for _ in range(rng.randrange(12))] for _ in range(len(cases) // 4)]
     lists = [ids for ids in lists if all(tokenizer.id_to_token(i) is not None for i in ids)]

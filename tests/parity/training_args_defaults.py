@@ -1,4 +1,4 @@
-"""Writes what transformers writes for TrainingArguments that nobody has changed: every argument with its default.
+"""Prints the file that transformers writes for default TrainingArguments: every argument with its default.
 
     python tests/parity/training_args_defaults.py > tests/fixtures/training_args/defaults.json        (transformers
     5.23)

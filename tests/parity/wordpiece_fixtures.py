@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Everything of the WordPiece tests that needs Hugging Face `tokenizers` (the version is printed into what it makes).
+"""Fixtures and comparisons of the WordPiece tests that need Hugging Face `tokenizers` (its version is in the fixtures).
 
   wordpiece_fixtures.py fixtures TEXT tests/fixtures/text/wordpiece
       small tokenizers, cases and their ids
   wordpiece_fixtures.py compare TESSERA TEXT TOKENIZER_JSON [N]
       ids of N cases, ours (the program) against theirs
 
-TEXT is natural English text, e.g. the King James Bible of Debian's bible-kjv-text. `make test` needs none of this.
+TEXT is natural English text, e.g. the King James Bible of Debian's bible-kjv-text. Not needed by `make test`.
 """
 import json
 import random
@@ -32,7 +32,7 @@ def trained(text, vocab_size, normalizer, prefix="##", longest=100):
              "don't !? 1,234.5 \u0939\u093f\u0928\u094d\u0926\u0940 ") * 30
     tokenizer.train_from_iterator([text, extra], trainer)
     vocab = tokenizer.get_vocab()
-    # the trainer keeps its own copy of the model: these settings are set again
+    # the trainer keeps its own copy of the model, so these settings are set again
     tokenizer.model = models.WordPiece(vocab=vocab, unk_token="[UNK]", max_input_chars_per_word=longest,
                                        continuing_subword_prefix=prefix)
     tokenizer.add_special_tokens(SPECIALS)

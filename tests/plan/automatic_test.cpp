@@ -1,4 +1,4 @@
-// --strategy auto: what is chosen, what stays, what a restart finds.
+// --strategy auto: the chosen plan, the settings that it leaves alone, and a restart.
 
 #include <tessera/plan/automatic.h>
 
@@ -21,7 +21,7 @@ using tessera::testing::error_of;
 
 class Automatic : public ::testing::Test {
  protected:
-  Automatic() { ::setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }  // no calibration of whoever runs this
+  Automatic() { ::setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }  // hides the user's own calibration
 
   static config::Resolved resolved(std::vector<std::string> more = {}) {
     std::vector<std::string> flags = {"--config_name", "gpt2-tiny", "--block_size", "64"};
@@ -50,7 +50,8 @@ TEST_F(Automatic, KeepsTheGlobalBatchAndSaysWhy) {
       << chosen.lines[0];
 }
 
-// Plans that predictions cannot tell apart: the choice says by what it was made, unless the first of them cannot run.
+// When predictions cannot separate plans, the choice states its tie-breaker, unless the first of these plans cannot
+// run.
 TEST_F(Automatic, EqualPlansAreSaid) {
   const auto says = [](const Chosen& chosen) {
     return join(chosen.lines, "\n")
@@ -81,14 +82,14 @@ TEST_F(Automatic, RowsLieWithinTheirBounds) {
     more.insert(more.begin(), given.begin(), given.end());
     return rows_of_plan(std::move(more));
   };
-  EXPECT_EQ(with({}), 16) << "given, and nothing asks to choose it";
+  EXPECT_EQ(with({}), 16) << "the value is given, and no flag asks to choose another";
   EXPECT_LE(with({"--auto_max_batch_size", "2"}), 2);
   EXPECT_GE(with({"--auto_min_batch_size", "32", "--auto_max_batch_size", "1024"}), 32);
   EXPECT_NE(error_of([&] {
               with({"--auto_min_batch_size", "1024"});
             }).find("micro-batches are to have 1024 rows or more, a power of two that divides a rank's"),
             std::string::npos);
-  // A run that goes on takes the rows that were chosen, though others are given.
+  // A resumed run takes the rows that were chosen before, although other ones are given.
   const std::string path = path_join(folder_.path(), chosen_file);
   std::vector<std::string> flags = given;
   flags.insert(flags.end(), {"--auto_max_batch_size", "2"});

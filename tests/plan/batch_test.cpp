@@ -1,4 +1,4 @@
-// Advice on batches, and what a learning-rate range test says.
+// Advice on batch sizes, and the evaluation of a learning-rate range test.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ TEST(BatchAdvice, ACriticalBatchTakesTwiceTheLeastOfBoth) {
   EXPECT_DOUBLE_EQ(advice[2].rows_wasted, 625 * 256 / 64e3 - 1);
   EXPECT_DOUBLE_EQ(advice[2].seconds, 625 * 256 / (100.0 * 2 * 4));
   EXPECT_NEAR(advice[0].samples, 32500, 1e-6) << "nearly half the rows";
-  EXPECT_NEAR(advice[3].steps, 500, 0.1) << "half the steps, never fewer";
+  EXPECT_NEAR(advice[3].steps, 500, 0.1) << "half the steps at least";
 }
 
 TEST(BatchAdvice, RefusesWhatHasNoMeaning) {
@@ -39,7 +39,7 @@ TEST(BatchAdvice, RefusesWhatHasNoMeaning) {
 
 TEST(RangeTest, FindsWhereTheLossFallsFastest) {
   std::vector<RangePoint> points;
-  for (int i = 0; i < 100; ++i) {  // falls around 1e-3, grows beyond 1e-1
+  for (int i = 0; i < 100; ++i) {  // falls around 1e-3, rises above 1e-1
     const double decade = -6 + 0.06 * i;
     points.push_back({std::pow(10, decade), 5 - 2 / (1 + std::exp(-4 * (decade + 3))) +
                                                 (decade > -1 ? 40 * (decade + 1) * (decade + 1) : 0)});
@@ -47,7 +47,7 @@ TEST(RangeTest, FindsWhereTheLossFallsFastest) {
   const RangeTest test = range_test(points);
   EXPECT_NEAR(std::log10(test.steepest), -3, 0.4);
   EXPECT_NEAR(std::log10(test.lowest), -1, 0.4);
-  EXPECT_LT(test.points.size(), points.size()) << "it ends where the loss has exploded";
+  EXPECT_LT(test.points.size(), points.size()) << "the curve ends where the loss explodes";
   EXPECT_NE(draw(test).find('*'), std::string::npos);
   EXPECT_NE(describe(test).find("Suggested learning rate: 0.00"), std::string::npos) << describe(test);
   EXPECT_THROW(range_test({{1e-3, 5}}), InputError);

@@ -1,11 +1,11 @@
 #pragma once
 /// \file
-/// A baseline for step times: products and passes at shares of the peak that depend on their size alone, with the steps
-/// of Calculon (Isaev et al. 2023, "Calculon: a methodology and tool for high-level co-design of systems and large
-/// language models", and its systems' files): products 10, 60, 90, 95 % from 0, 1, 16, 128 GFLOP on, passes over memory
-/// 30, 60, 75, 90 % from 0, 1, 10, 100 MB on, 65 % of links inside nodes, 90 % across, 10 and 20 us a message. A
-/// pipeline's bubble by its formula, nothing hidden but what a roofline hides. The head, which Calculon leaves out, is
-/// counted.
+/// A baseline for step times: matrix products and memory passes at a share of the peak that depends on their size
+/// alone, with the steps of Calculon (Isaev et al. 2023, "Calculon: a methodology and tool for high-level co-design of
+/// systems and large language models", and its system files). Products reach 10, 60, 90, 95 % from 0, 1, 16, 128 GFLOP
+/// on; passes over memory 30, 60, 75, 90 % from 0, 1, 10, 100 MB on; links 65 % within a node and 90 % between nodes; a
+/// message takes 10 or 20 us. A pipeline's bubble follows its formula, and nothing is hidden beyond a roofline. The
+/// head, which Calculon omits, is counted.
 
 #include <tessera/plan/hardware.h>
 #include <tessera/plan/plan.h>
@@ -55,14 +55,14 @@ class CalculonLike {
   double product(double rows, double out, double in) const {
     return std::max(arithmetic(2 * rows * out * in), pass(2 * (rows * in + in * out + rows * out)));
   }
-  /// What so many ranks, node by node, send; the bytes are those of one rank.
+  /// Seconds for an exchange among `ranks` ranks, placed node by node; `bytes` is per rank.
   double exchange(double bytes, double ranks) const {
     const bool inside = ranks <= c_.per_node;
     const Link& link = inside ? c_.inside : c_.across;
     return bytes / (link.bandwidth * (inside ? 0.65 : 0.9)) + (inside ? 10e-6 : 20e-6);
   }
 
-  /// One layer of one micro-batch; `times`: 1 forward, 2 backward.
+  /// One layer of one micro-batch; `times`: 1 for forward, 2 for backward.
   double layer_seconds(bool sparse, double times) const {
     const double n = tokens(), t = p_.tp(), h = real(m_.hidden), part = p_.sequence_parallel ? n / t : n;
     double products = 0, inner = real(m_.inner) / t, rows = n;

@@ -1,4 +1,4 @@
-// Engines: what each of a year does shows in the seconds of a step, in the kind of time that it is about.
+// Engines: each feature of an engine of some year shows up in the step time, in the time kind that it concerns.
 
 #include <tessera/base/text.h>
 #include <tessera/plan/presets.h>
@@ -53,7 +53,7 @@ TEST(PlanEngine, YearsBringKernelsAndOverlap) {
   EXPECT_EQ(text_of(engine_of(EngineName::megatron)), "megatron");
 }
 
-// The same run, year by year: never slower than before.
+// The same run in later years is never slower than before.
 TEST(PlanEngine, ProgramsDoNotGetSlower) {
   const Model model = gpt();
   for (const EngineName name : {EngineName::megatron, EngineName::deepspeed, EngineName::torchtitan})
@@ -77,20 +77,20 @@ TEST(PlanEngine, SharesOfAttention) {
   EXPECT_LT(attention_share(h100, AttentionKernel::flash1), attention_share(a100, AttentionKernel::flash1));
 }
 
-// Heads of 108 columns have rows that are no multiple of 16 bytes: products of scores without tensor cores.
+// Heads of 108 columns give rows that are not multiples of 16 bytes, so score products run without tensor cores.
 TEST(PlanEngine, ScoresOfUnevenHeadsAreSlow) {
   const Device d = parse_cluster("A100").device;
   const double even = scores_seconds(d, 4096, 2048, 13824, 216, 2),
                uneven = scores_seconds(d, 4096, 2048, 13824, 108, 2);
   EXPECT_GT(uneven, 4 * even);
-  // 4 x queries x keys x width FLOP at half of what fp32 has, and 9 bytes a score through memory.
+  // 4 x queries x keys x width FLOP at half the fp32 rate, and 9 bytes per score through memory.
   const double scores = 4096.0 * 2048 * 128;
   EXPECT_NEAR(uneven, 4.0 * 4096 * 2048 * 13824 / (d.fp32 / 2) + 9 * scores / (d.bandwidth * d.passes) + 3 * d.launch,
               1e-9);
   EXPECT_LT(scores_seconds(d, 4096, 2048, 12288, 96, 2), 4 * scores_seconds(d, 4096, 2048, 12288, 192, 2));
 }
 
-// A wave of tiles takes as long as a full one: 112 tiles of 256 x 128 on 108 units as long as nearly 216.
+// A partial wave of tiles takes as long as a full one: 112 tiles of 256 x 128 on 108 units take as long as nearly 216.
 TEST(PlanEngine, WavesAreWhole) {
   Device d = parse_cluster("A100").device;
   d.launch = 0;
@@ -110,7 +110,7 @@ TEST(PlanEngine, EachTraitActsOnItsKind) {
   };
   const StepTime plain = with([](Engine&) {});
   const StepTime host = with([](Engine& e) { e.pipeline_host_seconds = 0.001; });
-  // Half of the blocks are on a rank; a forward and a backward that takes twice as long.
+  // A rank has half of the blocks; it runs a forward and a backward that takes twice as long.
   EXPECT_NEAR(host[TimeKind::host], 0.001 * 3 * 16 / 2 * 16, 1e-9);
   EXPECT_EQ(plain[TimeKind::host], 0);
   const StepTime exposed = with([](Engine& e) { e.tensor_hidden = 0; });
@@ -126,10 +126,10 @@ TEST(PlanEngine, EachTraitActsOnItsKind) {
   EXPECT_NEAR(slow[TimeKind::jitter] - plain[TimeKind::jitter], 0.1 * (1 - std::pow(0.995, 8)) * rest, 1e-9);
   const StepTime unhidden = with([](Engine& e) { e.data_hidden = 0; });
   EXPECT_GT(unhidden[TimeKind::data], plain[TimeKind::data]);
-  EXPECT_GT(plain[TimeKind::data], 0.2 * unhidden[TimeKind::data]);  // what is hidden slows what hides it
+  EXPECT_GT(plain[TimeKind::data], 0.2 * unhidden[TimeKind::data]);  // hidden communication is not free
 }
 
-// Without sequence parallelism a message is whole unless the engine divides it.
+// Without sequence parallelism a message is sent whole unless the engine scatters it.
 TEST(PlanEngine, MessagesAreScattered) {
   const Model model = gpt();
   Engine engine = engine_of(EngineName::deepspeed);
@@ -139,7 +139,8 @@ TEST(PlanEngine, MessagesAreScattered) {
   EXPECT_GT(whole, 1.05 * divided);
 }
 
-// What is hidden slows what hides it by a quarter of its own time; on the CPU that is measured, not modelled.
+// Hidden communication slows the computation over it by a quarter of its own time; on the CPU this is measured, not
+// modelled.
 TEST(PlanEngine, OverlapCosts) {
   const Model model = gpt();
   const Plan plan = plan_on(model, "dp_shard=64", engine_of(EngineName::megatron));
@@ -187,7 +188,8 @@ TEST(PlanEngine, AgainstOurs) {
   EXPECT_NE(text.find(" % slower ("), std::string::npos) << text;
 }
 
-// Experts' products are slower than single ones of the same sizes: two experts of half the rows against one of all.
+// Grouped products of experts are slower than single products of the same size: two experts with half the rows each
+// against one with all rows.
 TEST(PlanEngine, GroupedProductsAreSlower) {
   const auto products = [](std::int64_t experts) {
     const Model model = model_of_numbers({.layers = 4,
@@ -210,7 +212,7 @@ TEST(PlanEngine, ScoresAgain) {
   Plan plan = plan_on(model, "dp_shard=8,tp=8", engine_of(EngineName::megatron, 2022));
   const double once = step_of(model, plan, "64xA100")[TimeKind::attention];
   plan.scores_again = true;
-  EXPECT_NEAR(step_of(model, plan, "64xA100")[TimeKind::attention], once * 4 / 3, 1e-9);  // backward is twice forward
+  EXPECT_NEAR(step_of(model, plan, "64xA100")[TimeKind::attention], once * 4 / 3, 1e-9);  // backward: twice forward
 }
 
 TEST(PlanEngine, SearchedWhatTheEngineHas) {
@@ -262,7 +264,7 @@ TEST(PlanSure, FewerMessagesThenMoreMemoryDecide) {
   std::vector<Candidate> again = best;
   const Tie tie = break_tie(model, best, 0.04);
   EXPECT_EQ(tie.equal, 3u);
-  EXPECT_EQ(best[0].seconds, 1.03);  // as few messages as the second, and less memory
+  EXPECT_EQ(best[0].seconds, 1.03);  // as few messages as the second, but less memory
   EXPECT_EQ(best[1].seconds, 1);
   EXPECT_EQ(best[2].seconds, 1.02);
   EXPECT_EQ(best[3].seconds, 1.2);

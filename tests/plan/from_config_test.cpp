@@ -1,4 +1,4 @@
-// From settings to the model that is planned: the one that `tessera train` would build of them.
+// From settings to the planner's model, which must match the model that `tessera train` builds from them.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -34,7 +34,7 @@ TEST(PlanFromConfig, OverridesChangeWhatStartsFromScratch) {
   EXPECT_NE(testing::error_of<InputError>([&] { model_of(config); }).find("n_layers"), std::string::npos);
 }
 
-/// The sizes of LLaVA-1.5's decoder and tower, each in a folder, and the settings that put them together.
+/// The sizes of LLaVA-1.5's decoder and tower, each in a folder, and the settings that combine them.
 ModelConfig composed(const std::string& folder) {
   for (const char* part : {"/language", "/tower"}) make_folders(folder + part);
   write_file_atomically(folder + "/language/config.json", dump_json(preset_config("llama-2-7b"), 2, 9));
@@ -58,7 +58,7 @@ TEST(PlanFromConfig, ATowerMakesAModelThatSeesImages) {
   EXPECT_EQ(model.layers, 32);
   EXPECT_EQ(model.vision->tokens(), 576);
   EXPECT_EQ(model.vision->blocks, 23);
-  // llava-hf/llava-1.5-7b-hf has 7,063,427,072 with 64 more rows in table and head.
+  // llava-hf/llava-1.5-7b-hf has 7,063,427,072 parameters, with 64 more rows in the embedding table and the head.
   EXPECT_EQ(parameter_count(model), 7063427072. - 2 * 64 * 4096);
   EXPECT_TRUE(model.trained && model.projector_trained);
 
@@ -68,7 +68,7 @@ TEST(PlanFromConfig, ATowerMakesAModelThatSeesImages) {
   config.data.max_seq_length = 2048;
   EXPECT_EQ(plan_on(config, model, layout::Mesh{}, true).sequence, 2048) << "rows are examples";
 
-  // What the settings put together may lie in one folder already.
+  // The combined model may also be in one folder already.
   write_file_atomically(folder.path() + "/language/config.json", R"({"model_type": "llava"})");
   EXPECT_EQ(model_of(config).vision->tokens(), 576);
   write_file_atomically(folder.path() + "/language/adapter_config.json", "{}");
@@ -90,9 +90,9 @@ TEST(PlanFromConfig, AdaptersAreWhatTheSettingsSay) {
   EXPECT_EQ(trained(), 32. * 16 * (8192 + 11008 + 4096));
   config.model.lora_target_modules = "all-linear";
   const double all = trained();
-  EXPECT_EQ(all, 39976960.) << "as PEFT prints it of Llama 2 7B";
+  EXPECT_EQ(all, 39976960.) << "as PEFT prints for Llama 2 7B";
   config.model.lora_target_modules = "all";
-  EXPECT_EQ(trained(), all) << "as the trainer takes LLaMA-Factory's word";
+  EXPECT_EQ(trained(), all) << "as the trainer reads LLaMA-Factory's value";
   config.model.lora_modules_to_save = "lm_head";
   EXPECT_EQ(trained(), all + 32000. * 4096);
   EXPECT_TRUE(model_of(config).head_trained());

@@ -1,4 +1,4 @@
-// What a calibration file says: curves, their file, which of them a number of processes takes.
+// The calibration file: its curves, its format, and the curve used for a given number of processes.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -55,7 +55,7 @@ TEST(Measured, FileReadsBack) {
   EXPECT_EQ(read.measured[0]->exchange("all_reduce", 4), nullptr);
 }
 
-// What lies between operations lengthens computing, and nothing else.
+// The overhead between operations adds to the computing time and to no other.
 TEST(Measured, StepsTakeWhatLiesBetweenOperations) {
   Cluster c = machine();
   c.device.measured = c.measured[0];
@@ -91,7 +91,7 @@ TEST(Measured, CostsAreTheCurves) {
   const Placed two{2, 2};
   EXPECT_DOUBLE_EQ(collective_seconds(c, two, Collective::all_reduce, 1e6), 1e-2);
   EXPECT_DOUBLE_EQ(collective_seconds(c, two, Collective::all_reduce, 1e6, /*buffers=*/true), 5e-3);
-  // What was not measured is computed.
+  // Collectives that were not measured are computed from the formula.
   EXPECT_GT(collective_seconds(c, two, Collective::all_gather, 1e6), 0);
 }
 

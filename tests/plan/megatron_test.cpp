@@ -1,4 +1,4 @@
-// Bytes and seconds of Megatron-LM's runs as others have measured them: every run of the table, every pipeline rank.
+// Memory and step time of Megatron-LM runs as measured by others: every run of the table, every pipeline rank.
 
 #include <tessera/base/error.h>
 #include <tessera/plan/megatron.h>
@@ -132,7 +132,7 @@ TEST(Megatron, SettingsDoWhatTheyAreFor) {
   const double kept = of_kind(first(), MemoryKind::activations);
   // Two micro-batches are in flight on the first of two ranks, one on the last.
   EXPECT_NEAR(kept / of_kind(last({.fused_loss = true}), MemoryKind::activations), 2, 0.05);
-  // The softmax has four bytes a word where the fused loss has none.
+  // Without the fused loss the softmax keeps four more bytes per word.
   const double words = std::ceil(128256 / 256.0) * 128;
   EXPECT_NEAR(last().total() - last({.fused_loss = true}).total(), 4 * 1024 * words, 1);
   EXPECT_EQ(first().total(), first({.fused_loss = true}).total());
@@ -140,9 +140,9 @@ TEST(Megatron, SettingsDoWhatTheyAreFor) {
   const double parts = of_kind(first(), MemoryKind::activations);
   EXPECT_LT(parts, kept);
   plan.recompute = 1;
-  // A block's input alone: 2 h bytes a token and half a row, of 16 blocks and two micro-batches.
+  // Only a block's input is kept: 2 h bytes per token and half a row, for 16 blocks and two micro-batches.
   EXPECT_NEAR(of_kind(first(), MemoryKind::activations), 2 * 16 * 2.0 * 4096 * 512, 1);
-  EXPECT_GT(of_kind(first(), MemoryKind::head), 0.9 * parts / 32);  // one is computed again
+  EXPECT_GT(of_kind(first(), MemoryKind::head), 0.9 * parts / 32);  // one block is recomputed
   plan.recompute = 0;
   const double divided = of_kind(first(), MemoryKind::optimizer);
   plan.strategy = Strategy::ddp;

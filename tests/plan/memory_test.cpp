@@ -1,4 +1,4 @@
-// Bytes of a rank: against the arithmetic that the engine itself uses, published formulas, and what must hold always.
+// Memory of a rank, checked against the engine's own arithmetic, published formulas, and general invariants.
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/run_config.h>
@@ -31,7 +31,7 @@ Plan run_on(const Model& model, const std::string& mesh, Strategy strategy, Prec
   return run;
 }
 
-/// The models that the measured peaks below are those of.
+/// The models of the measured peaks below.
 Model small_llama() {
   return read_model(parse_json(
       R"({"model_type": "llama", "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6,
@@ -64,7 +64,7 @@ layout::ModuleTree tree_of(const Model& model) {
   return tree;
 }
 
-// The engine's flat layouts pad each unit to 64 elements a rank; nothing else is different.
+// The engine's flat layouts pad each unit to 64 elements per rank; that is the only difference.
 TEST(PlanMemory, StatesAreThoseOfTheEnginesLayouts) {
   for (const char* name : {"gpt2", "llama-3.2-1b", "qwen2.5-0.5b"}) {
     const Model model = find_model(name);
@@ -74,7 +74,7 @@ TEST(PlanMemory, StatesAreThoseOfTheEnginesLayouts) {
       for (const std::int64_t micro_batches : {1, 4}) {
         Plan run = run_on(model, strategy == Strategy::ddp ? "dp_replicate=4" : "dp_shard=4", strategy);
         run.micro_batches = micro_batches;
-        run.on_cpu = false;  // there the pool of buffers is counted (the test below)
+        run.on_cpu = false;  // the CPU counts the pool of buffers too (tested below)
         layout::StateBytesOptions options;
         options.strategy = row_of(strategy);
         options.shard_ranks = run.shard_ranks();
@@ -97,8 +97,8 @@ TEST(PlanMemory, StatesAreThoseOfTheEnginesLayouts) {
   }
 }
 
-// Peaks of two steps of a small LLaVA, 4 rows of 512 tokens with an image each, counted in the same way by
-// bench/plan_memory.py; where the tower is far larger than the decoder, its forward is the fullest moment.
+// Peaks of two steps of a small LLaVA, 4 rows of 512 tokens with one image each, counted the same way by
+// bench/plan_memory.py. If the tower is far larger than the decoder, the peak is in its forward.
 TEST(PlanMemory, ATowerAndWhatIsFrozenNeedWhatARunCounts) {
   const auto model_of = [](int layers, int words, int width, int blocks) {
     return read_model(
@@ -144,7 +144,7 @@ TEST(PlanMemory, ATowerAndWhatIsFrozenNeedWhatARunCounts) {
   }
 }
 
-// The same beside LoRA adapters of rank 16, on weights that are whole or in few bits, 4 rows of 256 tokens.
+// The same with LoRA adapters of rank 16, on full-precision or quantized weights, 4 rows of 256 tokens.
 TEST(PlanMemory, AdaptersNeedWhatARunCounts) {
   const Model llama = small_llama(), gpt2 = small_gpt2();
   struct Case {
@@ -196,11 +196,11 @@ TEST(PlanMemory, RowsWithoutRoomForAnImageHaveNone) {
   run.sequence = 576;
   EXPECT_EQ(images_of(*model.vision, run), 8);
   run.sequence = 575;
-  EXPECT_EQ(images_of(*model.vision, run), 1) << "a black one";
+  EXPECT_EQ(images_of(*model.vision, run), 1) << "a black image";
 }
 
-// The peaks of two steps of a small Llama and GPT-2, 4 rows of 256 tokens, as metrics.jsonl of `tessera train` has them
-// (`peak_allocated_bytes`): what tensors ask for is arithmetic, to a thousandth or two.
+// The peaks of two steps of a small Llama and GPT-2, 4 rows of 256 tokens, from metrics.jsonl of `tessera train`
+// (`peak_allocated_bytes`). Tensor memory is arithmetic, so the prediction is within one or two thousandths.
 TEST(PlanMemory, AllocatedOnTheCpuIsWhatARunCounts) {
   const Model llama = small_llama(), gpt2 = small_gpt2();
   struct Case {
@@ -234,7 +234,8 @@ TEST(PlanMemory, AllocatedOnTheCpuIsWhatARunCounts) {
     EXPECT_GE(memory[MemoryKind::reserve], 0);
     EXPECT_DOUBLE_EQ(memory.total(), memory.allocated() + memory[MemoryKind::reserve]);
   }
-  // Buckets of gradients need a little more or less by when their reductions end: the planner counts the more.
+  // Gradient buckets need slightly more or less depending on when their reductions end; the planner counts the larger
+  // amount.
   Plan zero1 = run_on(llama, "dp_shard=2", Strategy::zero1, fp32);
   zero1.rows = 4;
   const double counted = 332.25, predicted = memory_by_rank(llama, zero1, 0)[0].allocated() / 1e6;
@@ -242,7 +243,7 @@ TEST(PlanMemory, AllocatedOnTheCpuIsWhatARunCounts) {
   EXPECT_LE(predicted, 1.01 * counted);
 }
 
-// What each depth of multi-token prediction adds to the peak of such a run: 307.97 MB without one, 369.27 with one,
+// Each depth of multi-token prediction adds to the peak of such a run: 307.97 MB without depths, 369.27 with one,
 // 430.56 with two.
 TEST(PlanMemory, AllocatedOfDepthsIsWhatARunCounts) {
   const auto allocated = [](int depths) {
@@ -260,9 +261,10 @@ TEST(PlanMemory, AllocatedOfDepthsIsWhatARunCounts) {
   EXPECT_NEAR(allocated(2) - allocated(0), 122.59, 0.02 * 122.59);
 }
 
-// What a block keeps per token, counted by hand from its operations: GPT-2 has the block's input, two normed values, q,
-// k and v, attention's result and the sum after it (8 widths), and what the MLP's activation sees and gives (2 x 4);
-// Korthikanti et al. 2022, section 4, come to 34 bytes a token in 16 bits with dropout's masks, which ours do not keep.
+// Memory that a block keeps per token, counted by hand from its operations. GPT-2 keeps the block's input, two normed
+// values, q, k and v, the attention's result and the sum after it (8 widths), and the input and output of the MLP's
+// activation (2 x 4). Korthikanti et al. 2022, section 4, count 34 bytes per token in 16 bits, including dropout masks,
+// which we do not keep.
 TEST(PlanMemory, ABlockKeepsWhatItsOperationsSave) {
   const Model gpt = find_model("gpt2");
   Plan run = run_on(gpt, "dp_replicate=1", Strategy::ddp);
@@ -276,8 +278,8 @@ TEST(PlanMemory, ABlockKeepsWhatItsOperationsSave) {
   const double h = 2048, kv = 512, inner = 8192;
   EXPECT_NEAR(block_activations(llama, run, false).kept, 4 * tokens * (4 * h + 2 * h + 2 * kv + 3 * inner + 32), 8192);
 
-  // A gate's GELU keeps its input and is a factor of a product, which keeps both; values that are a part of one
-  // tensor of queries, keys and values keep the whole of it.
+  // A gate's GELU keeps its input and is a factor of a product that keeps both factors; values that are a slice of a
+  // packed tensor of queries, keys and values keep the whole tensor.
   Model gelu = llama, packed = llama;
   gelu.gate = Gate::gelu_tanh;
   packed.packing = Packing::blocks;
@@ -286,8 +288,9 @@ TEST(PlanMemory, ABlockKeepsWhatItsOperationsSave) {
   EXPECT_NEAR(block_activations(packed, run, false).kept, kept + 4 * tokens * (h + kv), 8192);
 }
 
-// On a device the loss goes over chunks of 8,192 tokens (nn/device/head_loss.cpp): bf16 logits of one, the head and its
-// input in bf16, the input's gradient, the head's as bf16 products and their fp32 sum. Not all logits.
+// On a device the loss runs over chunks of 8,192 tokens (nn/device/head_loss.cpp). It needs one chunk's bf16 logits,
+// the head and its input in bf16, the gradient of the input, and the head's gradient as bf16 products and their fp32
+// sum, but not all logits.
 TEST(PlanMemory, AHeadOnADeviceHasTheLogitsOfOneChunk) {
   const Model model = find_model("llama-3.2-1b");
   const double words = 128256, c = 2048, head = words * c;
@@ -304,10 +307,11 @@ TEST(PlanMemory, AHeadOnADeviceHasTheLogitsOfOneChunk) {
   };
   EXPECT_NEAR(bytes(4, "dp_replicate=1"), expected(4 * 256), 1e6);
   EXPECT_NEAR(bytes(256, "dp_replicate=1"), expected(256 * 256), 1e6);
-  EXPECT_GT(bytes(256, "tp=2"), 4 * 256 * 256 * words / 2) << "ranks of one head form their logits whole";
+  EXPECT_GT(bytes(256, "tp=2"), 4 * 256 * 256 * words / 2) << "ranks that share a head form the whole logits";
 }
 
-// A recomputed half of a block keeps its input, beside the other half; one of them is there again meanwhile.
+// A recomputed half of a block keeps its input, in addition to the other half; during backward one block's activations
+// exist again.
 TEST(PlanMemory, ARecomputedBlockKeepsWhatItsSettingsLeave) {
   RunConfig config;
   config.model.config_name = "llama-3.2-1b";  // 16 layers
@@ -335,8 +339,8 @@ TEST(PlanMemory, ARecomputedBlockKeepsWhatItsSettingsLeave) {
   EXPECT_NEAR(activations("every=1") - activations("offload_inputs_to=/tmp"), 16 * block.input, 1);
 }
 
-// Tensor parallelism with sequence parallelism divides what a block keeps but for the inputs of products, which are
-// gathered; recomputation leaves the input alone.
+// Tensor parallelism with sequence parallelism divides all that a block keeps except the inputs of products, which are
+// gathered; recomputation keeps only the input.
 TEST(PlanMemory, AxesDivideActivations) {
   const Model model = find_model("llama-3-8b");
   Plan whole = run_on(model, "dp_replicate=1", Strategy::ddp), half = run_on(model, "tp=2", Strategy::ddp);
@@ -347,13 +351,13 @@ TEST(PlanMemory, AxesDivideActivations) {
   EXPECT_NEAR(two.input, one.input / 2, 1);
   Plan ring = run_on(model, "cp=2", Strategy::ddp);
   EXPECT_NEAR(block_activations(model, ring, false).kept, one.kept / 2, 0.02 * one.kept);
-  whole.micro_batches = 2;  // gradients stay, else they take activations' place
+  whole.micro_batches = 2;  // keeps gradients alive; else they reuse activations' memory
   const double kept = memory_by_rank(model, whole, 0)[0][MemoryKind::activations];
   whole.recompute = 1;
   EXPECT_LT(memory_by_rank(model, whole, 0)[0][MemoryKind::activations], 0.2 * kept);
 }
 
-// Stages: the pieces are the whole; the first stage of 1F1B has p micro-batches in flight, the last has the head.
+// The stages add up to the whole model; the first stage of 1F1B has p micro-batches in flight, the last has the head.
 TEST(PlanMemory, StagesAddUpAndDiffer) {
   const Model model = find_model("llama-3-8b");
   Plan run = run_on(model, "pp=4", Strategy::ddp);
@@ -367,14 +371,14 @@ TEST(PlanMemory, StagesAddUpAndDiffer) {
   EXPECT_NEAR(ranks[0][MemoryKind::activations], 4 * ranks[3][MemoryKind::activations],
               0.02 * ranks[0][MemoryKind::activations]);
   EXPECT_GT(ranks[3][MemoryKind::head], ranks[0][MemoryKind::head]);
-  for (int rank = 0; rank < 4; ++rank) {  // the search's formula against the schedule's own action lists
+  for (int rank = 0; rank < 4; ++rank) {  // the search's formula must match the schedule's action lists
     const Memory fast = memory_of_rank(model, run, elements, rank, 4 - rank, 0);
     EXPECT_NEAR(fast.total(), ranks[static_cast<std::size_t>(rank)].total(), 1e-9 * fast.total());
   }
 }
 
-// Depths of multi-token prediction are blocks of the last stage, which has a copy of the embeddings for them: its
-// parameters, its activations, the division of the blocks.
+// Depths of multi-token prediction are blocks of the last stage, which holds a copy of the embeddings for them. This
+// changes its parameters, its activations and the division of the blocks.
 TEST(PlanMemory, TheLastStageHasTheDepths) {
   for (const char* form :
        {R"("model_type": "llama")",
@@ -402,8 +406,8 @@ TEST(PlanMemory, TheLastStageHasTheDepths) {
     };
     EXPECT_EQ(elements(plain, before), parameter_count(plain));
     EXPECT_EQ(elements(model, run), parameter_count(model) + real(model.vocabulary * model.hidden));
-    EXPECT_EQ(elements(idle, run), parameter_count(model)) << "what is not computed reads no embeddings";
-    // With equal blocks the last stage grows by its depths and its table, the first by nothing.
+    EXPECT_EQ(elements(idle, run), parameter_count(model)) << "depths that are not computed read no embeddings";
+    // With equal blocks the last stage grows by its depths and its embedding table; the first does not grow.
     const std::vector<Memory> with = memory_by_rank(model, before, 0), without = memory_by_rank(plain, before, 0);
     EXPECT_EQ(with[0].total(), without[0].total());
     const double more = parameter_count(model) - parameter_count(plain) + real(model.vocabulary * model.hidden);
@@ -412,7 +416,7 @@ TEST(PlanMemory, TheLastStageHasTheDepths) {
     EXPECT_GT(with[1].total() - without[1].total(), 16 * more + 2 * block.kept);
     EXPECT_GT(active_parameters(model), active_parameters(idle));
     EXPECT_EQ(active_parameters(idle), active_parameters(plain));
-    // And in time: two blocks, two heads.
+    // The time also grows, by two blocks and two heads.
     const Cluster cluster = parse_cluster("2xH100");
     const auto times = [&](const Model& of) {
       return pipeline_times(of, before, elements_of(of, 1, 1), cluster).timing.total;
@@ -422,7 +426,7 @@ TEST(PlanMemory, TheLastStageHasTheDepths) {
   }
 }
 
-// More ranks never need more memory each, whatever the strategy.
+// Memory per rank never grows with the number of ranks, for every strategy.
 RC_GTEST_PROP(PlanMemory, MoreRanksNeedNoMore, ()) {
   const Model model = find_model(*rc::gen::element<std::string>("llama-3.2-1b", "mixtral-8x7b", "gpt2-xl"));
   const Strategy strategy =
@@ -439,7 +443,7 @@ RC_GTEST_PROP(PlanMemory, MoreRanksNeedNoMore, ()) {
   }
 }
 
-// Experts: ep ranks have as many fewer of them, and of nothing else.
+// Expert parallelism divides the experts by ep and nothing else.
 TEST(PlanMemory, ExpertParallelismDividesExpertsAlone) {
   const Model model = find_model("mixtral-8x7b");
   const Elements one = elements_of(model, 1, 1), four = elements_of(model, 1, 4);
@@ -448,8 +452,8 @@ TEST(PlanMemory, ExpertParallelismDividesExpertsAlone) {
   EXPECT_EQ(one.embeddings.all() + 32 * one.block[1].all() + one.end.all(), parameter_count(model));
 }
 
-// A block that two stages share is there once: the elements of attention on one, those of the MLP on the other, and
-// each keeps its half of the activations.
+// A block that two stages share is counted once: the elements of attention on one stage, those of the MLP on the other,
+// each with its half of the activations.
 TEST(PlanMemory, StagesShareABlockThatIsCut) {
   for (const char* name : {"gpt2", "llama-3.2-1b", "mixtral-8x7b"}) {
     SCOPED_TRACE(name);
@@ -471,7 +475,7 @@ TEST(PlanMemory, StagesShareABlockThatIsCut) {
     const double attention = shared(2 * half + 1) - shared(2 * half), mlp = shared(2 * half + 2) - shared(2 * half + 1);
     EXPECT_DOUBLE_EQ(attention, elements.attention[kind].all());
     EXPECT_DOUBLE_EQ(attention + mlp, elements.block[kind].all());
-    EXPECT_GT(mlp, 1.5 * attention);  // 4 widths squared beside 8 of GPT-2, and more of the others
+    EXPECT_GT(mlp, 1.5 * attention);  // GPT-2: 8 widths squared against 4; others have more
 
     const auto kept = [&](std::int64_t halves) {
       std::vector<std::int64_t> of_stages = {halves, 2 * model.layers - halves};

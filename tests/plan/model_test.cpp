@@ -1,4 +1,4 @@
-// Models as the planner sees them: counts of parameters that their authors publish, sums, and what is refused.
+// The planner's models: published parameter counts, sums, and refused models.
 
 #include <tessera/architectures/presets.h>
 #include <tessera/plan/presets.h>
@@ -15,7 +15,7 @@ namespace {
 
 using testing::error_of;
 
-// Elements of the checkpoints on huggingface.co (the sums over their safetensors headers).
+// Numbers of elements of the checkpoints on huggingface.co (sums over their safetensors headers).
 TEST(Model, PresetsHaveThePublishedNumbersOfParameters) {
   const std::pair<const char*, double> published[] = {
       {"gpt2", 124439808},          {"gpt2-xl", 1557611200},        {"bert-base", 109514298},
@@ -38,7 +38,7 @@ TEST(Model, EveryPresetIsRead) {
   }
 }
 
-// What a token meets of a mixture, as its name says: A22B, A3B; DeepSeek-V3's report: 37 B.
+// The active parameters per token of a mixture, as its name states: A22B, A3B; DeepSeek-V3's report: 37 B.
 TEST(Model, MixturesMeetAPartOfTheirParameters) {
   EXPECT_NEAR(active_parameters(find_model("qwen3-235b-a22b")), 22e9, 1.2e9);
   EXPECT_NEAR(active_parameters(find_model("qwen3-30b-a3b")), 3e9, 0.4e9);
@@ -46,7 +46,8 @@ TEST(Model, MixturesMeetAPartOfTheirParameters) {
   EXPECT_NEAR(active_parameters(find_model("mixtral-8x7b")), 12.9e9, 0.3e9);
 }
 
-// Parts of tensor parallel ranks cover the whole; heads that are fewer than ranks are held several times, never less.
+// The parts of the tensor-parallel ranks cover the whole; with fewer heads than ranks, heads are held several times,
+// but each at least once.
 RC_GTEST_PROP(Model, PartsAddUpToTheWhole, ()) {
   ModelNumbers numbers;
   numbers.layers = *rc::gen::inRange<std::int64_t>(1, 5);

@@ -38,8 +38,7 @@ std::vector<std::string> next_row(const std::string& text, std::size_t& at) {
 
 bool has(const std::string& text, std::string_view word) { return text.find(word) != std::string::npos; }
 
-/// The year that a source names by its release ("NeMo 25.04", "NeMo24.07") or its preprint ("arXiv:2104.04473"), else
-/// 2025.
+/// The year of a source, from its release ("NeMo 25.04", "NeMo24.07") or preprint ("arXiv:2104.04473"), else 2025.
 int year_of(const std::string& source) {
   for (const std::string_view word : {"NeMo ", "NeMo", "arXiv:"}) {
     const std::size_t at = source.find(word);
@@ -50,7 +49,7 @@ int year_of(const std::string& source) {
   return 2025;
 }
 
-/// Whose program it was, and of when: what the source says, else Megatron-LM of its year.
+/// The engine and its year, from the source if it names one, else Megatron-LM of that year.
 Engine engine_of_source(const PublishedRun& run) {
   const std::string& s = run.source;
   struct Known {
@@ -77,7 +76,7 @@ Engine engine_of_source(const PublishedRun& run) {
       std::find_if(std::begin(all), std::end(all), [&](const Known& k) { return has(s, k.word); });
   Engine e = known != std::end(all) ? engine_of(known->name, known->year) : engine_of(EngineName::megatron, year_of(s));
   if (has(run.model,
-          "(MegaScale)")) {  // what the paper adds to Megatron-LM: overlap, and no slow hosts (sections 3, 5)
+          "(MegaScale)")) {  // the paper adds overlap and avoids slow hosts (sections 3, 5)
     e.tensor_hidden = 0.5;
     e.waits_for_messages = false;
     e.slow_nodes = 0;
@@ -132,9 +131,9 @@ std::string device_of(const PublishedRun& run) {
   return run.gpu.substr(0, run.gpu.find('-'));
 }
 
-/// Stages per rank of a run that does not say: one where there is no pipeline, else interleaved with two blocks a
-/// stage, as such schedules are usually run, where the blocks of a rank are even; the embedding and the head may count
-/// as one each.
+/// Stages per rank of a run that does not report them: one without a pipeline; otherwise interleaved with two blocks
+/// per stage, the usual choice, if each rank has an even number of blocks (the embedding and the head may count as one
+/// block each).
 std::int64_t stages_per_rank_of(const PublishedRun& run) {
   if (run.stages_per_rank > 0) return run.stages_per_rank;
   if (run.pp == 1) return 1;
@@ -143,7 +142,7 @@ std::int64_t stages_per_rank_of(const PublishedRun& run) {
   return 1;
 }
 
-/// Devices of a node: as many as 8, or 64 of a rack (GB200, GB300), that fill whole nodes.
+/// Devices per node: 8, or 64 in a rack (GB200, GB300), or the largest smaller number that gives whole nodes.
 std::int64_t per_node_of(const PublishedRun& run) {
   std::int64_t node = std::min<std::int64_t>(run.gpus, run.gpu.starts_with("GB") ? 64 : 8);
   while (run.gpus % node != 0) --node;
@@ -170,8 +169,8 @@ std::string left_out(const PublishedRun& run) {
 
 namespace {
 
-/// The table has no columns for experts: 128, of which a token meets 4, heads of 64 columns, and every second layer
-/// sees 128 tokens (openai/gpt-oss-120b, config.json).
+/// The table has no columns for experts: 128, of which a token uses 4, heads of 64 columns, and a window of 128 tokens
+/// in every second layer (openai/gpt-oss-120b, config.json).
 Model gpt_oss(const PublishedRun& r) {
   const auto n = [](std::int64_t number) { return Value::of(number); };
   Model model = read_model(Value::make_object({{"model_type", Value::of(std::string("mixtral"))},
@@ -238,7 +237,7 @@ PublishedPrediction predict(const PublishedRun& run, const std::string& without)
   plan.sequence = run.sequence;
   plan.rows = run.rows;
   plan.micro_batches = run.batch / (run.dp * run.rows);
-  // "selective" means every second block to FSDP's users, scores to Megatron-LM's.
+  // "selective" means every second block for FSDP users, and the scores for Megatron-LM users.
   const bool by_block = plan.engine.name == EngineName::fsdp2 || plan.engine.name == EngineName::torchtitan;
   plan.recompute = run.recompute == "full" ? 1 : run.recompute == "selective" && by_block ? 2 : 0;
   plan.scores_again = run.recompute == "selective" && !by_block;

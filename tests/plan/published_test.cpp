@@ -1,6 +1,6 @@
-// Seconds of published runs, printed beside what one constant per device would say (the median of the others' TFLOP/s)
-// and what Calculon's shares of the peak would (calculon_like.h), since a planner that is no better than those is none.
-// What is asserted is about runs that no constant was chosen by.
+// Step times of published runs, printed next to two baselines: one constant per device (the median TFLOP/s of the other
+// runs) and Calculon's shares of the peak (calculon_like.h). A planner must beat both. The assertions use only runs
+// that were not used to fit any constant.
 
 #include <tessera/plan/presets.h>
 #include <tessera/plan/time.h>
@@ -21,7 +21,7 @@ namespace {
 struct Published {
   std::string name, gpu;
   double seconds = 0, predicted = 0, calculon = 0;
-  double flops = 0;  ///< the model's, per device and step
+  double flops = 0;  ///< FLOP of the model, per device and step
   double memory = 0;
   bool fitted = false;
 };
@@ -134,7 +134,7 @@ TEST(Published, StepTimesAreNearWhatOthersMeasured) {
   EXPECT_LT(median(errors), median(calculon));
 }
 
-// A sample of the table that bench/plan_published.py is made for, from every kind of source.
+// A sample from every kind of source of the table for bench/plan_published.py.
 TEST(Published, RowsOfTheTable) {
   std::vector<double> errors;
   double bias = 0;

@@ -1,4 +1,4 @@
-// A module that was recorded: planned by its layers, refused where the record does not say enough.
+// A recorded module: planned layer by layer, or refused if the record is incomplete.
 
 #include <tessera/base/file.h>
 #include <tessera/plan/from_config.h>
@@ -35,7 +35,7 @@ RecordedLayer layer(const std::string& name, double elements, double flop) {
   return layer;
 }
 
-/// Eight layers, the last one four times the others.
+/// Eight layers; the last one is four times as large as the others.
 RecordedStep uneven() {
   RecordedStep step;
   step.name = "Net";
@@ -105,7 +105,7 @@ TEST(PlanRecorded, MemoryAndTimeAreSumsOfTheLayers) {
   EXPECT_NEAR(one.memory[MemoryKind::head], 2 * 1e6, 1);
   run.recompute = 1;
   const Candidate again = evaluate(q, run);
-  // Inputs of eight layers, what begin and end keep, and one layer that is computed again.
+  // Inputs of eight layers, the activations of the begin and end parts, and one recomputed layer.
   EXPECT_NEAR(again.memory[MemoryKind::activations], 2 * (8 * 4e5 + 8e6) + 2 * (4e6 - 4e5), 1);
   EXPECT_GT(again.seconds, 1.1 * one.seconds);
 
@@ -134,7 +134,7 @@ TEST(PlanRecorded, WhatIsFrozenHasNoGradients) {
   EXPECT_NEAR(one.memory[MemoryKind::optimizer], 8 * 2e6, 1);
 }
 
-// Twice the rows: arithmetic twice, but as many kernels are started.
+// Doubling the rows doubles the arithmetic but starts the same number of kernels.
 TEST(PlanRecorded, RowsGrowTheSizesAndNotTheNumberOfCalls) {
   const RecordedStep step = uneven();
   Cluster cluster = parse_cluster("1xH100");
@@ -142,12 +142,12 @@ TEST(PlanRecorded, RowsGrowTheSizesAndNotTheNumberOfCalls) {
   RecordedWork work;
   work.pass_bytes = 1e9;
   work.passes = 10;
-  work.add(RecordedProduct{.m = 128 * 64, .n = 512, .k = 4096, .times = 2});            // rows in m
-  work.add(RecordedProduct{.m = 500, .n = 520, .k = 128 * 64, .times = 1});             // in k: a weight's gradient
-  work.add(RecordedProduct{.m = 64, .n = 64, .k = 32, .batch = 64 * 100, .times = 4});  // in the batch
+  work.add(RecordedProduct{.m = 128 * 64, .n = 512, .k = 4096, .times = 2});            // rows in dimension m
+  work.add(RecordedProduct{.m = 500, .n = 520, .k = 128 * 64, .times = 1});             // in dimension k: a gradient
+  work.add(RecordedProduct{.m = 64, .n = 64, .k = 32, .batch = 64 * 100, .times = 4});  // in the batch dimension
   const RecordedSeconds once = recorded_seconds(step, work, cluster, 4, step.rows),
                         thrice = recorded_seconds(step, work, cluster, 4, 3 * step.rows);
-  const double products = 7e-3, passes = 10e-3;  // what starting them takes
+  const double products = 7e-3, passes = 10e-3;  // launch overhead
   EXPECT_NEAR(thrice.passes - passes, 3 * (once.passes - passes), 1e-9);
   EXPECT_NEAR(thrice.products - products, 3 * (once.products - products), 0.1 * (once.products - products));
 }
@@ -158,7 +158,7 @@ TEST(PlanRecorded, PipelinesAreCutByWhatLayersCost) {
   run.mesh = layout::parse_mesh("pp=2");
   cut_plan(model, run);
   ASSERT_EQ(run.parts.size(), 2u);
-  EXPECT_EQ(run.parts[0].blocks, 6);  // 6 and 5 of 11 units of arithmetic
+  EXPECT_EQ(run.parts[0].blocks, 6);  // 6 and 5 of 11 units of work
   const Elements elements = elements_of(model, 1, 1);
   EXPECT_NEAR(stage_elements(model, elements, run.parts[0]).all(), 61e6, 1);
   EXPECT_NEAR(stage_elements(model, elements, run.parts[1]).all(), 21e6, 1);

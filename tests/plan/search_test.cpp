@@ -1,4 +1,4 @@
-// The search: what it finds fits and can be run, more devices are never slower, threads change nothing; speed.
+// The search: its plans fit and can run, more devices are never slower, threads do not change the result; its speed.
 
 #include <tessera/plan/from_config.h>
 #include <tessera/plan/presets.h>
@@ -29,7 +29,7 @@ TEST(PlanSearch, WhatIsFoundFitsAndCanBe) {
     ASSERT_FALSE(answer.best.empty()) << q.model.name;
     double before = 0, fastest = 1e300;
     for (const Candidate& c : answer.best) fastest = std::min(fastest, c.seconds);
-    EXPECT_LE(answer.best[0].seconds, fastest * 1.04);  // equal ones: fewer messages decide (sure.h)
+    EXPECT_LE(answer.best[0].seconds, fastest * 1.04);  // among equal plans fewer messages decide (sure.h)
     for (const Candidate& c : answer.best) {
       EXPECT_EQ(c.plan.mesh.world_size(), q.cluster.devices);
       EXPECT_EQ(c.plan.rows * c.plan.micro_batches * c.plan.dp(), q.global_batch);
@@ -43,7 +43,7 @@ TEST(PlanSearch, WhatIsFoundFitsAndCanBe) {
   }
 }
 
-// The commands that are shown mean the plans that they stand beside.
+// The printed commands resolve to the plans next to them.
 TEST(PlanSearch, CommandsReadBackAsThePlan) {
   for (const auto& q :
        {question("llama-2-70b", "64xA100", 256, 4096), question("mixtral-8x7b", "32xH100", 256, 4096)}) {
@@ -66,8 +66,8 @@ TEST(PlanSearch, CommandsReadBackAsThePlan) {
   }
 }
 
-// Words of --pipeline_layout are planned as the trainer cuts: a last stage that has the head has fewer blocks, and
-// blocks may be cut.
+// The names of --pipeline_layout are planned with the trainer's cuts: a last stage that has the head has fewer blocks,
+// and blocks may be split.
 TEST(PlanSearch, LayoutsByFlopAreThoseOfTheRun) {
   const Question q = question("gpt2", "4xH100", 32, 1024);
   const auto planned = [&](const std::string& layout) {
@@ -104,7 +104,7 @@ TEST(PlanSearch, ThreadsChangeNothing) {
   }
 }
 
-// Twice the devices for the same batch: the best plan is not slower, by more than what synchronisation costs.
+// Twice the devices for the same batch: the best plan is slower at most by the cost of synchronization.
 TEST(PlanSearch, MoreDevicesAreNotSlower) {
   double before = 1e300;
   for (const char* cluster : {"16xH100", "32xH100", "64xH100", "128xH100", "256xH100"}) {
@@ -115,7 +115,7 @@ TEST(PlanSearch, MoreDevicesAreNotSlower) {
   }
 }
 
-// A pipeline's middle repeats itself: what is simulated for many micro-batches is what a whole simulation gives.
+// The middle of a pipeline is periodic: extrapolating from few micro-batches equals simulating all of them.
 TEST(PlanSearch, FewMicroBatchesStandForMany) {
   for (const char* name : {"1f1b", "interleaved_1f1b", "zb_h1", "zbv"}) {
     Question q = question("llama-2-7b", "8xA100", 67, 2048);
@@ -126,11 +126,11 @@ TEST(PlanSearch, FewMicroBatchesStandForMany) {
     ASSERT_FALSE(answer.best.empty()) << name;
     Plan few = answer.best[0].plan, more = few;
     few.micro_batches = 35;   // more than 4 p
-    more.micro_batches = 67;  // the same rest of p
+    more.micro_batches = 67;  // the same remainder modulo p
     const double a = evaluate(q, few).time[TimeKind::bubble], b = evaluate(q, more).time[TimeKind::bubble];
     EXPECT_NEAR(a, b, 1e-9 * b) << name;
     Plan all = few;
-    all.micro_batches = 32;  // simulated as it is
+    all.micro_batches = 32;  // simulated completely
     EXPECT_NEAR(evaluate(q, all).time[TimeKind::bubble], a, 0.05 * a + 1e-9) << name;
   }
 }
@@ -204,7 +204,7 @@ TEST(PlanFromConfig, OptimizersKeepWhatTheirArgumentsAskFor) {
   EXPECT_EQ(states({"--optim", "paged_adamw_8bit"}), 2.125);
 }
 
-// Tables of embeddings keep states of 32 bits: 8 bytes an element, where others have 2.125.
+// Embedding tables keep 32-bit states: 8 bytes per element, where other parameters have 2.125.
 TEST(PlanFromConfig, StatesOfEightBitsLeaveTablesWide) {
   const auto bytes = [](const char* optim) {
     const RunConfig config = config::resolve_flags({"--config_name", "llama-tiny", "--optim", optim}).values;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The kernels for 64-bit ARM, on a machine that has the cross compiler, the emulator and the libraries
-# (tools/deps_aarch64.sh; nothing is fetched here). `make aarch64-check` runs everything.
+# (tools/deps_aarch64.sh; this script downloads nothing). `make aarch64-check` runs everything.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 for needed in aarch64-linux-gnu-g++ qemu-aarch64-static; do

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tools/build.sh in a log: a line for every 25th step, everything that a compiler says below its step, ninja's exit
-# status; nothing of CMake unless it fails. With a cmake and a ninja of our own.
+# tools/build.sh when its output is a log: a line for every 25th step, all compiler output below its step, ninja's exit
+# status, and nothing of CMake unless it fails. Uses fake cmake and ninja programs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
@@ -39,7 +39,7 @@ a.cpp:1:2: error: what it says %s \n
 TXT
 sed -i 's/^\(\[[0-9]*\/100\), [0-9]* s\(, about [0-9]* s left\)\?\]/\1]/' "$work/log"
 cmp "$work/wanted" "$work/log" || fail "not what it should show"
-touch "$work/slow"  # a step takes longer than ten seconds: the line moves all the same
+touch "$work/slow"  # one step takes over ten seconds; the progress line must still update
 PATH="$work:$PATH" tools/build.sh default "$work/build" > "$work/log" 2>&1 || true
 grep -qE '^\[69/100, ([89]|10) s' "$work/log" || fail "nothing was shown for ten seconds"
 grep -qE '^\[76/100, 1[0-9] s, about [0-9] s left\] Building step 76$' "$work/log" || fail "the time left is not shown"

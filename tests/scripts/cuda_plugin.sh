@@ -1,7 +1,7 @@
 #!/bin/bash
-# The CUDA plug-in loads on a machine without a GPU, every symbol bound, against LibTorch's own CUDA libraries; with no
-# device to be seen the program says so, and trains on the CPU. NVIDIA's libraries that are not installed are replaced
-# by stand-ins (tests/double/stand_ins.py).
+# The CUDA plug-in loads on a machine without a GPU, with every symbol bound, against LibTorch's own CUDA libraries.
+# Without a visible device the program reports it and trains on the CPU. Missing NVIDIA libraries are replaced by
+# stand-ins (tests/double/stand_ins.py).
 #   tests/scripts/cuda_plugin.sh BUILD
 set -euo pipefail
 build=$(cd "$1" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# CUDA kernels keep everything in registers: ptxas reports no spills and no stack, and at most 64 registers a thread, so
-# that at least 1,024 threads fit on a multiprocessor. A kernel that needs more says so in a line "registers: N".
+# CUDA kernels keep everything in registers: ptxas reports no spills and no stack, and at most 64 registers per thread,
+# so that at least 1,024 threads fit on a multiprocessor. A kernel that needs more declares it in a line "registers: N".
 #   tests/scripts/cuda_registers.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,5 +1,4 @@
-# The main job, `make train`, at small size: two processes, real text, a tokenizer of its own, a sample and a report at
-# the end.
+# The main job, `make train`, at small scale: two processes, real text, its own tokenizer, a sample and a final report.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT

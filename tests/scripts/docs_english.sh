@@ -2,7 +2,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python3 tools/docs/english.py --check
-# The checker sees them, in a comment, a message and a page.
+# The checker finds them in a comment, a message and a page.
 python3 - <<'PY'
 import pathlib, sys, tempfile
 sys.path.insert(0, "tools/docs")

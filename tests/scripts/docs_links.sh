@@ -1,8 +1,8 @@
-# Every link between the pages of the repository leads to a file, and to a heading where it names one.
+# Every link between the pages of the repository leads to an existing file and, if it names one, heading.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python3 tools/docs/links.py
-# The checker sees what is broken.
+# The checker finds broken links.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 echo '<p id=a></p><a href="#a"></a><a href="#b"></a><a href="c.html"></a>' > "$folder/index.html"

@@ -1,9 +1,9 @@
-# Every block of code in README and docs/ is run, parsed by the program, or part of what the build compiles.
+# Every code block in README and docs/ is run, parsed by the program, or compiled as part of the build.
 set -euo pipefail
 build=$(realpath "$1")
 cd "$(dirname "$0")/../.."
 python3 tools/docs/snippets.py "$build"
-# The checker sees what is wrong.
+# The checker finds broken snippets.
 python3 - "$build" <<'PY'
 import sys
 sys.path.insert(0, "tools/docs")

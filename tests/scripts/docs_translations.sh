@@ -1,4 +1,4 @@
-# README.zh.md and the Chinese tutorial show the commands, the code and the links of the English ones.
+# README.zh.md and the Chinese tutorial contain the commands, code and links of the English originals.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python3 tools/docs/translations.py

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A feature of a run has one owner (tessera/train/features): it is removed by deleting its header and its source and its
-# lines in features.cpp. Nothing else in the library includes it, and what remains of the run compiles without it.
+# A feature of a run has one owner (tessera/train/features): deleting its header, its source and its lines in
+# features.cpp removes it. Nothing else in the library includes it, and the rest of the run compiles without it.
 #   tests/scripts/feature_removed.sh BUILD [FEATURE]
 set -euo pipefail
 build=$(realpath "$1") feature=${2:-noise_scale}
@@ -24,7 +24,7 @@ commands, root, work = sys.argv[1:]
 for entry in json.load(open(commands)):
     if re.search(r"train[/_]features", entry["file"]):
         words = shlex.split(entry["command"])
-        words = words[:words.index("-o")]  # the rest names the unit
+        words = words[:words.index("-o")]  # drops the names of object and source
         print(shlex.join(f"-I{work}" if word == f"-I{root}" else word for word in words))
         break
 PY

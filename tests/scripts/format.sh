@@ -1,2 +1,2 @@
-# Every source is as the pinned clang-format has it; `make format` makes it so.
+# Every source is formatted by the pinned clang-format; `make format` formats them.
 exec "$(dirname "$0")/../../tools/format.sh" --check

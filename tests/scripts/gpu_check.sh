@@ -1,6 +1,6 @@
 #!/bin/bash
-# The check for a machine with a GPU (tools/gpu_pack.py, tools/gpu_check.py) passes with tiny models on the double of
-# the device, so that no second of a lent machine is spent on an error of the script.
+# The check for a machine with a GPU (tools/gpu_pack.py, tools/gpu_check.py) passes with tiny models on the device's
+# test double, so that script errors cost no time on a borrowed machine.
 #   tests/scripts/gpu_check.sh BUILD
 set -euo pipefail
 build=$(cd "$1" && pwd)

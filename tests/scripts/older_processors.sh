@@ -1,7 +1,7 @@
 #!/bin/bash
-# Nothing is built for the machine it was built on: the kernels' tests and the program run on an emulated processor
-# without AVX (Nehalem, 2008), and so do products in bf16, which take another path where there are no instructions for
-# it. Training is not emulated here: ten steps take a minute.
+# The build does not depend on the build machine's processor: the kernels' tests and the program run on an emulated
+# processor without AVX (Nehalem, 2008), and so do bf16 products, which take another path without bf16 instructions.
+# Training is not emulated here, because ten steps take a minute.
 #   tests/scripts/older_processors.sh BUILD
 set -euo pipefail
 build=$(cd "$1" && pwd)
@@ -15,6 +15,6 @@ fi
 older=(qemu-x86_64-static -cpu Nehalem)
 "${older[@]}" "$build/tessera" --version
 OMP_NUM_THREADS=1 "${older[@]}" "$build/tests/kernels_tests" --gtest_brief=1
-[ ! -x "$build/tests/nn_tests" ] ||  # a build without LibTorch has none
+[ ! -x "$build/tests/nn_tests" ] ||  # absent in a build without LibTorch
   OMP_NUM_THREADS=1 "${older[@]}" "$build/tests/nn_tests" --gtest_brief=1 \
     --gtest_filter='Operations.*Bf16*:MoeExperts.Autocast'

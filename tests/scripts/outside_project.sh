@@ -1,7 +1,7 @@
 #!/bin/bash
-# What somebody does who has only an installed Tessera: a copy of examples/outside is configured, built and run on one
-# and on two processes, which must find the same loss. Another LibTorch is refused by name, and Tessera as a sub-folder
-# of a project gives the same target.
+# A user's project with an installed Tessera: a copy of examples/outside is configured, built and run on one and on two
+# processes, which must give the same loss. Another LibTorch is refused by name, and Tessera as a subfolder of a project
+# provides the same target.
 #   tests/scripts/outside_project.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -9,14 +9,14 @@ build=$(cd "$1" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "outside_project: $*" >&2; exit 1; }
-# What was compiled from the same text before is taken from ccache, where there is one: paths in $work count from there.
+# If ccache is available, objects compiled from the same text are reused; paths are relative to $work.
 if command -v ccache > /dev/null; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1
   export CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime
 fi
 
 cmake --install "$build" --prefix "$work/first" > "$work/log" || { cat "$work/log"; fail "cmake --install"; }
-mv "$work/first" "$work/prefix"  # it works wherever it is moved to
+mv "$work/first" "$work/prefix"  # the installation can be moved
 prefix=$work/prefix
 
 missing=$(cd "$prefix/include" && grep -rhoE '#include <tessera/[^>]+>' . | sed 's/#include <//; s/>//' | sort -u |
@@ -35,7 +35,7 @@ two=$("$prefix/bin/tessera" launch --num_processes 2 build/train 2>&1) || fail "
 took=$((SECONDS - began))
 "$prefix/bin/tessera" env > "$work/log" || { cat "$work/log"; fail "the installed program does not find LibTorch"; }
 
-# Our symbols carry the version, the library is looked for by it, and one of another version is refused.
+# Our symbols carry the version, the library is found by it, and another version is refused.
 version=$("$prefix/bin/tessera" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)
 core=$prefix/lib/libtessera_core.so.$version
 objdump -T "$core" > "$work/symbols"
@@ -67,7 +67,7 @@ if cmake -S . -B other -DCMAKE_PREFIX_PATH="$prefix" -DTESSERA_TORCH_DIR="$work/
 fi
 grep -q "is LibTorch 2.10.0" "$work/log" || { cat "$work/log"; fail "another LibTorch is not named"; }
 
-# In a project of its own: no build type is forced on it, nothing of ours is tested or installed with it.
+# In another project: no build type is forced on it, and none of our tests or install rules are added.
 mkdir "$work/outer"
 cat > "$work/outer/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.25)
@@ -80,7 +80,7 @@ if(CMAKE_BUILD_TYPE OR TARGET base_tests OR TARGET ddp_simple)
 endif()
 CMAKE
 cmake -S "$work/outer" -B "$work/outer/build" > "$work/log" 2>&1 || { cat "$work/log"; fail "as a sub-folder"; }
-# Every example is a folder of its own that can be copied out; one is built (make examples-outside: all).
+# Every example is a self-contained folder that can be copied out; one is built (make examples-outside: all).
 for source in "$root"/examples/*.cpp; do
   name=$(basename "$source" .cpp)
   [ "$(wc -l < "$prefix/share/tessera/examples/$name/CMakeLists.txt")" = 5 ] || fail "$name has no five lines"

@@ -1,10 +1,10 @@
-# Every public header that needs no LibTorch compiles as the only one of a unit (tools/public_headers.py). The others
+# Every public header that needs no LibTorch compiles alone in a translation unit (tools/public_headers.py). The others
 # take minutes: `make headers-check`.
 set -euo pipefail
 build=$(realpath "$1")
 cd "$(dirname "$0")/../.."
 tools/public_headers.py "$build" --torch-free
-# The check sees what is missing: of the standard library, of ours, of ours beside LibTorch.
+# The check finds missing includes: of the standard library, of ours, of ours next to LibTorch.
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 printf '#pragma once\nstd::vector<int> numbers();\n' > "$work/standard.h"
 printf '#pragma once\n#include <string>\ntessera::Value value(std::string);\n' > "$work/ours.h"

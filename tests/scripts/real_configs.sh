@@ -1,4 +1,4 @@
-# tools/real_configs.py finds configurations of every kind, and tells apart what is accepted, not built, for others.
+# tools/real_configs.py finds configurations of every kind and separates accepted, unsupported and foreign ones.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(mktemp -d)
@@ -60,12 +60,13 @@ python train_it.py --learning_rate 1e-4 --max_steps $[6/2] --logging_steps $LAYE
 X
 out=$(python3 tools/real_configs.py "$folder" "$1/tessera")
 row=$(grep '^all ' <<< "$out" | tr -s ' ')
-# accepted, without model and data, not built, private words, not readable, another program, refused by all, refused
+# columns: accepted, without model and data, not built, private words, unreadable, another program, refused by all,
+# refused
 [ "$row" = "all 12/6 6 1 1 1 1 1 0 1 85.7%" ] && ! grep MEANS <<< "$out" || { echo "$out"; exit 1; }
 out=$(python3 tools/real_configs.py "$folder" "$1/tessera" --only recipe --sample 1 2)
 grep -q 'learning_rate .* = 1e-04' <<< "$out" || { echo "$out"; exit 1; }
 
-# the sums of a shell, and what no DeepSpeed file is
+# shell arithmetic, and files that are not DeepSpeed's
 PYTHONPATH=tools python3 - "$folder" <<'X'
 import sys
 from real_configs import kind_of

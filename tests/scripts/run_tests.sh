@@ -1,6 +1,7 @@
 #!/bin/bash
-# tests/run_tests.py on made-up test programs: no test is lost behind a crash or a hang, pieces run at the same time and
-# outside of the checkout, what passes when it is run again is flaky and named, and four of those in a run fail it.
+# tests/run_tests.py on made-up test programs: no test is lost after a crash or a hang, pieces run concurrently and
+# outside of the checkout, a test that passes only on a rerun is reported as flaky, and four flaky tests in a run fail
+# it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
@@ -8,7 +9,7 @@ build=$work/build
 mkdir -p "$build/tests" "$work/notes"
 fail() { echo "$*"; cat "$work/said"; exit 1; }
 
-# A program that answers as GoogleTest does. Its tests are lines "SUITE.TEST WHAT [ARGUMENT]" below the code.
+# A program that behaves like GoogleTest. Its tests are lines "SUITE.TEST WHAT [ARGUMENT]" below the code.
 cat > "$work/fake.py" <<'PY'
 import json, os, signal, sys, time
 notes = os.path.join(os.path.dirname(os.path.abspath(__file__)), "notes")
@@ -31,10 +32,10 @@ def outcome(name, what, argument=""):
     if what == "skip": return "SKIPPED"
     if what == "crash": os.kill(os.getpid(), signal.SIGSEGV)
     if what == "quit": os._exit(0)
-    if what == "meet":  # another piece, which runs now
+    if what == "meet":  # another piece that runs at the same time
         open(note(name), "w").close()
         return "OK" if waited_for(argument) else "FAILED"
-    if what == "alone":  # nobody else in here
+    if what == "alone":  # no other piece runs
         if not first("alone"): return "FAILED"
         time.sleep(0.2)
         os.remove(note("alone"))
@@ -78,7 +79,7 @@ program() {
   { printf '#!/bin/sh\nexec python3 -S "%s" "$0" "$@"\n' "$work/fake.py"; printf '# %s\n' "$@"; } > "$path"
   chmod +x "$path"
 }
-# run NAMES [FLAG ...]: `said` and `status`. CHANGE is Python that changes a limit or a table first.
+# run NAMES [FLAG ...]: sets `said` and `status`. CHANGE is Python that first changes a limit or a table.
 run() {
   local names=$1; shift
   status=0
@@ -91,7 +92,7 @@ sys.argv[0] = "run_tests.py"
 sys.exit(run_tests.main())
 PY
 }
-# expect STATUS NAMES LINE...: what run_tests.py ends with and the last lines that it prints.
+# expect STATUS NAMES LINE...: the exit status of run_tests.py and the last lines that it prints.
 expect() {
   local wanted=$1 names=$2; shift 2
   rm -rf "$work/notes"; mkdir "$work/notes"
@@ -101,7 +102,7 @@ expect() {
 }
 failed() { echo "failed: $build/tests/$1_tests: $2"; }
 
-# What passes when it is run again is flaky.
+# A test that passes on a rerun is flaky.
 program calm "S.a ok" "S.b ok" "T/1.c ok"
 program shaky "S.d ok" "S.e flaky" "S.f flaky" "S.g flaky"
 program nervous "S.h flaky"
@@ -111,8 +112,8 @@ expect 1 calm,shaky,nervous "4 flaky tests count as failures: more than 3 in one
   "4 passed, 4 failed"
 expect 1 none "0 passed, 0 failed"
 
-# What fails again is a failure, and so are those tried with it; many are not tried again. A crash is one failure, with
-# a name, and hides nothing.
+# A test that fails again is a failure, and so are those rerun with it; if many fail, they are not rerun. A crash is one
+# failure, with a name, and hides nothing.
 program broken "S.i ok" "S.j flaky" "S.k bad"
 program crashing "S.a ok" "S.b crash" "S.c ok" "T.d crash" "U.e ok"
 program dumb "S.a dumb"
@@ -136,8 +137,8 @@ expect 1 broken,crashing,dumb,dying,empty,idle,losing,quitting,ruined,unready "s
   "$(failed unready "T, 2 tests of it were not run: $died exit status 1")" \
   "10 passed, 15 failed, 1 skipped"
 
-# Two pieces of a program run at the same time, if its suites are remembered to be long; one that takes both cores runs
-# alone; each runs in an empty folder of its own, which is gone afterwards.
+# Two pieces of a program run at the same time if its suites are recorded as long; a piece that takes both cores runs
+# alone; each runs in its own empty folder, which is removed afterwards.
 program both "V.a meet W.b" "W.b meet V.a"
 program first "S.a alone"
 program second "S.a alone"
@@ -149,11 +150,11 @@ CHANGE='test_pieces.CORES["first_tests"] = test_pieces.CORES["second_tests S"] =
 grep -q '"W.b": 1.0' "$build/tests/durations.json" || fail "the durations of this run are not remembered"
 { read -r folder; read -r content || true; } < "$work/notes/where"
 case $folder/ in "$(dirname "$here")"/* | "$build"/* | "$PWD"/) fail "a piece ran in $folder" ;; esac
-[ -z "$content" ] || fail "a piece ran beside $content"
+[ -z "$content" ] || fail "the folder of a piece contained $content"
 [ ! -e "$folder" ] || fail "$folder was left behind"
 
-# A piece that hangs is ended, with all that it has started, and so is everything at a signal.
-# all_ended: of the children; a process that waits for its parent to ask for its status has ended.
+# A piece that hangs is killed with all its child processes, and so is everything on a signal.
+# all_ended: checks the children; a zombie counts as ended.
 all_ended() {
   local note
   for note in "$work"/notes/child.*; do
@@ -181,7 +182,7 @@ printf '%s\n' "calm_tests S.a" "calm_tests S.b" "calm_tests T/1.c" "idle_tests S
 run calm,idle --filter S.a:S.n
 [ "$(tail -n 1 "$work/said")" = "2 passed, 0 failed" ] || fail "--filter"
 
-# Suites stay whole unless they are long, and no test is lost or runs twice.
+# Suites stay together unless they are long, and no test is lost or runs twice.
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here python3 - <<'PY'
 from test_pieces import Program, cut
 tests = [f"{suite}.{i}" for suite, n in (("A", 20), ("B", 20), ("Long", 50), ("In/Many/0", 2000)) for i in range(n)]

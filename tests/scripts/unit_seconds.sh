@@ -1,8 +1,8 @@
 #!/bin/bash
-# No unit takes long to compile, and the units of a part together do not either: what the compiler really did in a build
-# folder and in the sanitized one beside it (unit_seconds.txt, cmake/unit_seconds.sh) against budgets. Seconds differ
-# from machine to machine and with what else runs, so everything is counted in the time of the folder's precompiled
-# headers together, which none of our code is in and which no cache serves.
+# No unit takes long to compile, nor do all units of a part together: the compile times of a build folder and of its
+# sanitized counterpart (unit_seconds.txt, cmake/unit_seconds.sh) are compared with budgets. Seconds vary with the
+# machine and its load, so the unit is the total time of the folder's precompiled headers, which contain none of our
+# code and are never served from a cache.
 #   tests/scripts/unit_seconds.sh BUILD
 set -euo pipefail
 build=${1:-build}
@@ -12,9 +12,9 @@ judge() {  # FOLDER LARGEST PART=BUDGET...
   local folder=$1
   [ -f "$folder/unit_seconds.txt" ] || return 0
   while read -r seconds object; do
-    [ ! -e "$folder/$object" ] || echo "$seconds $object"  # a unit that was renamed counts no longer
+    [ ! -e "$folder/$object" ] || echo "$seconds $object"  # skips units that were renamed
   done < "$folder/unit_seconds.txt" | awk -v folder="$(basename "$folder")" -v largest="$2" -v budgets="${*:3}" '
-    { seconds[$2] = $1 }  # the last compilation counts
+    { seconds[$2] = $1 }  # the last compilation wins
     END {
       for (unit in seconds) if (unit ~ /\.[gp]ch$/) one += seconds[unit]
       if (!one) { printf "%s: unit_seconds.sh notes no precompiled header\n", folder; exit 1 }

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The wheel of this build, installed where no path of the build is left: the same bytes twice, at most 30 MB, each file
-# as its RECORD says, a program that finds LibTorch beside itself and trains, and the place of its CMake files.
+# The wheel of this build, installed where no path of the build exists: two wheels are byte-identical and at most 30 MB,
+# each file matches RECORD, the program finds the LibTorch next to it and trains, and it reports the path of its CMake
+# files.
 #   tests/scripts/wheel.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -27,13 +28,13 @@ cd "$work"
 python3 -m tessera env | grep -q "LibTorch 2.11.0" || fail "the program does not find LibTorch"
 [ "$(python3 -m tessera --cmake-prefix-path)" = "$site/tessera" ] || fail "--cmake-prefix-path"
 [ -f "$site/tessera/lib/cmake/Tessera/TesseraConfig.cmake" ] || fail "no TesseraConfig.cmake"
-# Nothing twice for want of links: the linker is told by a line in libtessera.so, and pkg-config
-# finds the wheel's torch.
+# A wheel has no symbolic links, and no file is stored twice: libtessera.so is a linker script, and pkg-config finds the
+# torch of the wheel's environment.
 [ "$(cat "$site/tessera/lib/libtessera.so")" = "INPUT($(basename "$site"/tessera/lib/libtessera.so.*))" ] ||
   fail "libtessera.so does not lead to the library"
 export PKG_CONFIG_PATH=$site/tessera/lib/pkgconfig
 torch=$(pkg-config --variable=torch tessera)
-[ "$(realpath "$torch/lib/libc10.so")" = "$(realpath "$site/torch/lib/libc10.so")" ] || fail "pkg-config says $torch"
+[ "$(realpath "$torch/lib/libc10.so")" = "$(realpath "$site/torch/lib/libc10.so")" ] || fail "pkg-config gave $torch"
 python3 -m tessera --cpu-requirements | grep -q "^torch==2.11.0 nvidia-" || fail "--cpu-requirements"
 for i in $(seq 200); do echo "stone $((i % 7)) of row $i"; done > text.txt
 python3 -m tessera train --config_name gpt2-tiny --tokenizer_name byte --train_file text.txt --block_size 16 \

@@ -62,7 +62,7 @@ TEST_F(AccessTest, FromFiles) {
   EXPECT_EQ(read().endpoint, "http://h:1");
   variables_["AWS_ACCESS_KEY_ID"] = "v";
   variables_["AWS_SECRET_ACCESS_KEY"] = "w";
-  EXPECT_EQ(read().key_id + read().token, "v") << "variables come first, and nothing is mixed";
+  EXPECT_EQ(read().key_id + read().token, "v") << "variables have priority, and sources are not mixed";
 }
 
 TEST_F(AccessTest, WhatIsWrongIsToldWithoutSecrets) {

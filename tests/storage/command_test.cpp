@@ -1,5 +1,5 @@
 /// \file
-/// tessera checkpoint push, fetch, ls and verify of s3://, as a user runs them.
+/// tessera checkpoint push, fetch, ls and verify on s3:// URLs, as a user runs them.
 
 #include "fake_store.h"
 
@@ -14,7 +14,7 @@ namespace {
 class ObjectCommands : public StoreTest {
  protected:
   std::string at(const std::string& name) const { return path_join(folder_.path(), name); }
-  /// No credentials may be seen, whatever happens.
+  /// Runs a command and checks that its output never shows the credentials.
   launch::Captured checkpoint(const Strings& arguments, const launch::Environment& environment) const {
     launch::Captured run = tessera(Strings{"checkpoint"} + arguments, environment);
     EXPECT_EQ((run.out + run.err).find("hush"), std::string::npos) << run.out << run.err;
@@ -121,7 +121,7 @@ TEST_F(ObjectCommands, KilledInTheMiddleAndGoneOn) {
     process.signal_group(SIGKILL);
   }
   auto run = checkpoint({"fetch", url_, at("back")}, fake.environment(1));
-  EXPECT_EQ(run.exit_code, 2) << "half an upload is no checkpoint: " << run.out;
+  EXPECT_EQ(run.exit_code, 2) << "a partial upload is not a checkpoint: " << run.out;
   fake.control("clear");
   run = checkpoint({"push", at("checkpoint-7"), url_}, fake.environment());
   EXPECT_EQ(run.exit_code, 0) << run.err;

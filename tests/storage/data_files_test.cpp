@@ -1,5 +1,5 @@
 /// \file
-/// --train_file s3://...: what is fetched, once, and verified.
+/// --train_file s3://...: files are fetched once and verified.
 
 #include "fake_store.h"
 
@@ -33,7 +33,7 @@ TEST_F(DataFiles, ObjectsFoldersAndPatterns) {
   fake_.control("put t/x.idx index");
   const std::string one = fetch("s3://bucket/d/a.txt");
   EXPECT_EQ(read_file(one), "the-text-of-a-which-has-more-than-one-part");
-  EXPECT_TRUE(one.ends_with("/a.txt")) << "its kind is in its name";
+  EXPECT_TRUE(one.ends_with("/a.txt")) << "the name determines the kind of file";
   const std::string list = fetch("0.5 s3://bucket/d/*.txt 0.25 'my file.txt' 0.25 s3://bucket/d");
   const auto words = split(list, ' ');
   ASSERT_EQ(words.size(), 7u) << list;
@@ -58,7 +58,7 @@ TEST_F(DataFiles, IsFetchedOnceUntilItChanges) {
   const std::string after = fetch("s3://bucket/d/a.txt");
   EXPECT_NE(after, before);
   EXPECT_EQ(read_file(after), "second");
-  EXPECT_EQ(read_file(before), "first") << "a run that reads it goes on";
+  EXPECT_EQ(read_file(before), "first") << "a run that reads it continues";
 }
 
 TEST_F(DataFiles, WrongBytesAreNotPublished) {
@@ -77,7 +77,7 @@ TEST_F(DataFiles, AFetchThatStoppedGoesOn) {
   EXPECT_THROW(fetch("s3://bucket/d"), StorageError);
   fake_.control("clear");
   EXPECT_EQ(read_file(fetch("s3://bucket/d") + "/b.txt"), "of-b");
-  EXPECT_TRUE(fake_.requests("GET /bucket/d/a.txt").empty()) << "it was there";
+  EXPECT_TRUE(fake_.requests("GET /bucket/d/a.txt").empty()) << "it was fetched before";
 }
 
 }  // namespace

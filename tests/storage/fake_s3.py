@@ -3,14 +3,14 @@
 
     tests/storage/fake_s3.py [--port N] [--no_checksums]
 
-Prints its port. Key "key", secret "secret". Without a signature it answers two paths of its own:
+Prints its port. Key "key", secret "secret". Two paths need no signature:
     POST /_control   a line "KIND METHOD TEXT TIMES": the next TIMES requests of METHOD (or *) with TEXT in their path
-                     and parameters (or *) meet the fault KIND; "damage PATH OFFSET" changes a stored byte; "clear"
+                     and parameters (or *) get the fault KIND; "damage PATH OFFSET" changes a stored byte; "clear"
     GET  /_log       "METHOD PATH STATUS" of every request so far
-Kinds: 503, 403, drop (the connection ends unanswered), cut (half of the promised body), short (half of it, promised as
-all), flip (a byte of what is sent or stored), lie (a byte of what is stored, and the answer proves nothing),
-etag (a wrong one), garbage (no XML), error200 (status 200 and an error behind it), long (more than was asked for),
-other_range (the wrong bytes).
+Kinds: 503, 403, drop (the connection closes without an answer), cut (half of the announced body), short (half of the
+body, announced as complete), flip (one byte sent or stored is changed), lie (one stored byte is changed, and the answer
+does not reveal it), etag (a wrong one), garbage (not XML), error200 (status 200 with an error body), long (more than
+requested), other_range (the wrong bytes).
 """
 import argparse, base64, hashlib, hmac, threading, time, urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
                 entry["data"] = bytes(data)
             elif words[0] == "erase":
                 del self.store.objects[words[1]]
-            elif words[0] == "put":  # an object that somebody else has put: no note of ours
+            elif words[0] == "put":  # an object from another program, without our note
                 data = words[2].encode()
                 etag = hashlib.md5(data).hexdigest()
                 self.store.objects[words[1]] = {"data": data, "etag": etag, "crc": None, "meta": {}}
@@ -149,7 +149,7 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(200)
 
     def take(self, body, fault):
-        """What becomes of the bytes of a PUT: (stored bytes, etag, checksum to tell or None); None: refused."""
+        """Applies `fault` to the bytes of a PUT: (stored bytes, etag, checksum to report or None); None: refused."""
         asked = self.headers.get("x-amz-checksum-crc32c")
         if self.store.checksums and asked and asked != crc32c(body):
             self.error(400, "BadDigest")
@@ -232,7 +232,7 @@ class Handler(BaseHTTPRequestHandler):
             del uploads[parameters["uploadId"]]
             return self.reply(204)
         if self.command == "GET":
-            # Two parts a page, so that clients must turn them.
+            # Two parts per page, so that clients must page.
             after = int(parameters.get("part-number-marker", 0))
             numbers = [n for n in sorted(upload["parts"]) if n > after]
             text = ""
@@ -271,7 +271,7 @@ class Handler(BaseHTTPRequestHandler):
             end = key.find(delimiter, len(prefix)) if delimiter else -1
             entries[key if end < 0 else key[:end + 1]] = end >= 0
         names = [n for n in sorted(entries) if n > after]
-        page, more = names[:3], len(names) > 3  # three a page
+        page, more = names[:3], len(names) > 3  # three per page
         text = "".join(
             f"<CommonPrefixes><Prefix>{escape(n)}</Prefix></CommonPrefixes>" if entries[n] else
             f"<Contents><Key>{escape(n)}</Key><Size>{len(self.store.objects[n]['data'])}</Size>"

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// tests/storage/: object stores. This header: fake_s3.py as an object, and a checkpoint to send to it.
+/// tests/storage/: object stores. This header: runs fake_s3.py, and writes a checkpoint to send to it.
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 
 namespace tessera::testing {
 
-/// Tests that ask a server. Where the plug-in cannot be built (the cross build for ARM) they are skipped.
+/// Tests that need a server. They are skipped where the plug-in cannot be built (the cross build for ARM).
 class StoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -38,7 +38,7 @@ class FakeStore {
     pollfd ready{process_.stdout_pipe().get(), POLLIN, 0};
     while (::poll(&ready, 1, 20'000) > 0 && ::read(ready.fd, &c, 1) == 1 && c != '\n') line += c;
     port_ = static_cast<int>(parse_int(line).value_or(0));
-    EXPECT_NE(port_, 0) << "fake_s3.py does not start";
+    EXPECT_NE(port_, 0) << "fake_s3.py did not start";
   }
 
   int port() const { return port_; }
@@ -53,7 +53,7 @@ class FakeStore {
     access.first_pause = 0.02;
     return access;
   }
-  /// The variables that the program reads.
+  /// The environment variables that the program reads.
   launch::Environment environment(int attempts = 4) const {
     return {{"AWS_ENDPOINT_URL", endpoint()},     {"AWS_ACCESS_KEY_ID", "key"},
             {"AWS_SECRET_ACCESS_KEY", "secret"},  {"AWS_MAX_ATTEMPTS", concat(attempts)},
@@ -63,13 +63,13 @@ class FakeStore {
             {"http_proxy", std::nullopt},         {"all_proxy", std::nullopt}};
   }
 
-  /// "503 PUT model 2" and the like.
+  /// Sends a control line such as "503 PUT model 2".
   void control(const std::string& line) const {
     const std::string answer = ask(concat(
         "POST /_control HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ", line.size(), "\r\n\r\n", line));
     EXPECT_TRUE(answer.find(" 200 ") != std::string::npos) << line << ": " << answer;
   }
-  /// Requests so far that begin with `begin`, such as "PUT /bucket/a".
+  /// Requests so far that start with `begin`, such as "PUT /bucket/a".
   std::vector<std::string> requests(const std::string& begin = "") const {
     const std::string answer = ask("GET /_log HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     std::vector<std::string> found;
@@ -106,7 +106,7 @@ class FakeStore {
   int port_ = 0;
 };
 
-/// A folder that has a manifest: `large` bytes in model.safetensors (checksums of 64 KiB each), two small files.
+/// Writes a folder with a manifest: `large` bytes in model.safetensors (checksums per 64 KiB) and two small files.
 inline void write_checkpoint(const std::string& folder, std::size_t large, std::int64_t step, unsigned seed = 1) {
   make_folders(folder);
   format::Manifest manifest{step, {}};

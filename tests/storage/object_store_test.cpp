@@ -1,5 +1,5 @@
 /// \file
-/// Requests and answers: what is repeated, what is refused and how it is told.
+/// Requests and answers: retries, refusals and error messages.
 
 #include "fake_store.h"
 
@@ -66,7 +66,7 @@ TEST_F(Requests, WhatPassesIsRepeatedAndWhatDoesNotIsNot) {
   fake.control("clear");
   fake.control("403 GET a 1");
   EXPECT_TRUE(says(error_of<StorageError>([&] { store.get(parse_object_url("s3://bucket/a"), 10); }), "AccessDenied"));
-  EXPECT_EQ(fake.requests("GET /bucket/a").size(), 1u) << "asked again although it was refused";
+  EXPECT_EQ(fake.requests("GET /bucket/a").size(), 1u) << "retried although it was refused";
 }
 
 TEST_F(Requests, ErrorsSayWhatToDoAndNoSecret) {
@@ -99,7 +99,7 @@ TEST_F(Requests, AnswersThatAreNoneAreRefused) {
     EXPECT_THROW(store.get(parse_object_url("s3://bucket/a"), 2000), StorageError) << kind;
   }
   fake.control("clear");
-  EXPECT_THROW(store.get(parse_object_url("s3://bucket/a"), 999), StorageError) << "larger than the caller takes";
+  EXPECT_THROW(store.get(parse_object_url("s3://bucket/a"), 999), StorageError) << "larger than the caller accepts";
   std::vector<std::byte> beyond(10);
   EXPECT_THROW(store.get_range(parse_object_url("s3://bucket/a"), 995, beyond), StorageError);
   EXPECT_THROW(store.get_range(parse_object_url("s3://bucket/a"), 0, beyond, "0123"), StorageError) << "another ETag";

@@ -1,5 +1,5 @@
 /// \file
-/// Checkpoints to a store and back, while the store, the network and the disk misbehave.
+/// Checkpoints to a store and back, with faults of the store, the network and the disk.
 
 #include "fake_store.h"
 
@@ -56,7 +56,7 @@ TEST_F(PushFetch, ThereAndBack) {
     expect_back(fake);
     EXPECT_FALSE(path_exists(at("back.fetching")));
     EXPECT_FALSE(path_exists(at("back.fetching.lock")));
-    // A second time nothing is sent, and nothing is fetched.
+    // The second time nothing is sent and nothing is fetched.
     fake.control("clear");
     EXPECT_EQ(push(fake).sent, 0u);
     EXPECT_TRUE(fake.requests("PUT").empty());
@@ -66,7 +66,7 @@ TEST_F(PushFetch, ThereAndBack) {
 }
 
 TEST_F(PushFetch, FaultsThatPass) {
-  // Each is met by requests of its own kind, and the result is the same.
+  // Each fault hits requests of its own kind, and the result is the same.
   for (const char* fault :
        {"503 * model 3", "503 * * 2", "drop PUT model 3", "drop * * 3", "flip PUT partNumber 2", "lie PUT partNumber 1",
         "etag PUT partNumber 2", "error200 POST uploadId 2", "flip PUT config 1"}) {
@@ -74,10 +74,11 @@ TEST_F(PushFetch, FaultsThatPass) {
     write_checkpoint(at("checkpoint-7"), five_parts, 7);
     fake.control(fault);
     const std::string error = error_of<StorageError>([&] { push(fake); });
-    if (!error.empty()) {  // "lie": found by reading back, after the store had said yes
+    if (!error.empty()) {  // "lie": found by reading back, although the store confirmed
       EXPECT_TRUE(std::string(fault).starts_with("lie")) << fault << ": " << error;
       EXPECT_TRUE(error.find("read back") != std::string::npos) << error;
-      EXPECT_TRUE(fake.requests("PUT /bucket/runs/checkpoint-7/manifest.json").empty()) << "damaged, and a checkpoint";
+      EXPECT_TRUE(fake.requests("PUT /bucket/runs/checkpoint-7/manifest.json").empty())
+          << "a damaged upload counts as a checkpoint";
       push(fake);
     }
     expect_back(fake);
@@ -107,11 +108,11 @@ TEST_F(PushFetch, AnUploadThatStoppedGoesOn) {
   for (const bool checksums : {true, false}) {
     const FakeStore fake(checksums ? std::vector<std::string>() : std::vector<std::string>{"--no_checksums"});
     write_checkpoint(at("checkpoint-7"), five_parts, 7);
-    fake.control("403 PUT partNumber=4 1");  // the process ends there: one connection sends parts in their order
+    fake.control("403 PUT partNumber=4 1");  // the process stops here: one connection sends parts in order
     EXPECT_FALSE(error_of<StorageError>([&] { push(fake, 1); }).empty());
     const ObjectStore store(fake.access());
     EXPECT_TRUE(storage::checkpoints_at(store, parse_object_url("s3://bucket/runs")).empty())
-        << "an upload that has not ended is no object at all";
+        << "an unfinished upload is not an object";
     fake.control("clear");
     const auto report = push(fake);
     EXPECT_EQ(fake.requests("PUT /bucket/runs/checkpoint-7/model.safetensors?partNumber=").size(), 2u) << "4 and 5";
@@ -153,8 +154,8 @@ TEST_F(PushFetch, AFetchThatStoppedGoesOn) {
   push(fake);
   fake.control("403 GET model 1");
   EXPECT_FALSE(error_of<StorageError>([&] { fetch(fake); }).empty());
-  EXPECT_FALSE(path_exists(at("back"))) << "it is whole or it is not there";
-  // Part of what is there is right, part is not, and a file is there that nobody knows.
+  EXPECT_FALSE(path_exists(at("back"))) << "the folder is complete or absent";
+  // The partial folder has correct parts, a wrong one, and an unknown file.
   std::string bytes = read_file(at("checkpoint-7/model.safetensors"));
   bytes[100] = static_cast<char>(bytes[100] ^ 1);
   write_file_atomically(at("back.fetching/model.safetensors"), bytes.substr(0, 3 * part));

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// By folder: the folders that it includes, with a file that does.
+/// Maps each folder to the folders that it includes, each with a file that does so.
 using Arrows = std::map<std::string, std::map<std::string, std::string>>;
 
 constexpr const char* ground = "its own headers";
@@ -23,7 +23,7 @@ std::vector<std::string> parts_of(const std::string& path) {
   return parts;
 }
 
-/// The folder of a path such as {"tessera", "comm", "ring", "queue.h"} inside its layer.
+/// The folder within its layer of a path such as {"tessera", "comm", "ring", "queue.h"}.
 std::string folder_of(const std::vector<std::string>& parts) {
   if (parts.size() > 3) return parts[2];
   return parts[2].ends_with(".h") && parts[2] != parts[1] + ".h" ? ground : front;
@@ -50,7 +50,7 @@ std::map<std::string, Arrows> arrows_by_layer(const fs::path& root) {
   return layers;
 }
 
-/// A way along the arrows from `at` to `goal`, as text; empty: there is none.
+/// A path along the includes from `at` to `goal`, as text; empty if none exists.
 std::string way(const Arrows& arrows, const std::string& at, const std::string& goal, std::vector<std::string>& seen) {
   const auto found = arrows.find(at);
   if (found == arrows.end()) return {};

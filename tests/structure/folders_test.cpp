@@ -1,5 +1,5 @@
 /// \file
-/// Folders of a layer have an order, too; a made-up tree without one is caught.
+/// The folders of a layer are ordered, and a made-up tree with a cycle is caught.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 using Lines = std::vector<std::string>;
 
 TEST(Folders, HaveAnOrderInEachLayer) {
-  // launch: agent, fleet and watch share the board; text and format: parts that read each other's files.
+  // launch: agent, fleet and watch share the board; text and format: their parts read each other's files.
   const Lines unordered = {"launch", "text", "format", "train", "models"};
   for (const std::string& circle : folder_circles(tessera::testing::source_path(), unordered)) ADD_FAILURE() << circle;
 }
@@ -27,7 +27,7 @@ TEST(Folders, NothingInDataAsksADatasetWhatItIs) {
     const Lines lines = lines_of(root, path);
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (lines[i].find("dynamic_cast") != std::string::npos)
-        ADD_FAILURE() << at(path, i) << "a dataset is asked by its interface (Dataset::complete), not by its type";
+        ADD_FAILURE() << at(path, i) << "query a dataset through its interface (Dataset::complete), not by its type";
     }
   }
 }

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Bottom to top. Up to `plan` torch-free, from `kernels` on part of libtessera.
+/// Bottom to top. Layers up to `plan` are torch-free; `kernels` and later layers are part of libtessera.
 constexpr std::array<std::string_view, 22> layers = {
     "base",   "layout",   "architectures", "image",   "text",  "format", "corpus", "config",
     "launch", "storage",  "plan",          "kernels", "comm",  "nn",     "data",   "checkpoint",
@@ -24,7 +24,7 @@ constexpr int first_torch_layer = 11;  // kernels: in libtessera, but without Li
 constexpr int tools_level = 100;
 constexpr int unknown_level = -1;
 constexpr int umbrella_level = 99;
-constexpr int outside = -2;  // not a file of ours
+constexpr int outside = -2;  // not our file
 
 int layer_level(std::string_view name) {
   const auto found = std::find(layers.begin(), layers.end(), name);
@@ -57,7 +57,7 @@ bool starts_with_any(const std::string& text, std::initializer_list<const char*>
 
 constexpr std::string_view features = "tessera/train/features/";
 
-/// Whether both are in train/features, and `target` is the header of a feature that `file` does not belong to.
+/// Whether both are in train/features and `target` is the header of a feature that `file` does not implement.
 bool is_another_feature(const std::string& file, const std::string& target) {
   static const std::set<std::string> shared = {"features", "log_sums", "objective", "row_shares", "run_feature"};
   if (!file.starts_with(features) || !target.starts_with(features) || file == "tessera/train/features/features.cpp")
@@ -66,7 +66,7 @@ bool is_another_feature(const std::string& file, const std::string& target) {
   return name != fs::path(file).stem().string() && !shared.contains(name);
 }
 
-/// The rule that `file` breaks by including `target` (a path from the root, or what stands between < and >), or "".
+/// The rule that `file` breaks by including `target` (a path from the root, or the text between < and >), or "".
 std::string broken_rule(const std::string& file, const std::string& target) {
   if (target.find("..") != std::string::npos) return "includes name the path from the root, without '..'";
   if (target == "torch/torch.h") return "torch/torch.h costs 21 s per file: include the headers that are needed";
@@ -127,7 +127,7 @@ std::vector<SourceFile> read_tree(const fs::path& root) {
   return files;
 }
 
-/// "file.h" beside the including file is that file; otherwise it is looked up from the root like <file.h>.
+/// A quoted "file.h" is looked up in the folder of the including file first, then from the root like <file.h>.
 std::string resolve(const fs::path& root, const SourceFile& file, const std::string& target, bool quoted) {
   const fs::path beside = fs::path(file.path).parent_path() / target;
   return quoted && target.find("..") == std::string::npos && fs::exists(root / beside) ? beside.generic_string()

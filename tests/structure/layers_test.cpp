@@ -1,5 +1,5 @@
 /// \file
-/// The real tree obeys the rules of layer_rules.h; and a made-up tree that breaks one is caught, at the right line.
+/// The real tree obeys the rules of layer_rules.h, and a made-up tree that breaks one is caught at the right line.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ TEST(Layers, TheTreeObeysTheRules) {
   for (const std::string& violation : check_tree(tessera::testing::source_path())) ADD_FAILURE() << violation;
 }
 
-/// The violations of a tree that holds only this file.
+/// The violations of a tree that contains only this file.
 std::vector<std::string> violations_of(const std::string& path, const std::string& text) {
   MadeUpTree tree;
   tree.add(path, text);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A temporary folder with the files that a test of a rule writes into it.
+/// A temporary folder into which a test of a rule writes its files.
 
 #include <filesystem>
 #include <fstream>
@@ -15,7 +15,7 @@ class MadeUpTree {
   void add(const std::string& path, const std::string& text) {
     const std::string whole = path_join(folder_.path(), path);
     make_folders(std::filesystem::path(whole).parent_path().string());
-    std::ofstream(whole) << text;  // not written atomically: hundreds of trees, and each fsync takes milliseconds
+    std::ofstream(whole) << text;  // not atomic: hundreds of trees, and an fsync takes milliseconds
   }
   const std::string& root() const { return folder_.path(); }
 

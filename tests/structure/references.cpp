@@ -36,7 +36,7 @@ bool is_code_name(std::string_view word) {
   return false;
 }
 
-/// Whether a part of the word stands for something that the reader fills in: FOLDER, N, *, <name>, ${build}.
+/// Whether a part of the word is a placeholder: FOLDER, N, *, <name>, ${build}.
 bool has_placeholder(const std::string& word) {
   if (word.find_first_of("*{}<>$") != std::string::npos || word.find("...") != std::string::npos) return true;
   for (const std::string& part : split(word, '/')) {
@@ -61,7 +61,7 @@ class Tree {
     }
   }
 
-  /// What is wrong with a word, "" when nothing is.
+  /// The problem with a word; "" if it has none.
   std::string problem(const std::string& word) const {
     if (word == "DESIGN" || word.ends_with("DESIGN.md")) return word + ": readers have docs/ only";
     if (has_placeholder(word)) return "";
@@ -95,7 +95,7 @@ class Tree {
 
  private:
   std::string root_;
-  std::vector<std::string> paths_;  // with a / in front
+  std::vector<std::string> paths_;  // with a leading /
   std::set<std::string> names_, targets_;
 };
 
@@ -104,7 +104,7 @@ bool belongs_to_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || others.find(c) != others.npos;
 }
 
-/// The words of a text that may be names of files; without the full stop at their end.
+/// The words of a text that may be file names, without a final full stop.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < text.size();) {
@@ -176,7 +176,7 @@ std::vector<std::string> stale_references(const std::string& root) {
     }
   }
   for (const std::string& path : sources(root)) {
-    if (path.starts_with("tests/structure/")) continue;  // it names what is not there
+    if (path.starts_with("tests/structure/")) continue;  // these files name missing files on purpose
     const std::vector<std::string> lines = lines_of(root, path);
     for (std::size_t i = 0; i < lines.size(); ++i) {
       const std::string text = path.ends_with(".py") ? lines[i] : comment_of(path, lines[i]);

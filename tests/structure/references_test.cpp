@@ -1,5 +1,5 @@
 /// \file
-/// Nothing that documents and comments name is missing; and a made-up tree that names what is not there is caught.
+/// Every reference in documents and comments exists, and a made-up tree with stale references is caught.
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@ constexpr std::ptrdiff_t most_members = 20;
 
 std::size_t indentation(const std::string& line) { return std::min(line.find_first_not_of(' '), line.size()); }
 
-/// The lines of a source under tessera/train, for each of them.
+/// Applies `check` to every source under tessera/train; returns the findings.
 template <class Check>
 std::vector<std::string> checked(const std::string& root, const Check& check) {
   std::vector<std::string> found;

@@ -21,7 +21,7 @@ std::size_t columns(const std::string& line) {
   return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-/// Whether the comment that opens the file (after #pragma once, #! and blank lines) gives a reason for its length.
+/// Whether the opening comment of the file (after #pragma once, #! and blank lines) gives a reason for its length.
 bool says_why_it_is_long(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     const auto begin = line.find_first_not_of(" \t");
@@ -81,7 +81,7 @@ std::vector<std::string> unexplained_folders(const std::string& root) {
     const std::string name = folder.substr(folder.rfind('/') + 1) + "/: ";
     bool& found = explained[folder];
     for (const std::string& line : lines_of(root, path)) {
-      if (line.starts_with("#include")) break;  // the file's own comment has ended
+      if (line.starts_with("#include")) break;  // end of the opening comment
       const auto place = line.find(name);
       found = found || (line.starts_with("/// ") && place != std::string::npos && line.find(' ', 4) > place);
     }
@@ -98,7 +98,7 @@ std::vector<std::string> headless_comments(const std::string& root) {
   for (const std::string& path : sources(root)) {
     if (path.ends_with(".py") || path.ends_with(".sh") || path.ends_with(".cmake") || path.ends_with(".txt")) continue;
     const std::vector<std::string> lines = lines_of(root, path);
-    bool in_comment = false;  // the line before ends in a comment, which may go on with "of"
+    bool in_comment = false;  // whether the previous line ends in a comment, which may continue with "of"
     for (std::size_t i = 0; i < lines.size(); ++i) {
       const std::string comment = comment_of(path, lines[i]);
       const auto begin = lines[i].find_first_not_of(' ');
@@ -128,7 +128,7 @@ std::vector<std::string> wrong_walks(const std::string& root) {
         if (end == std::string::npos) break;
         const std::string word = lines[k].substr(quote + 1, end - quote - 1);
         if (word.find('/') != std::string::npos && fs::is_regular_file(fs::path(root) / word)) {
-          std::string pair = word.substr(0, word.rfind('.'));  // a header and its source are read together
+          std::string pair = word.substr(0, word.rfind('.'));  // a header and its source count as one file
           files.insert(pair);
         }
         quote = lines[k].find('`', end + 1);

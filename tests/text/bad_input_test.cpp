@@ -1,4 +1,4 @@
-// What is wrong with a tokenizer.json is said with file, line and component; nothing unsupported is read silently.
+// Errors in a tokenizer.json are reported with file, line and component; unsupported content is never read silently.
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace tessera::text {
 namespace {
 
-/// A small valid file as a tree, to be damaged.
+/// A small valid file as a tree, to be corrupted by the tests.
 Value small_tree() {
   BpeFile file;
   for (int byte = 0; byte < 256; ++byte)

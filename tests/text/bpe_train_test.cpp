@@ -1,4 +1,4 @@
-// Training of byte-level BPE: the merges of Hugging Face, whatever the number of threads.
+// Training of byte-level BPE gives Hugging Face's merges for any number of threads.
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ TEST(BpeTrain, WhatItWritesLoadsAndShortensText) {
 TEST(BpeTrain, DocumentsAreCountedApart) {
   BpeTrainOptions options;
   options.vocab_size = 258;
-  // "b" + "c" is frequent only across the border of the documents; within them "a" + "b" is
+  // "b" + "c" is frequent only across document boundaries; within documents "a" + "b" is
   EXPECT_EQ(train_bpe({"ab", "cab", "cab"}, options).merges,
             (std::vector<std::pair<std::string, std::string>>{{"a", "b"}}));
 }
@@ -51,7 +51,7 @@ TEST(BpeTrain, RarePairsAndShortTexts) {
   BpeTrainOptions options;
   options.vocab_size = 5000;
   const BpeFile all = train_bpe({"low low low lower"}, options);
-  EXPECT_LT(all.vocabulary.size(), 300u);  // no more pairs
+  EXPECT_LT(all.vocabulary.size(), 300u);  // no pairs are left
   options.min_frequency = 3;
   EXPECT_LT(train_bpe({"low low low lower"}, options).merges.size(), all.merges.size());
 }

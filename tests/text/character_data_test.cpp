@@ -1,4 +1,4 @@
-// Every property of every code point, 0 to 0x10ffff, as a recorded hash: ids of tokenizers depend on each of them.
+// Every property of every code point, 0 to 0x10ffff, as a recorded hash: tokenizer ids depend on each of them.
 #include <tessera/text/jinja/characters.h>
 #include <tessera/text/unicode/char_class.h>
 #include <tessera/text/unicode/code_set.h>
@@ -15,7 +15,7 @@
 namespace tessera::text {
 namespace {
 
-/// Numbers and texts in their order, 64 bits.
+/// A 64-bit hash of numbers and texts in order.
 class Hash {
  public:
   void add(std::uint64_t number) {
@@ -38,12 +38,12 @@ std::string utf8(std::uint32_t code) {
   return out;
 }
 
-/// What no text holds (surrogates), and planes without characters, which would only cost time.
+/// Surrogates, which never occur in text, and planes without characters, which would only cost time.
 bool is_left_out(std::uint32_t code) {
   return (code >= 0xd800 && code < 0xe000) || (code >= 0x34000 && code < 0xe0000) || code >= 0xe1000;
 }
 
-/// The hash of property(code) for all code points, or for those that text has.
+/// The hash of property(code) for all code points, or only for those that occur in text.
 template <class Property>
 std::uint64_t hash_of(const Property& property, bool all = false) {
   Hash hash;
@@ -61,7 +61,7 @@ std::string form_of(Form form, std::string_view text) {
   return std::string(form(text, storage));
 }
 
-/// Marks of all combining classes in their order, with `code` among them where its class puts it.
+/// Marks of all combining classes in canonical order, with `code` at the position of its class.
 std::string ordered(std::uint32_t code) {
   static const std::string least = utf8(0x334), greatest = utf8(0x345);
   static const std::string all = [] {
@@ -74,7 +74,7 @@ std::string ordered(std::uint32_t code) {
   return moves ? form_of(to_nfd, all + own) : "";
 }
 
-/// Form C of what `code` decomposes into.
+/// The NFC form of the decomposition of `code`.
 std::string joined_again(std::uint32_t code) {
   const std::string own = utf8(code), parts = form_of(to_nfd, own);
   return parts == own ? "" : form_of(to_nfc, parts);

@@ -1,5 +1,4 @@
-// Real chat templates give what Python's transformers gives, and refuse what it refuses:
-// tests/parity/chat_templates.py.
+// Real chat templates render as in Python's transformers, and fail where it fails: tests/parity/chat_templates.py.
 
 #include <gtest/gtest.h>
 
@@ -80,7 +79,7 @@ void compare(const std::string& path) {
 }
 
 TEST(ChatTemplateParity, RealTemplates) {
-  ::setenv("TZ", "UTC", 1);  // what strftime_now() tells
+  ::setenv("TZ", "UTC", 1);  // strftime_now() depends on it
   ::tzset();
   compare(tessera::testing::source_path("tests/fixtures/chat_templates/expected.json"));
   if (const char* more = std::getenv("TESSERA_CHAT_CASES")) compare(more);

@@ -1,5 +1,5 @@
-// Conversations by the template of a model: what is read of a folder, what the assistant is found to say, what is
-// refused.
+// Conversations rendered by a model's template: the files read from a folder, the detected assistant turns, and refused
+// input.
 
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(ChatTemplate, TurnsAreFoundByWhatTheTextGrowsBy) {
 }
 
 TEST(ChatTemplate, TurnsThatAreWrittenOtherwiseLaterAreFoundByAStandIn) {
-  // Qwen3 writes thoughts, empty ones too, of the last turn only; Phi-3 another token at the very end.
+  // Qwen3 writes thoughts, even empty ones, only in the last turn; Phi-3 ends the conversation with another token.
   EXPECT_EQ(scored(chat_of("trl/qwen3.jinja", {"<|im_end|>"}), two_turns),
             (std::vector<std::string>{"Hello!<|im_end|>", "<think>\n\n</think>\n\nSee you<|im_end|>"}));
   EXPECT_EQ(scored(chat_of("trl/phi3.jinja", {"<|end|>", "</s>"}), two_turns),
@@ -97,7 +97,7 @@ TEST(ChatTemplate, ASpecialTokenInAMessageIsText) {
   EXPECT_NE(chat.special_token_in(json(R"([{"content": [{"type": "text", "text": "<|im_start|>"}]}])")), nullptr);
   EXPECT_EQ(parts(R"([{"role": "user", "content": "a"}])", {.tools = json(R"([{"name": "<|im_end|>"}])")}).size(), 2u);
   const auto mark = parts("[{\"role\": \"user\", \"content\": \"a" + std::string(parting) + "b\"}]");
-  ASSERT_EQ(mark.size(), 1u) << "the mark itself is text";
+  ASSERT_EQ(mark.size(), 1u) << "the mark itself counts as text";
   EXPECT_NE(mark[0].find(concat("a", parting, "b")), std::string::npos);
   EXPECT_EQ(scored(chat, json(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "<|im_end|>"}])")),
             (std::vector<std::string>{concat("<", parting, "|im_end|><|im_end|>")}));
@@ -129,7 +129,7 @@ TEST(ChatTemplate, ALastMessageIsContinued) {
   EXPECT_TRUE(chat.render(two_turns, {.continue_final_message = true}).text.ends_with("assistant\nSee you"));
 }
 
-/// A folder of the test's own.
+/// A test fixture with its own folder.
 class ChatFolder : public ::testing::Test {
  protected:
   ChatFolder() { std::filesystem::create_directories(folder_); }

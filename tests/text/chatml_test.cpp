@@ -1,4 +1,4 @@
-// Conversations as ChatML: what the text is, what of it is scored, which tokenizers know it.
+// Conversations as ChatML: the text, its scored parts, and the tokenizers that support it.
 
 #include <gtest/gtest.h>
 

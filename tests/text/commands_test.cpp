@@ -28,7 +28,7 @@ class TextCommands : public ::testing::Test {
     return launch::run_and_capture(arguments, {}, tessera::testing::patience(120));
   }
 
-  /// Exit code 2, the message says `needle`, and the folder is as empty as before.
+  /// Expects exit code 2, a message that contains `needle`, and no new files in the folder.
   void expect_refused(const std::vector<std::string>& arguments, const std::string& needle) {
     const launch::Captured result = run(arguments);
     EXPECT_EQ(result.exit_code, 2) << result.err;
@@ -54,7 +54,7 @@ TEST_F(TextCommands, TrainsBytePairsAndNamesWhatTrainsOthers) {
 }
 
 TEST_F(TextCommands, ATextIsCutOnlyWhereNoTokenCanReachAcross) {
-  // Words are not split, and one token is a line feed with a z behind it.
+  // Words are not split, and one token is a line feed followed by a z.
   Value tree = read_json(fixtures + "/tokenizer.json"), model = tree.at("model"), words = model.at("vocab"),
         merges = model.at("merges"), split = tree.at("pre_tokenizer");
   std::int64_t size = 0;
@@ -89,7 +89,7 @@ TEST_F(TextCommands, TrainThenTokenize) {
   const auto tokenizer = load_tokenizer(at("tok"));
   EXPECT_EQ(tokenizer->vocab_size(), 500);
 
-  std::string big;  // longer than the pieces that documents are cut in, with runs of blanks at line feeds
+  std::string big;  // longer than the pieces that documents are split into, with runs of blanks at line feeds
   while (big.size() < (std::size_t{3} << 20)) big += read_file(text_path) + "\n\n    x\n\t y\n";
   write_file_atomically(at("big.txt"), big);
   const auto result = run({"tokenize", "--train_file", at("big.txt"), "--tokenizer-name", at("tok"), "--output",
@@ -160,7 +160,7 @@ TEST_F(TextCommands, BadInputWritesNothing) {
                  "utf8.jsonl:2:11");
   expect_refused({"tokenizer", "train", "--train_file", at("utf8.jsonl"), "--vocab_size", "500", "--output", at("out")},
                  "utf8.jsonl:2:11");
-  EXPECT_EQ(list_folder(at("")).size(), 3u);  // nor temporary files: the inputs only
+  EXPECT_EQ(list_folder(at("")).size(), 3u);  // no temporary files: the inputs only
 }
 
 }  // namespace

@@ -24,13 +24,13 @@ const std::vector<std::string>& patterns() {
       R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
       R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
       R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-      // pieces of DeepSeek's
+      // parts of DeepSeek's
       "\\s?[A-Za-z\xC2\xB5\xC3\x80-\xC3\x96]+", "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80]+",
       R"(\s?[!-/:-~]+)", R"([\p{P}\P{L}]+?(?=\p{L})|(?>\p{M}+)|.)", "(?i:kiss)|\xC3\xA9+|\\.\\-+|[\\-\\]x]"};
   return all;
 }
 
-/// Characters that such patterns tell apart, some of each width.
+/// Characters that such patterns distinguish, of every UTF-8 width.
 const std::vector<std::string>& characters() {
   static const std::vector<std::string> all = {"a",
                                                "S",

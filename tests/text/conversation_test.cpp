@@ -1,4 +1,4 @@
-// The templates of --version; what LLaVA's code makes of them: tests/data/llava_test.cpp.
+// The templates of --version; parity with LLaVA's code is tested in tests/data/llava_test.cpp.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ TEST(ConversationTest, TemplatesAreWritten) {
   EXPECT_EQ(whole(rounds_of(conversation_of("plain"), {{false, "x\n<image>"}, {true, "b"}}, "x")), "<image>b\n");
   EXPECT_EQ(rounds_of(conversation_of("v0"), turns, "x").front().asked,
             rounds_of(conversation_of("vicuna_v1"), turns, "x").front().asked)
-      << "LLaVA's train.py leaves its template";
+      << "LLaVA's train.py keeps its template";
 }
 
 TEST(ConversationTest, WhatIsWrongIsNamed) {

@@ -1,6 +1,6 @@
-// Tokenizers with the components of GPT-2, Llama-3, Qwen2, SmolLM2, DeepSeek and GPT-4o, and their added tokens: ids
-// against Hugging Face `tokenizers`, frozen by tests/parity/tokenizer_fixtures.py (which also compares 20,000 cases of
-// each).
+// Tokenizers with the components of GPT-2, Llama-3, Qwen2, SmolLM2, DeepSeek and GPT-4o, and their added tokens. The
+// ids come from Hugging Face `tokenizers`, frozen by tests/parity/tokenizer_fixtures.py (which also compares 20,000
+// cases of each).
 
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(TokenizerConfig, EosTokenEndsATurn) {
   EXPECT_EQ(with(R"({"eos_token": "<unheard of>"})")->end_of_turn(), 0);
   try {
     with(R"({"eos_token": 3})");
-    ADD_FAILURE() << "a number is no token";
+    ADD_FAILURE() << "a number is not a token";
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("t/tokenizer_config.json:1:15"), std::string::npos) << error.what();
   }
@@ -102,14 +102,14 @@ std::string nfd(std::string_view text) {
 TEST(NormalForm, ComposesAndDecomposes) {
   EXPECT_EQ(nfc("e\u0301"), "\u00e9");
   EXPECT_EQ(nfd("\u00e9"), "e\u0301");
-  EXPECT_EQ(nfc("s\u0307\u0323"), "\u1e69");  // marks are put in order first
+  EXPECT_EQ(nfc("s\u0307\u0323"), "\u1e69");  // marks are reordered first
   EXPECT_EQ(nfd("\u1e69"), "s\u0323\u0307");
   EXPECT_EQ(nfc("\u1100\u1161\u11a8"), "\uac01");  // Hangul
   EXPECT_EQ(nfd("x\uac01"), "x\u1100\u1161\u11a8");
   EXPECT_EQ(nfc("\u0958"), "\u0915\u093c");         // excluded from composition
   EXPECT_EQ(nfc("\u212b"), "\u00c5");               // a singleton
-  EXPECT_EQ(nfc("a\u0334\u0301"), "\u00e1\u0334");  // an overlay between does not block
-  EXPECT_EQ(nfc("a\u0301\u0301"), "\u00e1\u0301");  // a mark of the same class does
+  EXPECT_EQ(nfc("a\u0334\u0301"), "\u00e1\u0334");  // an overlay in between does not block
+  EXPECT_EQ(nfc("a\u0301\u0301"), "\u00e1\u0301");  // a mark of the same class blocks
   EXPECT_EQ(nfc("\u0301x"), "\u0301x");
 }
 
@@ -120,7 +120,7 @@ TEST(NormalForm, TextInFormIsNotCopied) {
 }
 
 RC_GTEST_PROP(NormalForm, FormsAreStable, ()) {
-  // letters, marks, Hangul parts, what the forms leave apart
+  // letters, marks, Hangul jamo, and characters that composition excludes
   static const std::vector<std::string> pool = {"a",      "e",      "x",      " ",      "\u0301", "\u0323",    "\u0334",
                                                 "\u0345", "\u1e69", "\u00e9", "\u1100", "\u1161", "\u11a8",    "\uac00",
                                                 "\u0958", "\u093c", "\u0344", "\u212b", "\uf900", "\U0001d15e"};

@@ -1,6 +1,6 @@
-// Tokenizers without tokenizer.json: SentencePiece's .model, tiktoken's ranks, vocab.json with merges.txt.
-// Ids against the libraries that wrote the files, frozen by tests/parity/tokenizer_files.py (which also compares
-// thousands of cases).
+// Tokenizers without tokenizer.json: SentencePiece's .model, tiktoken's ranks, vocab.json with merges.txt. The ids come
+// from the libraries that wrote the files, frozen by tests/parity/tokenizer_files.py (which also compares thousands of
+// cases).
 
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ TEST(TokenizerFiles, ThoseThatBelongToATokenizerGoAlong) {
   for (const auto& [name, bytes] : beside) EXPECT_EQ(read_file(path_join(to.path(), name)), bytes) << name;
   EXPECT_EQ(read_file(path_join(to.path(), "merges.txt")), read_file(files + "/merges/merges.txt"));
   EXPECT_FALSE(path_exists(path_join(to.path(), "README.md")));
-  EXPECT_FALSE(path_exists(path_join(to.path(), "chat_template.jinja"))) << "it would hide the list";
+  EXPECT_FALSE(path_exists(path_join(to.path(), "chat_template.jinja"))) << "it would override the list";
   const Value config = read_json(path_join(to.path(), "tokenizer_config.json"));
   EXPECT_EQ(config.at("eos_token").as_string(), "</s>");
   EXPECT_EQ(dump_json(config.at("chat_template"), -1),

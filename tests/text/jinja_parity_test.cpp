@@ -1,4 +1,4 @@
-// Random templates give what Python's jinja2 gives, and fail where it fails: tests/parity/jinja_expressions.py.
+// Random templates render as in Python's jinja2, and fail where it fails: tests/parity/jinja_expressions.py.
 
 #include <gtest/gtest.h>
 
@@ -22,11 +22,12 @@ void compare(const std::string& path) {
     try {
       const std::string got = Template(source, "t").render(variables).text;
       if (wanted == nullptr)
-        ADD_FAILURE() << source << "\n  gives " << got << "\n  but Python says " << one.at("error").as_string();
+        ADD_FAILURE() << source << "\n  gives " << got << "\n  but Python reports " << one.at("error").as_string();
       else
         EXPECT_EQ(got, wanted->as_string()) << source;
     } catch (const InputError& error) {
-      if (wanted != nullptr) ADD_FAILURE() << source << "\n  " << error.what() << "\n  not " << wanted->as_string();
+      if (wanted != nullptr)
+        ADD_FAILURE() << source << "\n  " << error.what() << "\n  instead of " << wanted->as_string();
     }
   }
 }

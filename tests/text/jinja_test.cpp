@@ -1,4 +1,4 @@
-// The language of chat templates: what Jinja's manual and Python say a template gives, and what is refused, where.
+// The language of chat templates: results as defined by Jinja's manual and Python, and errors with their location.
 
 #include <gtest/gtest.h>
 
@@ -127,7 +127,7 @@ TEST(Jinja, ErrorsNameThePlace) {
   EXPECT_EQ(refusal("\xff"), "t: the template is not UTF-8");
 }
 
-// What Jinja and Python have beside, and no chat template uses.
+// Features of Jinja and Python that no chat template uses.
 TEST(Jinja, WhatIsLeftOutIsRefusedByName) {
   EXPECT_EQ(refusal("a\n{{ 'x'|center(9) }}"), "t:2:8: unknown filter 'center'");
   EXPECT_EQ(refusal("{{ 2.5|round }}"), "t:1:8: unknown filter 'round'");

@@ -1,5 +1,5 @@
 // Tokenizers with the settings of Llama 2, Mistral, Gemma, Phi-3, T5, XLM-R, ..., and one for every component of a
-// tokenizer.json: ids and texts against Hugging Face `tokenizers`, frozen by tests/parity/tokenizer_components.py
+// tokenizer.json. Ids and texts come from Hugging Face `tokenizers`, frozen by tests/parity/tokenizer_components.py
 // (which, like tokenizer_pipelines.py, also compares thousands of cases of each).
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ std::vector<std::int32_t> ids_of(const Value& list) {
   return ids;
 }
 
-/// The 256 byte tokens with words that end with "</w>": where words are cut shows in the ids.
+/// The 256 byte tokens with words that end with "</w>", so that word boundaries are visible in the ids.
 Value byte_model() {
   std::vector<Value::Member> vocabulary;
   constexpr std::string_view digits = "0123456789ABCDEF";
@@ -130,7 +130,7 @@ RC_GTEST_PROP(PipelineFamilies, DecodingPieceByPieceGivesTheWholeText, ()) {
   }
 }
 
-/// Llama 2's tokenizer sees a text as one word: cutting it where no merge reaches must not show.
+/// Llama 2's tokenizer treats a text as one word; cutting it where no merge applies must not change the ids.
 RC_GTEST_PROP(PipelineFamilies, PartsOfWordsDoNotDependOnEachOther, ()) {
   const auto words = *rc::gen::container<std::vector<std::string>>(
       rc::gen::element<std::string>("the", " ", "  ", "a", "\n", "earth", "\xE2\x96\x81", "12", "\xC3\xA9", "."));
@@ -140,13 +140,13 @@ RC_GTEST_PROP(PipelineFamilies, PartsOfWordsDoNotDependOnEachOther, ()) {
     Value row = rows_of("families.jsonl").front();
     Value tree = row.at("tokenizer"), model = tree.at("model");
     auto cut = tokenizer_of(row);
-    model.set("ignore_merges", Value::of(true));  // such a model is not cut
+    model.set("ignore_merges", Value::of(true));  // disables cutting
     tree.set("model", model);
     row.set("tokenizer", tree);
     return std::pair(std::move(cut), tokenizer_of(row));
   }();
   const auto& [cut, whole] = tokenizers;
-  if (whole->token_id(text)) return;  // a token of its own
+  if (whole->token_id(text)) return;  // the text is itself a token
   RC_ASSERT(cut->encode("x" + text + "<q>") == whole->encode("x" + text + "<q>"));
 }
 

@@ -1,4 +1,4 @@
-// Ids and texts against Hugging Face `tokenizers`, frozen by tests/parity/tokenizer_fixtures.py.
+// Ids and texts compared with Hugging Face `tokenizers`, frozen by tests/parity/tokenizer_fixtures.py.
 
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(BpeTokenizer, IllFormedTextBecomesReplacementCharacters) {
   const auto decoded = [&](std::string_view text) { return tokenizer->decode(tokenizer->encode(text)); };
   const std::string r = "\xEF\xBF\xBD";  // U+FFFD; the expectations are Python's bytes.decode("utf-8", "replace")
   EXPECT_EQ(decoded("a\xFFz"), "a" + r + "z");
-  EXPECT_EQ(decoded("\xE4\xB8"), r);  // a cut character is one piece
+  EXPECT_EQ(decoded("\xE4\xB8"), r);  // a truncated character is one piece
   EXPECT_EQ(decoded("\xF0\x9F\x99x"), r + "x");
   EXPECT_EQ(decoded("\xED\xA0\x80"), r + r + r);          // a surrogate
   EXPECT_EQ(decoded("\xC0\xAF"), r + r);                  // overlong
@@ -93,7 +93,7 @@ TEST(BpeTokenizer, SpecialTokensAndSizes) {
 }
 
 TEST(BpeTokenizer, LongWordsMergeAsShortOnesDo) {
-  // 1 MB of one letter must take n log n and give the ids that a run of the same letter gives piecewise.
+  // 1 MB of one letter must take O(n log n) and decode to itself.
   const auto tokenizer = load_tokenizer(fixtures);
   const std::string word(1 << 20, 'e');
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(word)), word);

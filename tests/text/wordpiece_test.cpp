@@ -1,4 +1,4 @@
-// WordPiece tokenizers with the components of BERT: ids, pairs and texts against Hugging Face `tokenizers`, frozen by
+// WordPiece tokenizers with the components of BERT. Ids, pairs and texts come from Hugging Face `tokenizers`, frozen by
 // tests/parity/wordpiece_fixtures.py (which also compares 20,000 cases of each).
 
 #include <gtest/gtest.h>
@@ -95,8 +95,8 @@ TEST(WordPiece, CutsTexts) {
   std::vector<std::int32_t> expected(all.begin(), all.begin() + 7);
   expected.push_back(*tokenizer->special().sep);
   EXPECT_EQ(tokenizer->encode_text("in the beginning god created the heaven and the earth", 8).ids, expected);
-  EXPECT_EQ(tokenizer->encode_text("in the beginning", 1).ids.size(), 2u);  // never less than the special tokens
-  // longest_first: what Hugging Face keeps of 10 and 2, 10 and 9 ids (3 of 11 are special)
+  EXPECT_EQ(tokenizer->encode_text("in the beginning", 1).ids.size(), 2u);  // always at least the special tokens
+  // longest_first: the numbers of ids that Hugging Face keeps of 10 and 2, 10 and 9 (3 of 11 are special)
   const std::string ten = "a a a a a a a a a a", nine = "b b b b b b b b b", two = "b b";
   const auto kept = [&](const std::string& a, const std::string& b) {
     const Encoding e = tokenizer->encode_pair(a, b, 11);
@@ -144,7 +144,7 @@ TEST(VocabTxt, ReadsItsConfiguration) {
                                "mask_token": "<m>")";
   write("tokenizer_config.json", concat("{", names, R"(, "do_lower_case": false})"));
   const auto tokenizer = load(folder.path());
-  EXPECT_EQ(tokenizer->encode("A a \xC3\xA9 x"), (std::vector<std::int32_t>{5, 8, 7, 0}));  // the last of equal lines
+  EXPECT_EQ(tokenizer->encode("A a \xC3\xA9 x"), (std::vector<std::int32_t>{5, 8, 7, 0}));  // last wins
   EXPECT_EQ(tokenizer->prefix(), std::vector<std::int32_t>{3});
   EXPECT_EQ(tokenizer->special().pad, 2);
   write("tokenizer_config.json", concat("{", names, R"(, "do_lower_case": true, "strip_accents": false})"));
@@ -212,7 +212,7 @@ TEST(WordPiece, ThreadsShareOneObject) {
   EXPECT_EQ(wrong, 0);
 }
 
-/// The definition, character by character and without tables of lengths.
+/// The reference definition, character by character and without length tables.
 std::vector<std::int32_t> by_definition(const WordPieceTokenizer& tokenizer, const std::string& word) {
   std::vector<std::int32_t> ids;
   for (std::size_t at = 0; at < word.size();) {
