@@ -64,7 +64,7 @@ TEST(Overrides, RefusesWhatIsNotAPair) {
   EXPECT_EQ(error_of("=4"), "--config_overrides: '=4' does not begin with a key" + rule);
   EXPECT_EQ(error_of("n layer=4"), "--config_overrides: 'n layer=4' does not begin with a key" + rule);
   EXPECT_EQ(error_of("n_layer="), "--config_overrides: 'n_layer=' has no value" + rule);
-  EXPECT_EQ(error_of("n_layer=4,n_layer=5"), "--config_overrides: 'n_layer=5' gives n_layer a second time" + rule);
+  EXPECT_EQ(error_of("n_layer=4,n_layer=5"), "--config_overrides: 'n_layer=5' sets n_layer a second time" + rule);
 }
 
 }  // namespace

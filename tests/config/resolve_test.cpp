@@ -67,7 +67,7 @@ TEST(ResolveFlags, AliasesOfOtherVersions) {
   EXPECT_EQ(resolved.values.optimization.per_device_train_batch_size, 4);
   EXPECT_EQ(resolved.values.parallel.backend, "gloo");
   EXPECT_EQ(error_of({"--eval_strategy", "no", "--evaluation_strategy", "steps"}),
-            "--evaluation_strategy steps contradicts --eval_strategy no , given earlier; keep one of them");
+            "--evaluation_strategy steps contradicts --eval_strategy no, given earlier; keep one of them");
 }
 
 // transformers v5: "warmup_steps: float in [0, 1) is a ratio".

@@ -61,7 +61,7 @@ TEST_F(TrainingArguments, WrongFlags) {
       {{"--parallelism_config", R"({"dp_shard_size": "many"})"},
        "--parallelism_config: dp_shard_size is 'many'; it must be a number of processes"},
       {{"--adafactor", "--optim", "sgd"},
-       "--optim sgd contradicts --adafactor adafactor , given earlier; keep one of them"},
+       "--optim sgd contradicts --adafactor adafactor, given earlier; keep one of them"},
       {{"--use_cpu=maybe"}, "--use_cpu is 'maybe'; it must be true or false"},
       {{"--deepspeed", "--seed", "3"}, "--deepspeed needs a value (FILE|JSON)"},
       {{"a.json", "b.json"}, "unexpected argument 'b.json': a.json already contains the arguments"},

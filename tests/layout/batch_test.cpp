@@ -198,7 +198,7 @@ TEST(BatchRamp, SaysWhatIsWrong) {
     return text.find(part) != std::string::npos;
   };
   EXPECT_TRUE(has(problem([] { parse_batch_ramp("1,2"); }), "has 2 numbers"));
-  EXPECT_TRUE(has(problem([] { parse_batch_ramp("1,x,3"); }), "'x' is no whole number"));
+  EXPECT_TRUE(has(problem([] { parse_batch_ramp("1,x,3"); }), "'x' is not a whole number"));
   EXPECT_TRUE(has(problem([] { parse_batch_ramp("0,2,3"); }), "at least 1"));
   for (const char* text : {"0:8 x:16", "0:8 100", "0:8 100:0", "0:8 -1:16", "0:8 9999T:16"})
     EXPECT_TRUE(has(problem([&] { parse_batch_ramp(text); }), "is not AFTER:ROWS")) << text;

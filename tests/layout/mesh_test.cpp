@@ -215,7 +215,7 @@ TEST(Mesh, WhatIsRefusedSaysWhatWouldFit) {
       {"tp=3,dp=2", 8, {"tp=3 does not divide the 8 ranks", "sizes need 6", "it may be 1, 2, 4, 8"}},
       {"tp=3,dp=0", 8, {"multiply to 3, which does not divide the world size 8"}},
       {"pp=0,dp=0", 8, {"at most one size may be 0"}},
-      {"pp=0", 0, {"pp is to be derived", "--world_size"}},
+      {"pp=0", 0, {"pp is derived", "--world_size"}},
       {"dp=-2", 8, {"dp_shard=-2", "whole number"}},
       {"tp=two", 8, {"tp=two", "whole number"}},
       {"tp", 8, {"'tp' is not AXIS=SIZE", "pp=2,dp=2,tp=2"}},

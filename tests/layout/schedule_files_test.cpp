@@ -92,7 +92,7 @@ TEST(ScheduleFiles, size_is_limited) {
 
 TEST(ScheduleFiles, errors_have_a_place) {
   const auto csv = [](const std::string& text) { return error_of([&] { (void)parse_csv(text, "a.csv"); }); };
-  EXPECT_EQ(csv(""), "a.csv: unknown action");
+  EXPECT_EQ(csv(""), "a.csv: it has no actions");
   EXPECT_EQ(
       csv("0F0,0B0\n1F0, 1X0\n"),
       "a.csv:2:7: unknown action 'X'; the actions are F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, GATHER, RESHARD, "
@@ -104,7 +104,7 @@ TEST(ScheduleFiles, errors_have_a_place) {
   EXPECT_EQ(csv("0F0,(0F1;0B0)OVERLAP"),
             "a.csv:1:5: '(0F1;0B0)OVERLAP' is not an overlapped pair: (0F4;7B1)OVERLAP_F_B");
   EXPECT_EQ(csv("0F0\n\n1F0"), "a.csv:2:1: a line without an action: every rank needs a stage");
-  EXPECT_EQ(csv("0F99999999999"), "a.csv:1:3: '99999999999' is no micro-batch: a whole number from 0 to 1048575");
+  EXPECT_EQ(csv("0F99999999999"), "a.csv:1:3: '99999999999' is not a micro-batch: a whole number from 0 to 1048575");
   EXPECT_EQ(csv("1000000F0"), "a.csv: stage 1000000 is the last of 1000001, but there are only 1 actions");
   EXPECT_EQ(csv("0F0,2F0,0B0"), "a.csv: stage 1 has no action, but stage 2 has");
   std::string ranks;
@@ -116,7 +116,7 @@ TEST(ScheduleFiles, errors_have_a_place) {
   EXPECT_EQ(text("tessera-schedule 2\n"), "a.txt:1:18: version '2'; only 1 is supported");
   EXPECT_EQ(text(head), "a.txt:2:16: the line 'stages' with the rank of every stage is missing");
   EXPECT_EQ(text(head + "stages 0 1\nrank 0: 0F0 0B0\n"), "a.txt:4:16: rank 1 has no action");
-  EXPECT_EQ(text(head + "stages 0 1\nrank 2: 0F0\n"), "a.txt:4:6: '2' is no rank: a whole number from 0 to 1");
+  EXPECT_EQ(text(head + "stages 0 1\nrank 2: 0F0\n"), "a.txt:4:6: '2' is not a rank: a whole number from 0 to 1");
   EXPECT_EQ(text(head + "stages 0 5\n"), "a.txt:3:11: 6 ranks for 2 stages: every rank needs a stage");
   EXPECT_EQ(text(head + "stage 0\n"), "a.txt:3:1: 'stage': did you mean stages?");
   EXPECT_EQ(text(head + "stages 0\nrank 0: 0F0 0F0+\n"),

@@ -167,7 +167,7 @@ TEST_F(Automatic, ARestartTakesTheSame) {
   EXPECT_FALSE(chosen_before(resolved(), path, 2, note));
   EXPECT_NE(note.find("another number of processes"), std::string::npos);
   EXPECT_FALSE(chosen_before(resolved({"--pp_size", "1"}), path, 4, note));
-  EXPECT_NE(note.find("pp_size is 2, but --pp_size says 1"), std::string::npos) << note;
+  EXPECT_NE(note.find("pp_size is 2, but --pp_size sets 1"), std::string::npos) << note;
 }
 
 }  // namespace

@@ -239,7 +239,7 @@ TEST(PlanEngine, SearchedWhatTheEngineHas) {
   q.tp = 0;
   q.engine = engine_of(EngineName::megatron);
   q.schedule = "zbv";
-  EXPECT_NE(error_of([&] { search(q); }).find("engine megatron has none"), std::string::npos);
+  EXPECT_NE(error_of([&] { search(q); }).find("engine megatron has no such schedule"), std::string::npos);
   q.schedule.reset();
   q.strategy = Strategy::zero2;
   EXPECT_NE(error_of([&] { search(q); }).find("strategy zero2"), std::string::npos);
