@@ -201,7 +201,7 @@ TEST(PlanRecorded, WhatTheRecordDoesNotSayIsRefused) {
   run.mesh = layout::parse_mesh("tp=2");
   EXPECT_NE(plan_problem(q.model, run).find("the nearest is tp 1"), std::string::npos);
   run.mesh = layout::parse_mesh("pp=16");
-  EXPECT_NE(plan_problem(q.model, run).find("pp may be up to 8"), std::string::npos);
+  EXPECT_NE(plan_problem(q.model, run).find("pp may be at most 8"), std::string::npos);
 }
 
 }  // namespace
