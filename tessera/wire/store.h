@@ -39,4 +39,7 @@ std::shared_ptr<Store> open_store(const StorePlace& place);
 /// A folder that all ranks see; each key is a file in it. Made if absent.
 std::shared_ptr<Store> open_folder(const std::string& folder);
 
+/// In the memory of this process: for a world of one rank, or of ranks that are threads.
+std::shared_ptr<Store> open_memory();
+
 }  // namespace tessera::wire

@@ -59,5 +59,7 @@ struct Place {
 
 std::shared_ptr<Transport> make_local(const Place& place);
 std::shared_ptr<Transport> make_shared_memory(const Place& place);
+/// `address`: where the others reach this process; empty: found out.
+std::shared_ptr<Transport> make_tcp(const Place& place, const std::string& address);
 
 }  // namespace tessera::wire
