@@ -13,6 +13,9 @@ target_link_libraries(tessera_c PRIVATE tessera_flags tessera_core_parts yaml-cp
   Threads::Threads)
 set(tessera_c_map ${PROJECT_SOURCE_DIR}/cmake/c.map)
 target_link_options(tessera_c PRIVATE LINKER:--version-script=${tessera_c_map} LINKER:--exclude-libs,ALL
-  LINKER:--gc-sections LINKER:--as-needed LINKER:-z,defs)
+  LINKER:--gc-sections LINKER:--as-needed)
+if(NOT TESSERA_SANITIZE)  # whose functions are in the program
+  target_link_options(tessera_c PRIVATE LINKER:-z,defs)
+endif()
 set_target_properties(tessera_c PROPERTIES LINK_DEPENDS ${tessera_c_map})
 tessera_versioned(tessera_c)

@@ -112,7 +112,7 @@ typedef struct tessera_options {
   int32_t local_size; /* 0: both are computed from the hosts of all ranks */
   int32_t join_store; /* tessera_init_store: 1: somebody else serves it, rank 0 is a client, too */
   int32_t reserved;
-  const uint8_t* secret;      /* tessera_init_store: 32 bytes that all ranks share; NULL: derived from the port, which
+  const uint8_t* secret; /* tessera_init_store: 32 bytes that all ranks share; NULL: derived from the port, which
                                  keeps strangers' mistakes out, not attackers */
 } tessera_options;
 /// Fills in `size` and zeros.

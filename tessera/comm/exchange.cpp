@@ -16,6 +16,9 @@
 #include <thread>
 
 namespace tessera::comm {
+
+using wire::Comparer;
+using wire::Sighting;
 namespace {
 
 using std::chrono::milliseconds;

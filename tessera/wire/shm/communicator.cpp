@@ -273,8 +273,7 @@ void Communicator::Sleeping::show() {
 }
 
 void Communicator::Sleeping::look() {
-  const bool left =
-      for_rank_ != any_source && communicator_.control(for_rank_).state.load() != TeamState::open;
+  const bool left = for_rank_ != any_source && communicator_.control(for_rank_).state.load() != TeamState::open;
   const auto now = Clock::now();
   if (now < next_look_ && now < communicator_.deadline(wait_) && !left) return;
   next_look_ = now + slice_limit;

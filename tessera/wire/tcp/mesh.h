@@ -79,7 +79,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   };
   enum Kind : std::uint8_t { piece, message, announcement, failure, goodbye };
   struct Outgoing {
-    std::string head;    // header, entry, small payloads
+    std::string head;  // header, entry, small payloads
     const std::byte* data = nullptr;
     std::size_t bytes = 0, sent = 0;  // of head and data together
     Handle posted;
