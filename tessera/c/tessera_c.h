@@ -231,7 +231,8 @@ typedef struct tessera_call {
 
 /// All operations: `work` NULL: returns when it has ended, with its status. Else it is started, *work is its handle
 /// (to be freed), and the status says whether it could be started; what it ends with is told by the handle.
-/// An operation that fails for another reason than its arguments leaves the whole group failed, on all ranks.
+/// An operation that fails for another reason than its arguments leaves the whole group failed, on all ranks: the next
+/// one says so where this one was over already (over tcp the root of a broadcast may be done before others look).
 /// In place: wherever input and output have equal sizes, they may be the same pointer; they may not overlap otherwise.
 
 /// input [count] -> output [count], on all ranks.
@@ -275,7 +276,8 @@ tessera_status tessera_barrier(tessera_group group, const tessera_call* call, te
 
 enum { TESSERA_ANY_SOURCE = -1 };
 /// A message to another rank of the group. Messages of one pair and tag (>= 0) arrive in the order in which they were
-/// started, with the count and dtype of the receive (TESSERA_MISMATCH). Ends when it was received.
+/// started, with the count and dtype of the receive (TESSERA_MISMATCH). Ends when its memory may be used again: shm: when
+/// it was received; tcp: when it is on its way.
 tessera_status tessera_send(tessera_group group, const void* data, int64_t count, tessera_dtype dtype,
                             int32_t destination, int32_t tag, const tessera_call* call, tessera_work* work);
 /// `source`: a rank of the group, or TESSERA_ANY_SOURCE. `from` (may be NULL): the blocking form writes the rank that

@@ -56,9 +56,9 @@ Bytes room(tessera_dtype dtype, std::int64_t n) {
 }
 // An average of three is not exact: neither is the reference's.
 bool equal(tessera_dtype dtype, tessera_op op, int ranks, const Bytes& a, const Bytes& b) {
-  if (op != TESSERA_AVERAGE || (ranks & (ranks - 1)) == 0 || dtype == TESSERA_FLOAT16 || dtype == TESSERA_BFLOAT16) {
-    return a == b;
-  }
+  const bool inexact = op == TESSERA_AVERAGE && (ranks & (ranks - 1)) != 0;
+  const bool signed_zeros = op == TESSERA_PRODUCT && is_complex(dtype);  // depend on the order
+  if (!signed_zeros && (!inexact || dtype == TESSERA_FLOAT16 || dtype == TESSERA_BFLOAT16)) return a == b;
   const auto close = [&]<class T>(T) {
     if (a.size() != b.size()) return false;
     for (std::size_t i = 0; i < a.size(); i += sizeof(T)) {
