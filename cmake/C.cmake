@@ -1,7 +1,8 @@
-# libtessera_c.so: the C interface (tessera/c/tessera_c.h) for programs without LibTorch and without C++. It holds what it
-# needs of the part without tensors itself and exports nothing but tessera_*, so that it can be loaded beside the other
-# libraries, and shipped alone.
-set(tessera_c_parts base/clock base/error base/file base/free_ranges base/log base/text base/utf8 base/system/abandoned base/system/endpoint
+# libtessera_c.so: the C interface (tessera/c/tessera_c.h) for programs without LibTorch and without C++. It holds what
+# it needs of the part without tensors itself and exports nothing but tessera_*, so that it can be loaded beside the
+# other libraries, and shipped alone.
+set(tessera_c_parts base/clock base/error base/file base/free_ranges base/log base/text base/utf8 base/system/abandoned
+  base/system/endpoint
   base/system/file_limit launch/agent/board launch/agent/ports launch/agent/sealed_fd launch/cli/environment
   launch/fleet/hostfile launch/fleet/rank_list launch/store/hmac launch/store/store_client
   launch/store/store_connection launch/store/store_secret launch/store/store_server launch/store/store_socket

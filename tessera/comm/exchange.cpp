@@ -18,6 +18,9 @@
 namespace tessera::comm {
 
 using wire::Comparer;
+using wire::decode;
+using wire::encode;
+using wire::look_at;
 using wire::Sighting;
 namespace {
 

@@ -21,6 +21,7 @@
 namespace tessera::comm {
 
 using wire::Comparer;
+using wire::look_at;
 using wire::neighbour_of;
 using wire::Sighting;
 namespace {

@@ -67,7 +67,7 @@ struct Or {
 struct Xor {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a ^ b; }
 };
-// Of bools: any byte but 0 is true.
+// For bools: any byte but 0 is true.
 struct BothTrue {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a != 0 && b != 0; }
 };

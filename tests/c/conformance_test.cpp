@@ -79,7 +79,7 @@ TEST_P(Conformance, Reductions) {
         Counts sizes{1, 333};
         if (op == TESSERA_SUM) sizes = {0, 5, 1'007};
         const bool all_ways = dtype == TESSERA_FLOAT32 || dtype == TESSERA_INT16 || dtype == TESSERA_COMPLEX128;
-        if (op == TESSERA_SUM && all_ways) sizes.push_back(20'007);  // of 40 KB and more: through the staging in chunks
+        if (op == TESSERA_SUM && all_ways) sizes.push_back(20'007);  // 40 KB and more: through the staging in chunks
         for (const std::int64_t n : sizes) {
           const std::string what = place("all_reduce", dtype, n, tessera_op_name(op));
           const Bytes input = given(dtype, me.rank, 0, n);
@@ -407,7 +407,7 @@ TEST_P(Conformance, GroupsOfSome) {
     std::int64_t expected = 0;
     for (int r = me.rank % 2; r < me.size; r += 2) expected += r;
     me.expect(sum == expected, "sum of a half");
-    // Of members only, twice under one name; the rest does something else.
+    // By members only, twice under one name; the rest does something else.
     if (me.rank < 2 && me.size > 1) {
       const std::int32_t first[] = {1, 0};
       tessera_group one = 0, two = 0;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Numbers of all dtypes as a test writes them and reads them, and what a reduction makes of them: by definition, without
-/// the library's arithmetic.
+/// Numbers of all dtypes as a test writes them and reads them, and what a reduction makes of them: by definition,
+/// without the library's arithmetic.
 
 #include <tessera/c/tessera_c.h>
 

@@ -139,12 +139,8 @@ TEST_P(Failures, DifferentOperationsAreNamed) {
        },
        "4 x float32", "5 x float32"},
       {"another root, both receive",
-       [](tessera_group g, float* x) {
-         return tessera_broadcast(g, x, 4, TESSERA_FLOAT32, 1, nullptr, nullptr);
-       },
-       [](tessera_group g, float* x) {
-         return tessera_broadcast(g, x, 4, TESSERA_FLOAT32, 0, nullptr, nullptr);
-       },
+       [](tessera_group g, float* x) { return tessera_broadcast(g, x, 4, TESSERA_FLOAT32, 1, nullptr, nullptr); },
+       [](tessera_group g, float* x) { return tessera_broadcast(g, x, 4, TESSERA_FLOAT32, 0, nullptr, nullptr); },
        "root 1", "root 0"},
       {"another label",
        [](tessera_group g, float* x) {

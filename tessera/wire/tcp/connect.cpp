@@ -1,5 +1,5 @@
-// How the ranks of a group find each other: everybody listens and writes its addresses and a random word into the store;
-// a rank connects to those before it and proves by their word that it has read it there.
+// How the ranks of a group find each other: everybody listens and writes its addresses and a random word into the
+// store; a rank connects to those before it and proves by their word that it has read it there.
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/store/hmac.h>
