@@ -54,11 +54,12 @@ class Rank:
         return dist.FileStore(os.path.join(self.folder, name), self.size)
 
     def start(self, timeout=20.0, **more):
-        """Makes the default group and returns it."""
+        """Makes the default group and returns what carries out its operations."""
+        import torch
         import torch.distributed as dist
         dist.init_process_group(self.backend, store=self.store(), rank=self.rank, world_size=self.size,
                                 timeout=timedelta(seconds=timeout), **more)
-        return dist.group.WORLD
+        return dist.group.WORLD._get_backend(torch.device("cpu"))
 
     def meet(self, name):
         """Waits for every rank without the backend: by files."""

@@ -241,7 +241,8 @@ def sparse_allreduce_basics(rank):
 
 @case("test_allgather_into_tensor_coalesced", 4)
 def allgather_into_tensor_coalesced(rank):
-    pg = rank.start()
+    rank.start()
+    pg = dist.group.WORLD
     torch.manual_seed(42)
     inputs = [torch.rand(n, n) for n in (5, 10, 15)]
     outputs = [torch.empty(n * rank.size, n) for n in (5, 10, 15)]
@@ -270,7 +271,8 @@ def reduce_scatter_tensor(rank):
 
 @case("test_reduce_scatter_tensor_coalesced", 4)
 def reduce_scatter_tensor_coalesced(rank):
-    pg = rank.start()
+    rank.start()
+    pg = dist.group.WORLD
     torch.manual_seed(42)
     inputs = [torch.rand(n * rank.size, n) for n in (5, 10, 15)]
     outputs = [torch.empty(n, n) for n in (5, 10, 15)]
@@ -519,7 +521,8 @@ def logging_init(rank):
 
 @case("test_broadcast_coalesced_gloo_cpu", 2)
 def broadcast_coalesced(rank):
-    pg = rank.start()
+    rank.start()
+    pg = dist.group.WORLD
     types = (torch.float32, torch.float32, torch.float32, torch.float64, torch.float16, torch.float32)
     for root in range(rank.size):
         target = [t for d in types for t in torch.arange(60, dtype=d).chunk(5)]
@@ -593,7 +596,8 @@ def rank_membership(rank):
 
 @case("test_sequence_num_set_default_pg_gloo", 2)
 def sequence_num_set(rank):
-    pg = rank.start()
+    rank.start()
+    pg = dist.group.WORLD
     numbers = [None] * rank.size
     dist.all_gather_object(numbers, pg._get_sequence_number_for_group())
     assert len(set(numbers)) == 1, numbers
@@ -619,7 +623,8 @@ def sequence_increments(rank, group, members):
 
 @case("test_sequence_num_incremented_gloo_default", 2)
 def sequence_num_incremented(rank):
-    sequence_increments(rank, rank.start(), range(2))
+    rank.start()
+    sequence_increments(rank, dist.group.WORLD, range(2))
 
 
 @case("test_sequence_num_incremented_gloo_subgroup", 4)
