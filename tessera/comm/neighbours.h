@@ -3,7 +3,7 @@
 /// What the watcher sees of other ranks: sightings from slots of the board, or from texts that travel through a store,
 /// and their comparison with this rank's.
 
-#include <tessera/comm/mismatch.h>
+#include <tessera/wire/mismatch.h>
 #include <tessera/launch/agent/board.h>
 
 #include <cstdint>
@@ -16,6 +16,9 @@
 #include <vector>
 
 namespace tessera::comm {
+
+using wire::PairCheck;
+using wire::Sighting;
 
 /// Looks at a slot. Takes the entries from id `cursor` on (those that are just being written wait for the next time)
 /// and moves the cursor.

@@ -4,7 +4,7 @@
 
 #include <tessera/base/allocated.h>
 #include <tessera/base/log.h>
-#include <tessera/comm/shm/arena.h>
+#include <tessera/wire/shm/arena.h>
 #include <tessera/comm/world.h>
 
 #include <atomic>

@@ -4,7 +4,7 @@
 #include <c10/util/Half.h>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/ring/executor.h>
+#include <tessera/wire/ring/executor.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -26,7 +26,7 @@
 namespace {
 
 using namespace tessera;
-using namespace tessera::comm::ring;
+using namespace tessera::wire::ring;
 using kernels::Fold;
 using kernels::Number;
 

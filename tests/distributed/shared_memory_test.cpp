@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/comm/shared_memory.h>
-#include <tessera/comm/shm/arena.h>
+#include <tessera/wire/shm/arena.h>
 
 #include <tests/distributed/harness.h>
 
@@ -51,7 +51,7 @@ TEST(SharedMemory, the_memory_is_used_again) {
         EXPECT_NE(comm::empty_shared({1 << 20}).const_data_ptr(), first);
         view.reset();
         EXPECT_EQ(comm::empty_shared({1 << 20}).const_data_ptr(), first);
-        EXPECT_EQ(comm::shm::process_arena()->statistics().used, 0u);
+        EXPECT_EQ(wire::shm::process_arena()->statistics().used, 0u);
       },
       over("shm"));
 }

@@ -5,7 +5,7 @@
 
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
-#include <tessera/comm/shm/segment.h>
+#include <tessera/wire/shm/segment.h>
 
 #include <tests/distributed/conformance.h>
 #include <tests/distributed/harness.h>
@@ -255,8 +255,8 @@ TEST(ShmSmall, works_under_limits_of_file_size_and_address_space) {
 // ---- segments
 // --------------------------------------------------------------------------------------------------------
 
-using comm::shm::PeerSegment;
-using comm::shm::Segment;
+using wire::shm::PeerSegment;
+using wire::shm::Segment;
 
 std::string refusal(const std::string& address) {
   try {
@@ -275,7 +275,7 @@ std::string with(const std::string& address, int place, const std::string& word)
 }
 
 TEST(ShmSegment, foreign_and_stale_ones_are_refused) {
-  Segment segment(comm::shm::SegmentSizes{std::size_t{64} << 20, std::size_t{64} << 20});
+  Segment segment(wire::shm::SegmentSizes{std::size_t{64} << 20, std::size_t{64} << 20});
   const std::string address = segment.address();
   EXPECT_EQ(refusal(address), "accepted");
   EXPECT_NE(refusal("").find("not the address"), std::string::npos);
@@ -303,7 +303,7 @@ TEST(ShmSegment, of_another_user_are_refused) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  Segment segment(comm::shm::SegmentSizes{std::size_t{4} << 20, 0});
+  Segment segment(wire::shm::SegmentSizes{std::size_t{4} << 20, 0});
   const pid_t child = fork();
   if (child == 0) {
     if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) _exit(1);
@@ -320,7 +320,7 @@ TEST(ShmSegment, of_another_user_are_refused) {
 }
 
 TEST(ShmSegment, cannot_be_shrunk_under_its_readers) {
-  Segment segment(comm::shm::SegmentSizes{std::size_t{4} << 20, 0});
+  Segment segment(wire::shm::SegmentSizes{std::size_t{4} << 20, 0});
   std::istringstream words(segment.address());
   int pid = 0, fd = 0;
   words >> pid >> fd;
@@ -331,7 +331,7 @@ TEST(ShmSegment, cannot_be_shrunk_under_its_readers) {
 // The heap: pieces never overlap, and freed neighbours become one again.
 TEST(ShmSegment, its_heap_gives_pieces_that_do_not_overlap) {
   constexpr std::size_t heap = std::size_t{64} << 20;
-  Segment segment(comm::shm::SegmentSizes{heap, 0});
+  Segment segment(wire::shm::SegmentSizes{heap, 0});
   std::mt19937 random(3);
   std::vector<std::pair<std::byte*, std::size_t>> pieces;
   for (int i = 0; i < 3000; ++i) {

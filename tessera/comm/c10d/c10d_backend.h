@@ -4,7 +4,7 @@
 /// any c10d::Backend (Gloo, NCCL, or one that the caller already has).
 
 #include <tessera/comm/backend.h>
-#include <tessera/comm/ring/choice.h>
+#include <tessera/wire/ring/choice.h>
 
 #include <optional>
 
@@ -13,6 +13,10 @@ class Backend;
 }
 
 namespace tessera::comm {
+
+namespace ring {
+using namespace wire::ring;
+}
 
 struct C10dOptions {
   std::string name;  ///< the group's, for texts

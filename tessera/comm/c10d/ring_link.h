@@ -2,7 +2,7 @@
 /// \file
 /// A Link (executor.h) over the sends and receives of a c10d::Backend with CPU tensors (Gloo).
 
-#include <tessera/comm/ring/executor.h>
+#include <tessera/wire/ring/executor.h>
 
 namespace c10d {
 class Backend;
@@ -13,6 +13,8 @@ class MessageWaiter;
 }
 
 namespace tessera::comm::ring {
+
+using namespace wire::ring;
 
 /// Tags from here on belong to the collectives of this folder; callers' messages use those below.
 constexpr int first_own_tag = 1 << 30;

@@ -4,7 +4,7 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/hierarchical/hosts.h>
 #include <tessera/comm/rendezvous.h>
-#include <tessera/comm/shm/segment.h>
+#include <tessera/wire/shm/segment.h>
 
 #include <cstdlib>
 

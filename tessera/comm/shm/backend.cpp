@@ -7,7 +7,7 @@
 #include <tessera/comm/backend.h>
 #include <tessera/comm/kernel_types.h>
 #include <tessera/comm/rendezvous.h>
-#include <tessera/comm/shm/work_queue.h>
+#include <tessera/wire/shm/work_queue.h>
 #include <tessera/comm/watch.h>
 
 #include <optional>
@@ -15,6 +15,9 @@
 
 namespace tessera::comm::shm {
 namespace {
+
+using namespace wire::shm;
+using wire::Operation;
 
 using launch::Entry;
 using launch::Op;
@@ -178,6 +181,7 @@ namespace tessera {
 
 std::shared_ptr<comm::Backend> layout::Shm::make(const comm::BackendRequest& request) {
   using namespace comm::shm;
+  using namespace wire::shm;
   if (request.size > max_ranks) {
     throw InputError(concat("group '", request.name, "' has ", request.size, " ranks; the backend ", row.name,
                             " takes ", max_ranks, ". Use ", usual_backend(row.device), "."));

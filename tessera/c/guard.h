@@ -1,0 +1,47 @@
+#pragma once
+/// \file
+/// c/: the C interface (tessera_c.h) over wire/. This header: from exceptions to a status and the sentence of the
+/// thread's last error.
+
+#include <tessera/c/tessera_c.h>
+#include <tessera/wire/failure.h>
+
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <string>
+
+namespace tessera::c {
+
+/// Keeps the sentence for tessera_last_error() and returns the status.
+tessera_status remember(wire::Code code, const char* text) noexcept;
+
+/// Runs body; its exception becomes the status.
+template <class Body>
+tessera_status guarded(const Body& body) noexcept {
+  try {
+    body();
+    return TESSERA_OK;
+  } catch (const std::bad_alloc&) {
+    return remember(wire::Code::system, "out of memory");
+  } catch (const std::exception& error) {
+    return remember(wire::code_of(error), error.what());
+  } catch (...) {
+    return remember(wire::Code::system, "an exception that is no error");
+  }
+}
+
+/// The argument named `name`; Failure (invalid) when it is null.
+template <class T>
+T& given(T* argument, const char* name) {
+  if (argument == nullptr) throw wire::Failure(wire::Code::invalid, concat(name, " is null."));
+  return *argument;
+}
+
+/// A string that may be absent.
+inline std::string text_or(const char* text, const char* otherwise = "") { return text == nullptr ? otherwise : text; }
+
+/// A text for the caller, as tessera_c.h describes it.
+void copy_out(const std::string& text, char* buffer, int64_t capacity, int64_t* needed);
+
+}  // namespace tessera::c
