@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--show", action="store_true", help="output of the ranks of a failed case")
     args = parser.parse_args()
     import torch
-    import torch.distributed as dist
+    import torch._dynamo  # noqa: F401 -- DDP imports it; every forked rank would
     import harness
     torch.set_num_threads(1)
     begin = time.monotonic()
@@ -68,8 +68,8 @@ def main():
     took = time.monotonic() - begin
     for backend in backends:
         good, bad, skipped = (count.get((backend, s), 0) for s in ("pass", "fail", "skip"))
-        print("{}: {} passed, {} failed, {} skipped: {:.1f} % of {} pass".format(
-            backend, good, bad, skipped, 100.0 * good / max(1, good + bad), good + bad))
+        print("{}: {} passed, {} failed, {} skipped: {:.1f} % of all {} pass".format(
+            backend, good, bad, skipped, 100.0 * good / max(1, good + bad + skipped), good + bad + skipped))
     print("{:.0f} s".format(took))
     for line in failed:
         print("FAILED " + line)

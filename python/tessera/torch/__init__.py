@@ -6,6 +6,7 @@
 After the import, DDP, FSDP2, DTensor, pipelining and everything else of torch.distributed run on it, for tensors of the
 CPU. Errors are torch's DistBackendError and name ranks; see docs/python.md.
 """
+import sys
 import weakref
 
 import torch.distributed as dist
@@ -23,6 +24,7 @@ _default = None  # a weak reference to the group of the last init_process_group
 def _create(options, pg_options=None):
     """Called by torch for a new group; options.store is for its members only."""
     global _default
+    _refuse_second_backend(sys._getframe(1))
     ranks = list(options.global_ranks_in_group or [])
     parent = _default() if _default is not None else None
     # Members of a group that is not the default one share the world of the default group: no second meeting.
@@ -34,6 +36,17 @@ def _create(options, pg_options=None):
     if not ranks:
         _default = weakref.ref(made)
     return made
+
+
+def _refuse_second_backend(frame):
+    """torch keeps a group written in Python as the whole group, and drops the backends of other devices without a word."""
+    described = frame.f_locals.get("backend_config")
+    backends = described.get_device_backend_map() if hasattr(described, "get_device_backend_map") else {}
+    others = sorted({name for name in backends.values() if name != "tessera"})
+    if others:
+        raise InvalidArgument("tessera: {} beside it in one group: torch would drop it, since a backend written in Python "
+                              "is the whole group. Make a second group: new_group(backend={!r})".format(
+                                  " and ".join(others), others[0]))
 
 
 dist.Backend.register_backend("tessera", _create, extended_api=True, devices=["cpu"])

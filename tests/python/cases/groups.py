@@ -60,7 +60,7 @@ def inside_gloo(rank):
 def split_group(rank):
     if VERSION < (2, 7):
         raise Skip("split_group of torch 2.6 asks for CUDA and NCCL")
-    pg = rank.start(**({} if VERSION >= (2, 15) else {"device_id": torch.device("cpu:0")}) if VERSION >= (2, 15) else {})
+    pg = rank.start()
     if VERSION >= (2, 15):
         group = dist.split_group(split_ranks=[[0, 1], [2, 3]])
     else:
@@ -243,10 +243,8 @@ def destroy_pending(rank):
         work = dist.all_reduce(torch.ones(4), async_op=True)
         time.sleep(0.2)
         dist.destroy_process_group()
-        with raises(""):
+        with raises("(?i)shut|destroyed|ended"):
             work.wait()
-        if VERSION < (2, 7):
-            pass
     rank.meet("end")
 
 
@@ -290,5 +288,5 @@ def no_reduction(rank):
 
 @case("a second backend in one description is refused", 1, only="tessera")
 def two_backends(rank):
-    with raises("cuda|second|one"):
+    with raises("gloo beside it"):
         dist.init_process_group("cpu:tessera,cuda:gloo", store=rank.store(), rank=0, world_size=1)
