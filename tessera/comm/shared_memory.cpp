@@ -24,7 +24,7 @@ at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
   const auto numel = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
   if (numel <= 0) return at::empty(sizes, options);  // nothing, or at::empty's error
   const auto bytes = static_cast<std::size_t>(numel) * options.dtype().itemsize();
-  const std::shared_ptr<shm::Arena> arena = shm::process_arena();
+  const std::shared_ptr<wire::shm::Arena> arena = wire::shm::process_arena();
   void* const piece = arena->allocate(bytes);
   count_allocated(static_cast<std::int64_t>(bytes));
   return at::from_blob(
@@ -66,7 +66,7 @@ at::Tensor zeros_shared(const Group& group, at::IntArrayRef sizes, at::TensorOpt
 
 bool is_shared(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().is_cpu() && tensor.is_contiguous() && tensor.nbytes() > 0 &&
-         shm::offset_in_arena(tensor.const_data_ptr(), tensor.nbytes()).has_value();
+         wire::shm::offset_in_arena(tensor.const_data_ptr(), tensor.nbytes()).has_value();
 }
 
 }  // namespace tessera::comm

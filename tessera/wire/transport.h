@@ -52,7 +52,7 @@ struct Place {
   int world_rank = 0;
   std::vector<int> ranks;  ///< of the world, in the group's order
   int host_ranks = 1;      ///< ranks of the world on this host
-  std::chrono::milliseconds timeout{1'800'000};
+  std::chrono::milliseconds timeout{1'800'000}, connect_timeout{300'000};
   /// Everybody's text, in rank order; collective. `what` names it in errors.
   std::function<std::vector<std::string>(const std::string& what, const std::string& mine)> exchange;
 };

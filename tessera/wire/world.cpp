@@ -129,6 +129,7 @@ std::shared_ptr<Group> World::connect(const std::vector<int>& ranks, const std::
   place.world_rank = options_.rank;
   place.host_ranks = host_ranks_;
   place.timeout = options_.timeout;
+  place.connect_timeout = options_.connect_timeout;
   place.exchange = [&](const std::string& what, const std::string& mine) {
     return exchange(prefix, what, ranks, place.rank, mine);
   };

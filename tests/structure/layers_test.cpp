@@ -60,8 +60,8 @@ TEST(LayerRules, FeaturesOfARunAreAlone) {
 
 TEST(LayerRules, EachLayerMayIncludeExactlyItselfAndThoseBelow) {
   const std::vector<std::string> order = {"base",   "layout",     "text",  "format",   "corpus", "config",
-                                          "launch", "storage",    "plan",  "kernels",  "comm",   "nn",
-                                          "data",   "checkpoint", "optim", "parallel", "models", "train"};
+                                          "launch", "storage",    "plan",  "kernels",  "wire",   "comm",
+                                          "nn",     "data",       "checkpoint", "optim", "parallel", "models", "train"};
   for (std::size_t from = 0; from < order.size(); ++from) {
     for (std::size_t to = 0; to < order.size(); ++to) {
       const auto found =
@@ -70,6 +70,12 @@ TEST(LayerRules, EachLayerMayIncludeExactlyItselfAndThoseBelow) {
       EXPECT_EQ(found.empty(), to <= from && !forbidden) << order[from] << " -> " << order[to];
     }
   }
+}
+
+TEST(LayerRules, TheCInterfaceIsForOthers) {
+  expect_none("tessera/c/a.cpp", "#include <tessera/wire/b.h>\n#include <tessera/c/b.h>\n");
+  expect_one("tessera/comm/a.cpp", "#include <tessera/c/b.h>\n", "tessera/comm/a.cpp:1: ", "no layer includes it");
+  expect_one("tessera/c/a.cpp", "#include <tessera/comm/b.h>\n", "tessera/c/a.cpp:1: ", "comm is above c");
 }
 
 TEST(LayerRules, QuotedIncludesAreResolvedBesideTheFile) {
@@ -84,7 +90,7 @@ TEST(LayerRules, TorchFreeMeansTorchFree) {
   for (const char* header : {"ATen/core/Tensor.h", "torch/nn/module.h", "c10/core/Device.h", "caffe2/x.h"}) {
     const std::string text = std::string("#include <") + header + ">\n";
     for (const char* layer : {"base", "layout", "text", "format", "corpus", "config", "launch", "storage", "plan",
-                              "kernels/cpu", "kernels/cuda"}) {
+                              "kernels/cpu", "kernels/cuda", "wire", "c"}) {
       expect_one(std::string("tessera/") + layer + "/a.cpp", text,
                  std::string("tessera/") + layer + "/a.cpp:1: ", "LibTorch's headers are not");
     }

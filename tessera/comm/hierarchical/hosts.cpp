@@ -13,7 +13,7 @@ namespace tessera::comm::hier {
 std::vector<std::string> exchange_hosts(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   const char* variable = std::getenv("TESSERA_HOST_ID");
   const std::string mine =
-      variable != nullptr && *variable != 0 ? concat("TESSERA_HOST_ID=", variable) : shm::host_identity();
+      variable != nullptr && *variable != 0 ? concat("TESSERA_HOST_ID=", variable) : wire::shm::host_identity();
   return exchange_texts(store, "host", rank, size, mine, timeout);
 }
 

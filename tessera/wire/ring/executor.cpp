@@ -233,6 +233,7 @@ class Run {
     // The lower rank's value comes first: partners that exchange compute the same bits.
     const void* inputs[] = {own, got};
     if (s.from < job_.rank) std::swap(inputs[0], inputs[1]);
+    if (job_.loop != nullptr) return job_.loop(inputs, 2, &target, 1, static_cast<std::size_t>(what.size()));
     reduce.inputs = inputs;
     reduce.input_count = 2;
     if (own_wide && got_wide) {

@@ -9,6 +9,7 @@
 
 #include <tessera/wire/ring/schedule.h>
 #include <tessera/kernels/cpu/reduce.h>
+#include <tessera/wire/arithmetic.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +54,8 @@ struct Job {
   int rank = 0, size = 1;
   kernels::Number number = kernels::Number::fp32;  ///< all_gather: uint8, n counts bytes
   kernels::Fold fold = kernels::Fold::sum;
+  /// Combines instead of kernels::reduce (wire/arithmetic.h); `number` is uint8 then, and n counts bytes.
+  Arithmetic::Loop loop = nullptr;
   /// all_reduce: [n], the same memory. reduce_scatter: input [size * n] (kept), output [n]. all_gather: input [n],
   /// output [size * n]; input may be its own block of output. Aligned to the number.
   const void* input = nullptr;
