@@ -344,9 +344,9 @@ def forward_backward(rank, steps, **settings):
     model = mixed()
     made = reducer(rank, model, by_dtype(model), **settings)
     opt = torch.optim.SGD(model.parameters(), lr=0.01)  # Adam asks for CUDA where torch was built with it
+    made.prepare_for_forward()
     for step in range(steps):
         opt.zero_grad()
-        made.prepare_for_forward()
         x, y = torch.rand(10, 2, dtype=torch.double), torch.randint(0, 4, (10,))
         loss = nn.functional.cross_entropy(model(x, step > 0 or not settings), y)
         made.prepare_for_backward(loss)
