@@ -12,6 +12,7 @@ import pickle
 import re
 import shutil
 import signal
+import socket
 import tempfile
 import time
 import traceback
@@ -46,8 +47,13 @@ class Skip(Exception):
 class Rank:
     """What a case is given: its rank, the number of ranks, the backend's name, a folder that all ranks share."""
 
-    def __init__(self, rank, size, backend, folder):
-        self.rank, self.size, self.backend, self.folder = rank, size, backend, folder
+    def __init__(self, rank, size, backend, folder, port):
+        self.rank, self.size, self.backend, self.folder, self.port = rank, size, backend, folder, port
+
+    def environment(self):
+        """Sets what a launcher would."""
+        os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.size), LOCAL_RANK=str(self.rank),
+                          LOCAL_WORLD_SIZE=str(self.size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port))
 
     def store(self, name="store"):
         import torch.distributed as dist
@@ -138,15 +144,22 @@ def _end(pids):
             os.waitpid(pid, 0)
 
 
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def run(the_case, backend, show=False):
     """(status, reason, results of the ranks, seconds): status is pass, fail or skip."""
+    port = _free_port()
     folder, pids, begin = tempfile.mkdtemp(prefix="tessera-case-"), [], time.monotonic()
     try:
         for r in range(the_case.ranks):
             pid = os.fork()
             if pid == 0:
                 os.setpgid(0, 0)
-                _child(the_case, Rank(r, the_case.ranks, backend, folder))
+                _child(the_case, Rank(r, the_case.ranks, backend, folder, port))
             with contextlib.suppress(OSError):
                 os.setpgid(pid, pid)
             pids.append(pid)

@@ -265,6 +265,10 @@ class EndedWork(Work):
         return None
 
 
+def _of_cpp(work):
+    return work.get_future_of_cpp() if hasattr(work, "get_future_of_cpp") else work.get_future()
+
+
 class SeveralWork(Work):
     """The Work of several operations of one call: ended when all have."""
 
@@ -287,7 +291,7 @@ class SeveralWork(Work):
             for future in futures.value():
                 future.value()
             return result
-        return torch.futures.collect_all([w.get_future_of_cpp() for w in self._works]).then(all_of)
+        return torch.futures.collect_all([_of_cpp(w) for w in self._works]).then(all_of)
 
     get_future_of_cpp = get_future
 

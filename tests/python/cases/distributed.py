@@ -1,5 +1,4 @@
 """PyTorch's DistributedTest (distributed_test.py) for backends on the CPU, written anew: the same names."""
-import os
 import time
 from datetime import timedelta
 
@@ -588,8 +587,7 @@ def send_recv_object_list(rank):
 
 @case("test_dump_DDP_relevant_env_vars / init by the environment", 2)
 def init_by_environment(rank):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(26000 + os.getppid() % 9000), RANK=str(rank.rank),
-                      WORLD_SIZE="2")
+    rank.environment()
     dist.init_process_group(rank.backend, timeout=timedelta(seconds=20))
     t = torch.ones(3)
     dist.all_reduce(t)
