@@ -93,7 +93,9 @@ class Leader:
         """Gives the orders that can be given: [("run", number, None or (name, description))] and others."""
         orders = {r: [] for r in range(self._size)}
         for number in list(self._waiting):
-            have = self._waiting[number]
+            have = self._waiting.get(number)
+            if have is None:
+                continue  # refused together with one before it
             name, description, ranks = self._known[number]
             absent = set(ranks) - have
             if not absent <= self._joined:
