@@ -25,17 +25,18 @@ GRACE = 2.0  # seconds that the others have after one rank has failed
 class Case:
     """A row of the table: the name (upstream's, where the case is one of PyTorch's), what to call, on how many ranks."""
 
-    def __init__(self, name, function, ranks, seconds, backends, group):
+    def __init__(self, name, function, ranks, seconds, backends, group, more):
         self.name, self.function, self.ranks, self.seconds = name, function, ranks, seconds
-        self.backends, self.group = backends, group
+        self.backends, self.group, self.more = backends, group, more
 
 
-def case(name=None, ranks=2, seconds=30, only=None, arguments=()):
-    """Adds the decorated function to the table. `only`: the one backend that it is meant for."""
+def case(name=None, ranks=2, seconds=30, only=None, arguments=(), more=False):
+    """Adds the decorated function to the table. `only`: the one backend that it is meant for. `more`: a variation of
+    another case, which a quick run leaves out."""
     def add(function):
         module = function.__module__.split(".")[-1]
         CASES.append(Case(name or function.__name__, (lambda rank: function(rank, *arguments)), ranks, seconds,
-                          (only,) if only else ("tessera", "gloo"), module))
+                          (only,) if only else ("tessera", "gloo"), module, more))
         return function
     return add
 

@@ -159,7 +159,7 @@ def run_row(rank, operation, sets):
 for _operation in (allreduce, grouped_allreduce, allgather, broadcast, alltoall, reducescatter, objects, barriers, adasum):
     for _ranks in (2, 3, 4):
         for _sets in ("all", "process sets") if _ranks > 2 else ("all",):
-            case("{} ({})".format(_operation.__name__, _sets), _ranks, only="tessera",
+            case("{} ({})".format(_operation.__name__, _sets), _ranks, only="tessera", more=_ranks == 3,
                  arguments=(_operation, _sets))(run_row)
 
 
@@ -192,7 +192,8 @@ def join_row(rank, operation):
 
 for _operation in ("allreduce", "grouped_allreduce", "allgather", "reducescatter"):
     for _ranks in (2, 3, 4):
-        case("join during {}".format(_operation), _ranks, only="tessera", arguments=(_operation,))(join_row)
+        case("join during {}".format(_operation), _ranks, only="tessera", more=_ranks != 3,
+             arguments=(_operation,))(join_row)
 
 
 @case("broadcast while a rank has joined is refused", 2, only="tessera")
