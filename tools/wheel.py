@@ -4,7 +4,8 @@
     tools/wheel.py BUILD [--output dist]
 
 The wheel is `cmake --install` below site-packages/tessera: program, libraries, headers, CMake files, examples, and
-two lines of Python that start the program and locate the CMake files. LibTorch is found in
+two lines of Python that start the program and locate the CMake files. The modules of python/ (a backend of
+torch.distributed, Horovod's names) are included; they need only the adjacent libtessera_c.so. LibTorch is found in
 site-packages/torch, Arrow in site-packages/pyarrow, by run paths relative to the libraries. The few Debian libraries
 that ours are linked to are included, with their licences. The same build gives the same bytes.
 """
@@ -24,22 +25,6 @@ STATIC_LIBRARIES = tuple(f"/usr/lib/x86_64-linux-gnu/{name}.a" for name in ("lib
 RUN_PATHS = {"lib": "$ORIGIN:$ORIGIN/../../torch/lib:$ORIGIN/../../nvidia/cu13/lib:$ORIGIN/../../pyarrow",
              "bin": "$ORIGIN/../lib"}
 
-INIT = '''"""Distributed training of transformer models: the program `tessera`, and its C++ libraries.
-
->>> tessera.cmake_prefix_path   # what -DCMAKE_PREFIX_PATH wants, as torch.utils.cmake_prefix_path
-"""
-import os
-
-__version__ = "{version}"
-cmake_prefix_path = os.path.dirname(os.path.abspath(__file__))
-
-
-def run():
-    """Becomes the program by exec."""
-    import sys
-    program = os.path.join(cmake_prefix_path, "bin", "tessera")
-    os.execv(program, [program] + sys.argv[1:])
-'''
 MAIN = '''"""python -m tessera --cmake-prefix-path | --cpu-requirements | the program's own arguments"""
 import sys
 
@@ -180,6 +165,20 @@ def write(path, text):
         file.write(text)
 
 
+def copy_modules(package, version):
+    """The Python modules, with the version of the sources in place of theirs."""
+    modules = os.path.join(ROOT, "python", "tessera")
+    for path in sorted(glob.glob(os.path.join(modules, "**", "*.py"), recursive=True)):
+        with open(path) as file:
+            text = file.read()
+        write(os.path.join(package, os.path.relpath(path, modules)), text)
+    init = os.path.join(package, "__init__.py")
+    with open(init) as file:
+        text = file.read()
+    changed = re.sub(r'__version__ = "0\.0\.0".*', f'__version__ = "{version}"', text)
+    write(init, changed) if changed != text else fail("python/tessera/__init__.py has no __version__ to be written")
+
+
 def make(build, output):
     version = version_of_sources()
     with tempfile.TemporaryDirectory(prefix="tessera-wheel-") as stage:
@@ -201,7 +200,7 @@ def make(build, output):
             copy_licence(path, os.path.join(info, "licenses"))
         shutil.copy(os.path.join(ROOT, "LICENSE"), os.path.join(info, "licenses"))
         values = dict(version=version, torch=TORCH, arrow=ARROW, platform=PLATFORM, requirements=small_set())
-        write(os.path.join(package, "__init__.py"), INIT.format(**values))
+        copy_modules(package, version)
         write(os.path.join(package, "__main__.py"), MAIN.format(**values))
         write(os.path.join(info, "METADATA"), METADATA.format(**values))
         write(os.path.join(info, "WHEEL"), "Wheel-Version: 1.0\nGenerator: tessera tools/wheel.py\n"

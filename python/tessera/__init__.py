@@ -1,0 +1,18 @@
+"""Distributed training of transformer models: the program `tessera`, its C++ libraries, and modules for Python programs:
+`tessera.torch` (a backend of torch.distributed), `tessera.hvd.torch` (Horovod's names), `tessera.numpy`.
+
+>>> tessera.cmake_prefix_path   # what -DCMAKE_PREFIX_PATH wants, as torch.utils.cmake_prefix_path
+
+Importing this package imports nothing else.
+"""
+import os
+
+__version__ = "0.0.0"  # tools/wheel.py writes that of tessera/base/version.h
+cmake_prefix_path = os.path.dirname(os.path.abspath(__file__))
+
+
+def run():
+    """Becomes the program."""
+    import sys
+    program = os.path.join(cmake_prefix_path, "bin", "tessera")
+    os.execv(program, [program] + sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Horovod's names over this package's library: `import tessera.hvd.torch as hvd`."""

@@ -1,0 +1,327 @@
+"""Operations by name, in any order and from any thread: what is negotiated, and who carries it out.
+
+Every rank tells rank 0 (the leader) which operations it has; when all ranks of the set have one, the leader tells them
+to run it, to all in one order. A name with its description is agreed upon once and is a number from then on. Each rank
+has a thread that sends, and one that receives orders and runs them; the leader has a thread for each other rank and one
+that decides. What arrives together is told and run together: small reductions travel as one.
+
+A rank that has joined takes part in the reductions and gathers of the others with zeros and nothing.
+"""
+import ctypes
+import pickle
+import queue
+import struct
+import threading
+from collections import OrderedDict, deque
+
+from tessera import _c
+
+_FRAME = 4096  # bytes of a message; what is longer follows in a second one
+_TOLD, _ORDER = 1, 2  # tags
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective failed: a rank is gone, or ranks disagree. elastic.run() restores and tries again."""
+
+
+class Request:
+    """One operation of this rank: `description` is what must agree on all ranks; `run(engine)` carries it out."""
+
+    def __init__(self, name, description, run):
+        self.name, self.description, self.run = name, description, run
+        self.event, self.result, self.error = threading.Event(), None, None
+
+    def end(self, result=None, error=None):
+        self.result, self.error, self.run = result, error, None
+        self.event.set()
+
+
+class Channel:
+    """Messages of any length between two ranks of a C group; sending and receiving by one thread each."""
+
+    def __init__(self, group, peer, tag):
+        self._group, self._peer, self._tag, self._frame = group, peer, tag, ctypes.create_string_buffer(_FRAME)
+
+    def send(self, data):
+        frame = ctypes.create_string_buffer(_FRAME)
+        frame[:4 + min(len(data), _FRAME - 4)] = struct.pack("<I", len(data)) + data[:_FRAME - 4]
+        _c.call("send", self._group, frame, _FRAME, _c.UINT8, self._peer, self._tag, None, None)
+        if len(data) > _FRAME - 4:
+            _c.call("send", self._group, data, len(data), _c.UINT8, self._peer, self._tag, None, None)
+
+    def receive(self):
+        forever = _c.Call(timeout_ms=10 ** 10)
+        _c.call("recv", self._group, self._frame, _FRAME, _c.UINT8, self._peer, self._tag, None, ctypes.byref(forever),
+                None)
+        size, = struct.unpack_from("<I", self._frame)
+        if size <= _FRAME - 4:
+            return self._frame[4:4 + size]
+        whole = ctypes.create_string_buffer(size)
+        _c.call("recv", self._group, whole, size, _c.UINT8, self._peer, self._tag, None, ctypes.byref(forever), None)
+        return whole.raw
+
+
+class Leader:
+    """Rank 0's decisions: which operations are complete, and in which order they run."""
+
+    def __init__(self, size, give):
+        self._size, self._give = size, give  # give(rank, [orders])
+        self._numbers, self._known = {}, []  # (name, description) -> number; number -> (name, description, ranks)
+        self._waiting = OrderedDict()  # number -> ranks that have it
+        self._joined, self._last_joined = set(), -1
+        self._told = [0] * size  # how many numbers each rank knows
+
+    def hear(self, rank, items):
+        """`items` of a rank: numbers, (name, description, ranks), or "join"."""
+        for item in items:
+            if item == "join":
+                self._joined.add(rank)
+                self._last_joined = rank
+            else:
+                self._count(rank, item)
+
+    def _count(self, rank, item):
+        if not isinstance(item, int):
+            key = (item[0], item[1])
+            if key not in self._numbers:
+                self._numbers[key] = len(self._known)
+                self._known.append(item)
+            item = self._numbers[key]
+        self._waiting.setdefault(item, set()).add(rank)
+
+    def decide(self):
+        """Gives the orders that can be given: [("run", number, None or (name, description))] and others."""
+        orders = {r: [] for r in range(self._size)}
+        for number in list(self._waiting):
+            have = self._waiting.get(number)
+            if have is None:
+                continue  # refused together with one before it
+            name, description, ranks = self._known[number]
+            absent = set(ranks) - have
+            if not absent <= self._joined:
+                clash = self._clash(number, name, absent)
+                if clash:
+                    for rank in have:
+                        orders[rank].append(("refuse", number, self._known[number][:2], clash[1]))
+                    for rank in self._waiting.pop(clash[0]):
+                        orders[rank].append(("refuse", clash[0], self._known[clash[0]][:2], clash[1]))
+                    del self._waiting[number]
+                continue
+            del self._waiting[number]
+            why = "" if not absent or description[0] in ("allreduce", "grouped_allreduce", "allgather", "reducescatter",
+                                                         "barrier") else \
+                "tessera: {} of {!r} while rank {} has joined: only reductions, allgather and barrier are possible " \
+                "then".format(description[0], name, min(absent))
+            for rank in ranks:
+                if why and rank in absent:
+                    continue
+                orders[rank].append(("refuse", number, (name, description), why) if why
+                                    else ("run", number, (name, description)))
+        if len(self._joined) == self._size:
+            for rank in orders:
+                orders[rank].append(("joined", self._last_joined))
+            self._joined, self._last_joined = set(), -1
+        for rank, some in orders.items():
+            if some:
+                self._give(rank, some)
+
+    def _clash(self, number, name, absent):
+        """(another number of the same name that an absent rank waits for, a sentence), or nothing."""
+        for other, have in self._waiting.items():
+            if other != number and self._known[other][0] == name and have & absent:
+                one, two = self._known[number], self._known[other]
+                return other, "tessera: ranks {} have {!r} as {}, ranks {} as {}".format(
+                    sorted(self._waiting[number]), name, describe(one[1]), sorted(have), describe(two[1]))
+        return None
+
+
+def describe(description):
+    """A description for people: the kind and what else was stated."""
+    return " ".join(str(part) for part in description if part not in (None, ""))
+
+
+class Engine:
+    """The negotiation of one world, and its threads. `zeros(engine, description)` takes part for a joined rank."""
+
+    def __init__(self, world, rank, size, zeros):
+        self.rank, self.size, self.world, self._zeros = rank, size, world, zeros
+        ranks = (ctypes.c_int32 * size)(*range(size))
+        self.talk = _c.handle("group_create", world, ranks, size, b"tessera.hvd.talk")
+        self.groups = {0: _c.handle("world_group", world)}
+        self.set_ranks = {0: tuple(range(size))}
+        self._lock = threading.Condition()
+        self._pending, self._outbox, self._numbers = {}, deque(), {}
+        self._by_number, self._joins, self._broken, self.closing = {}, [], None, False
+        self._threads = []
+        if size > 1:
+            self._heard, self._own_orders = queue.SimpleQueue(), queue.SimpleQueue()
+            self._to = {r: Channel(self.talk, r, _ORDER) for r in range(1, size)} if rank == 0 else {}
+            self._spawn(self._send_loop, "sends")
+            self._spawn(self._order_loop, "runs")
+            if rank == 0:
+                self._spawn(self._leader_loop, "leads")
+                for r in range(1, size):
+                    self._spawn(lambda r=r: self._hear_loop(r), "hears {}".format(r))
+
+    def _spawn(self, function, what):
+        def guarded():
+            try:
+                function()
+            except BaseException as error:
+                if not self.closing:
+                    self.fail(error)
+        thread = threading.Thread(target=guarded, daemon=True, name="tessera.hvd " + what)
+        self._threads.append(thread)
+        thread.start()
+
+    # ---- called by the program's threads ----
+
+    def submit(self, name, description, run, ranks):
+        """Hands in an operation; returns its Request. ValueError: the name is in flight already."""
+        request = Request(name, description, run)
+        with self._lock:
+            if self._broken is not None:
+                raise HorovodInternalError(str(self._broken)) from self._broken
+            if name in self._pending:
+                raise ValueError("tessera: {!r} is in flight already; a name can be used again when its operation has "
+                                 "ended".format(name))
+            self._pending[name] = request
+            if self.size == 1:
+                pass
+            else:
+                number = self._numbers.get((name, description))
+                self._outbox.append((name, description, ranks) if number is None else number)
+                self._lock.notify_all()
+        if self.size == 1:
+            self._run([request])
+        return request
+
+    @staticmethod
+    def wait(request):
+        """The result of a request, or HorovodInternalError (ranks disagree, a rank is gone)."""
+        while not request.event.wait(0.5):  # in steps: Ctrl-C
+            pass
+        if request.error is not None:
+            if isinstance(request.error, (ValueError, TypeError)) and not isinstance(request.error, _c.TesseraError):
+                raise request.error
+            raise HorovodInternalError(str(request.error)) from request.error
+        return request.result
+
+    def join(self):
+        """Takes part in what the others do until all have joined; the rank that joined last."""
+        if self.size == 1:
+            return 0
+        request = Request("join", ("join",), None)
+        with self._lock:
+            if self._broken is not None:
+                raise HorovodInternalError(str(self._broken)) from self._broken
+            self._joins.append(request)
+            self._outbox.append("join")
+            self._lock.notify_all()
+        return self.wait(request)
+
+    def fail(self, error):
+        """Everything in flight, and everything to come, fails with this."""
+        with self._lock:
+            if self._broken is None:
+                self._broken = error
+            requests = list(self._pending.values()) + self._joins
+            self._pending, self._joins = {}, []
+            self._lock.notify_all()
+        for request in requests:
+            request.end(error=self._broken)
+
+    def close(self):
+        self.closing = True
+        self.fail(HorovodInternalError("tessera: shutdown() was called"))
+
+    # ---- threads ----
+
+    def _send_loop(self):
+        channel = Channel(self.talk, 0, _TOLD) if self.rank else None
+        while True:
+            with self._lock:
+                while not self._outbox and self._broken is None:
+                    self._lock.wait()
+                if self._broken is not None:
+                    return
+                items, self._outbox = list(self._outbox), deque()
+            if self.rank == 0:
+                self._heard.put((0, items))
+            else:
+                channel.send(pickle.dumps(items, protocol=4))
+
+    def _hear_loop(self, rank):
+        channel = Channel(self.talk, rank, _TOLD)
+        while True:
+            self._heard.put((rank, pickle.loads(channel.receive())))
+
+    def _leader_loop(self):
+        leader = Leader(self.size, lambda rank, orders: self._own_orders.put(orders) if rank == 0
+                        else self._to[rank].send(pickle.dumps(orders, protocol=4)))
+        while True:
+            rank, items = self._heard.get()
+            leader.hear(rank, items)
+            while not self._heard.empty():
+                leader.hear(*self._heard.get())
+            leader.decide()
+
+    def _order_loop(self):
+        channel = Channel(self.talk, 0, _ORDER) if self.rank else None
+        while True:
+            orders = self._own_orders.get() if self.rank == 0 else pickle.loads(channel.receive())
+            ready = []
+            for order in orders:
+                if order[0] == "joined":
+                    self._run(ready)
+                    ready = []
+                    with self._lock:
+                        joins, self._joins = self._joins, []
+                    for request in joins:
+                        request.end(order[1])
+                    continue
+                number, (name, description) = order[1], order[2]
+                with self._lock:
+                    self._numbers[name, description] = number
+                    request = self._pending.get(name)
+                if order[0] == "refuse":
+                    with self._lock:
+                        self._pending.pop(name, None)
+                    if request is not None:
+                        request.end(error=ValueError(order[3]))
+                elif request is None:
+                    ready.append(Request(name, description, self._zeros(self, description)))
+                else:
+                    ready.append(request)
+            self._run(ready)
+
+    def _run(self, requests):
+        """Runs them in order; neighbours that can travel together do (see _operations.py)."""
+        at = 0
+        while at < len(requests):
+            count = 1
+            join = getattr(requests[at].run, "together", None)
+            if join is not None:
+                while at + count < len(requests) and count < 256 and join(requests[at + count].run):
+                    count += 1
+            some = requests[at:at + count]
+            at += count
+            try:
+                results = some[0].run.run_together([r.run for r in some]) if count > 1 else [some[0].run(self)]
+            except BaseException as error:
+                if isinstance(error, _c.TesseraError) and not isinstance(error, _c.InvalidArgument):
+                    for request in some:
+                        request.end(error=error)
+                    raise
+                results = None
+                self._done(some, [None] * count, error)
+            if results is not None:
+                self._done(some, results, None)
+
+    def _done(self, requests, results, error):
+        with self._lock:
+            for request in requests:
+                if self._pending.get(request.name) is request:
+                    del self._pending[request.name]
+        for request, result in zip(requests, results):
+            request.end(result, error)
