@@ -174,6 +174,7 @@ struct Batch {
   std::int64_t labels_not_ignored =
       0;  ///< labels != -100, the first column included: what transformers' Trainer divides by
   std::vector<std::int64_t> lengths = {};  ///< tokens of each row, for models that see padding; empty: all T
+  at::Tensor seen = {};                    ///< bool [rows, T], in place of lengths: tokens that are no padding
   at::Tensor types = {};                   ///< token types, int64 [rows, T]; undefined: all 0
   /// fp32 [images, 3, side, side] (image_input.h), row by row in the order of their tokens; undefined: there are none.
   at::Tensor images = {};

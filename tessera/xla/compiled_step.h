@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include <tessera/layout/units.h>
+#include <tessera/xla/pjrt/program_memory.h>
 
 #include <cstdint>
 #include <functional>
@@ -67,8 +68,6 @@ class CompiledStep {
 
   /// Copies the trained parameters into the module.
   virtual void write_back() = 0;
-  /// Copies the module's parameters to the devices.
-  virtual void read_parameters() = 0;
   /// The moments of trained parameters by name, in their shapes: fp32 on the CPU. `set`: the devices get those of
   /// `moments`, and steps_taken() becomes `steps`.
   struct Moments {
@@ -93,12 +92,15 @@ class Devices {
                                                 TrainingOptions options) const = 0;
 };
 
-/// What the compiler says of one program, in bytes on each device.
+/// Collectives between devices in a program.
+struct Collectives {
+  int gathers = 0, reduce_scatters = 0, all_reduces = 0;
+};
 struct ProgramReport {
   std::string name;  ///< "gradients", "norm", "update"
-  std::int64_t arguments = 0, results = 0, shared = 0, temporary = 0;
+  ProgramMemory memory;
   double seconds = 0;  ///< time of compiling
-  int gathers = 0, reduce_scatters = 0, all_reduces = 0;
+  Collectives collectives;
 };
 /// A step for devices that are not here.
 struct TopologyReport {
@@ -114,13 +116,19 @@ struct TopologyRequest {
   std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>> micro_batch;  ///< sizes and types
 };
 
+struct DeviceRequest {
+  std::string plugin;  ///< the PJRT plug-in's file, "" for the environment's (find_plugin())
+  int count = 0;  ///< devices of a CPU plug-in, which makes as many as it is asked for; 0: one. Of others: how many
+                  ///< there must be; 0: all
+  std::string cache_folder;  ///< compiled programs are kept there (pjrt/program_cache.h); "": nowhere
+};
+
 /// The table that libtessera_xla.so exports as tessera_xla_plugin().
 struct XlaPlugin {
-  static constexpr int current_abi = 2;
+  static constexpr int current_abi = 3;
   int abi = current_abi;
-  /// `path`: the PJRT plug-in's file, "" for the environment's (find_plugin()). `count`: devices of a CPU plug-in,
-  /// which makes as many as it is asked for; 0: one. Of others: how many there must be; 0: all. Throws InputError.
-  std::unique_ptr<Devices> (*open)(const std::string& path, int count) = nullptr;
+  /// Throws InputError: no plug-in, none of its devices, or another number of them.
+  std::unique_ptr<Devices> (*open)(const DeviceRequest& request) = nullptr;
   /// Compiles the step of `module` for a topology. The module's parameters have no memory afterwards, and need none
   /// before. Throws as open() and CompiledStep::accumulate().
   TopologyReport (*compile_ahead)(const TopologyRequest& request, torch::nn::Module& module,

@@ -12,7 +12,9 @@ class XlaProgram : public ToolTest {
  protected:
   void SetUp() override {
     if (cpu_plugin().empty()) GTEST_SKIP() << "no PJRT plug-in: tools/deps_pjrt.sh installs one";
+    setenv("TESSERA_XLA_CACHE", at("programs").c_str(), 1);
   }
+  void TearDown() override { unsetenv("TESSERA_XLA_CACHE"); }
   Strings on_xla(const std::string& devices) const {
     return {"--device", "xla", "--pjrt_plugin", cpu_plugin(), "--xla_devices", devices};
   }
@@ -222,6 +224,65 @@ TEST_F(XlaProgram, RowsOfManyLengthsNeedFewPrograms) {
   };
   refused("llama/dynamic_rope", {}, "rotations (rope_type dynamic or longrope) follow the length");
   refused("llama/mixtral", {}, "models with experts cannot be compiled");
+}
+
+/// Encoders see what follows a token: where a row ends is an argument of the program.
+TEST_F(XlaProgram, AnEncodersRowsOfManyLengthsAreMasked) {
+  std::string lines;
+  for (int i = 0; i < 24; ++i) {
+    std::string text = i % 2 == 0 ? "the light of heaven" : "the face of the deep water";
+    for (int more = 0; more < i % 5; ++more) text += " and god said let there be light";
+    lines += concat("{\"text\": \"", text, "\", \"label\": \"", i % 2 == 0 ? "light" : "dark", "\"}\n");
+  }
+  write_file_atomically(at("labelled.jsonl"), lines);
+  const auto rows = [&](const std::string& output, const Strings& more) {
+    return Strings{"train",
+                   "--model_name_or_path",
+                   source_path("tests/fixtures/bert_tiny"),
+                   "--train_file",
+                   at("labelled.jsonl"),
+                   "--max_seq_length",
+                   "40",
+                   "--learning_rate",
+                   "1e-3",
+                   "--max_steps",
+                   "6",
+                   "--logging_steps",
+                   "1",
+                   "--output_dir",
+                   at(output)} +
+           more;
+  };
+  run(rows("cpu", {"--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "2"}));
+  run(rows("xla", on_xla("2") + Strings{"--per_device_train_batch_size", "4", "--fsdp", "full_shard"}));
+  expect_same_losses("cpu", "xla");
+}
+
+/// The second run compiles nothing; a damaged entry is compiled again, and said so.
+TEST_F(XlaProgram, ASecondRunLoadsThePrograms) {
+  const auto start = [&](const std::string& output) {
+    const auto ended = tessera(training(output, on_xla("2") + Strings{"--max_steps", "5", "--fsdp", "full_shard"}));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended.out + ended.err;
+  };
+  EXPECT_TRUE(contains(start("first"), "xla: compiled the step of a micro-batch"));
+  const auto entries = list_folder(at("programs"));
+  EXPECT_EQ(entries.size(), 3u);  // gradients, norm, update
+  const std::string second = start("second");
+  EXPECT_TRUE(contains(second, "xla: loaded the step of a micro-batch")) << second;
+  EXPECT_FALSE(contains(second, "compiled the step"));
+  EXPECT_EQ(list_folder(at("programs")), entries);
+  EXPECT_EQ(curve("first"), curve("second"));
+  for (const std::string& name : entries) {
+    std::string bytes = read_file(path_join(at("programs"), name));
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    write_file_atomically(path_join(at("programs"), name), bytes);
+  }
+  const std::string third = start("third");
+  EXPECT_TRUE(contains(third, "is not taken from the cache: ")) << third;
+  EXPECT_TRUE(contains(third, "xla: compiled the step of a micro-batch"));
+  EXPECT_EQ(curve("first"), curve("third"));
+  EXPECT_TRUE(contains(start("fourth"), "xla: loaded the step of a micro-batch"));
 }
 
 TEST_F(XlaProgram, WhatCannotBeCompiledIsRefusedBeforeAnythingIsWritten) {

@@ -3,7 +3,10 @@
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/rule_checks.h>
 
+#include <tessera/base/error.h>
+
 #include <array>
+#include <vector>
 
 namespace tessera::config {
 namespace {
@@ -95,14 +98,25 @@ class XlaRules : RuleChecks {
 void validate_xla(const Resolved& resolved, Problems& problems) { XlaRules(resolved, problems).check(); }
 
 void unused_xla(const Resolved& resolved, const Unused& unused) {
-  if (resolved.values.device != Device::xla)
-    for (const char* name : {"xla_devices", "pjrt_plugin"}) unused(name, "--device is not xla");
-  else
-    for (const char* name :
-         {"cpu_offload", "offload_folder", "backward_prefetch", "forward_prefetch", "limit_all_gathers",
-          "persistence_threshold", "reduce_bucket_size", "ddp_bucket_cap_mb", "overlap_comm", "sync_module_states",
-          "ddp_find_unused_parameters", "ddp_broadcast_buffers", "cpu_ram_efficient_loading", "ddp_timeout"})
-      unused(name, "--device xla: the compiler decides when units are gathered, and states are on the devices");
+  if (resolved.values.device != Device::xla) {
+    for (const char* name : {"xla_devices", "pjrt_plugin", "xla_cache_dir"}) unused(name, "--device is not xla");
+    return;
+  }
+  struct Idle {
+    const char* why;
+    std::vector<const char*> names;
+  };
+  const std::array idle = {Idle{"parameters and their states are on the devices", {"cpu_offload", "offload_folder"}},
+                           Idle{"the compiler decides when units are gathered and gradients are summed",
+                                {"backward_prefetch", "forward_prefetch", "limit_all_gathers", "reduce_bucket_size",
+                                 "ddp_bucket_cap_mb", "overlap_comm"}},
+                           Idle{"every parameter is divided, or none", {"persistence_threshold"}},
+                           Idle{"one process has the weights, and gives each device its part",
+                                {"sync_module_states", "ddp_broadcast_buffers", "cpu_ram_efficient_loading"}},
+                           Idle{"capture finds the parameters that have no gradient", {"ddp_find_unused_parameters"}},
+                           Idle{"no other process is waited for", {"ddp_timeout"}}};
+  for (const Idle& reason : idle)
+    for (const char* const name : reason.names) unused(name, concat("--device xla: ", reason.why));
 }
 
 }  // namespace tessera::config

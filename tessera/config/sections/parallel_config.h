@@ -37,6 +37,7 @@ struct ParallelConfig {
   double hang_timeout = 0;            ///< seconds of sleep without progress that end a job; 0: 300; negative: never
   std::int64_t xla_devices = 0;       ///< devices of --device xla; 0: all that the PJRT plug-in has
   std::string pjrt_plugin = "";       ///< file of the PJRT plug-in; "": what the environment names
+  std::string xla_cache_dir = "";     ///< compiled programs of --device xla; "": the user's cache folder, none: nowhere
   double ddp_bucket_cap_mb = 25;      ///< MiB of gradients that are reduced together
   bool ddp_find_unused_parameters = false;  ///< true: parameters may take no part in a step
   bool ddp_broadcast_buffers = true;        ///< rank 0's, for everyone after each reduction

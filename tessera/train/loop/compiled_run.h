@@ -8,6 +8,7 @@
 #include <tessera/train/loop/passes.h>
 #include <tessera/xla/compiled_step.h>
 
+#include <functional>
 #include <memory>
 
 namespace tessera::train {
@@ -18,9 +19,9 @@ std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::Worl
 
 /// Throws InputError for a model, or for rows of it, that no compiled step has. `rows` may be null.
 void check_compilable(const models::LanguageModel& model, const data::Dataset* rows);
-/// The loss of a micro-batch {ids, labels, scalar factor, token types if the rows have them}: the model's own times the
-/// factor, in the run's precision. `model` and `config` outlive it.
-xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config);
+/// The loss of a micro-batch {ids, labels, scalar factor, int64 lengths [rows] if `padded`, token types if the rows have
+/// them}: the model's own times the factor, in the run's precision. `model` and `config` outlive it.
+xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config, bool padded);
 /// How the run's settings divide the step. `model` outlives it.
 xla::TrainingOptions compiled_options(const RunConfig& config, const models::LanguageModel& model);
 
@@ -35,19 +36,23 @@ class CompiledRun {
   std::unique_ptr<Update> update(std::unique_ptr<Update> host);
   /// Weights and moments on the host become those of the devices.
   void bring_back();
-  /// The last compiled step's, for the log.
-  xla::StepMemory memory() const { return step_->memory(); }
 
  private:
   class Passes;
   class DeviceUpdate;
 
+  /// Whether the program has the rows' lengths as an argument: an encoder's, whose tokens see what follows them.
+  bool masks_padding() const;
+  /// copy(the devices' moment, the host's), in one shape, for both moments of every parameter.
+  void each_state(const std::vector<xla::CompiledStep::Moments>& moments, const Sharded& sharded,
+                  const std::function<void(const at::Tensor& device, const at::Tensor& host)>& copy) const;
+
   PassParts parts_;
   std::unique_ptr<xla::CompiledStep> step_;
-  DeviceUpdate* update_ = nullptr;  // the loop's
-  bool lengths_differ_;             // the rows'
-  bool leftover_ = false;           // gradients of a step that was skipped
-  bool stale_ = false;              // the host's copies are older
+  std::unique_ptr<Update> host_;
+  bool lengths_differ_;    // the rows'
+  bool leftover_ = false;  // gradients of a step that was skipped
+  bool stale_ = false;     // the host's copies are older
 };
 
 }  // namespace tessera::train

@@ -34,7 +34,7 @@ CompiledTraining::CompiledTraining(std::shared_ptr<const Client> client, torch::
       options_(std::move(options)) {
   if (!options_.has_decay) options_.has_decay = [](const std::string&) { return true; };
   units_ = flat_units(parameters_, options_.units, client_->devices(), options_.has_decay);
-  read_parameters();
+  weights_ = divide(/*trained_only=*/false, [this](std::size_t p) { return parameters_.parameters[p].tensor; });
   for (Parts* const parts : {&first_, &second_, &gradients_}) *parts = zeros();
 }
 
@@ -88,10 +88,6 @@ CompiledTraining::Parts CompiledTraining::zeros() const {
     if (unit.trained)
       for (std::size_t d = 0; d < devices(); ++d) parts[d].push_back(upload(at::zeros({length(unit)}), d));
   return parts;
-}
-
-void CompiledTraining::read_parameters() {
-  weights_ = divide(/*trained_only=*/false, [this](std::size_t p) { return parameters_.parameters[p].tensor; });
 }
 
 void CompiledTraining::write_back() {
@@ -156,7 +152,8 @@ const CompiledTraining::Compiled& CompiledTraining::compiled_for(const std::vect
   for (std::size_t d = 0; d < devices(); ++d)
     for (const at::Tensor& constant : program.constants) compiled.constants[d].push_back(upload(constant, d));
   if (options_.tell)
-    options_.tell(concat("xla: compiled the step of a micro-batch (", describe(batch), ") in ",
+    options_.tell(concat("xla: ", compiled.program->from_cache() ? "loaded" : "compiled",
+                         " the step of a micro-batch (", describe(batch), ") in ",
                          format_real(static_cast<double>(monotonic_ns() - begin) * 1e-9, 3), " s"));
   return compiled_.emplace(std::move(kind), std::move(compiled)).first->second;
 }

@@ -32,7 +32,6 @@ class CompiledTraining final : public CompiledStep {
   void update(double learning_rate, double factor) override;
   void drop_gradients() override;
   void write_back() override;
-  void read_parameters() override;
   std::vector<Moments> moments() const override;
   void set_moments(const std::vector<Moments>& moments, std::int64_t steps) override;
   std::int64_t steps_taken() const override { return steps_; }

@@ -18,10 +18,6 @@ GradientProgram program_of_step(const parallel::ModuleParameters& module, const 
                                 const std::vector<ValueInfo>& batch, const CompiledStep::Loss& loss,
                                 const TrainingOptions& options, int devices);
 
-/// Collectives between devices.
-struct Collectives {
-  int gathers = 0, reduce_scatters = 0, all_reduces = 0;
-};
 /// Those of a program text (gradient_program.h).
 Collectives count_collectives(const std::string& program);
 
