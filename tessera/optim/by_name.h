@@ -4,8 +4,9 @@
 
 #include <tessera/base/value.h>
 #include <tessera/config/sections/words.h>
-#include <tessera/optim/optimizer.h>
+#include <tessera/optim/elementwise_options.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,9 @@ struct OptimizerChoice {
 /// Throws InputError for an unknown parameter (with the nearest one), and what the factory throws.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Slot> slots,
                                           const CommonOptions& common = {});
+/// The numbers of one that updates each element by itself; none: another one, or its states are of 8 bits. Throws
+/// InputError as make_optimizer().
+std::optional<ElementwiseOptions> elementwise_options(const OptimizerChoice& choice);
 /// Throws what make_optimizer() would for the choice itself: before a run begins.
 void check_optimizer(const OptimizerChoice& choice, const CommonOptions& common = {});
 

@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include <tessera/layout/units.h>
+#include <tessera/optim/elementwise_options.h>
 #include <tessera/xla/pjrt/program_memory.h>
 
 #include <cstdint>
@@ -18,25 +19,20 @@
 
 namespace tessera::xla {
 
-/// AdamW (Loshchilov and Hutter, arXiv:1711.05101), as torch.optim.AdamW computes it.
-struct AdamWOptions {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0;
-};
-
 struct TrainingOptions {
   layout::WrapPolicy units = {};      ///< what is gathered together; kind none: all at once
-  bool shard = true;                  ///< parameters, gradients and moments are divided over the devices (FSDP)
+  bool shard = true;                  ///< parameters, gradients and states are divided over the devices (FSDP)
   bool reshard_after_forward = true;  ///< gathered parameters are dropped between forward and backward
   bool recompute = false;             ///< activation checkpointing of every unit but the root
-  AdamWOptions adamw = {};
+  optim::ElementwiseOptions optimizer = optim::AdamWOptions{};
+  double weight_decay = 0;                                 ///< decoupled with AdamW and Lion, else added to gradients
   std::function<bool(const std::string&)> has_decay = {};  ///< by a parameter's name; empty: all have
   std::function<void(const std::string&)> tell = {};       ///< what takes long, a line each; empty: nobody listens
 };
 
 /// Bytes on each device as the compiler counts them.
 struct StepMemory {
-  std::int64_t states = 0;     ///< parameters, gradients and moments, by our own count
+  std::int64_t states = 0;     ///< parameters, gradients and the optimizer's, by our own count
   std::int64_t arguments = 0;  ///< those of the gradients' program, by the compiler's count
   std::int64_t temporary = 0;  ///< while it runs
 };
@@ -61,21 +57,21 @@ class CompiledStep {
   virtual double accumulate(const std::vector<MicroBatch>& micro_batches) = 0;
   /// The norm of the accumulated gradients over all devices.
   virtual double gradient_norm() = 0;
-  /// AdamW with the accumulated gradients times `factor`; they are zeros afterwards.
+  /// The optimizer's step with the accumulated gradients times `factor`; they are zeros afterwards.
   virtual void update(double learning_rate, double factor) = 0;
   /// The accumulated gradients become zeros.
   virtual void drop_gradients() = 0;
 
   /// Copies the trained parameters into the module.
   virtual void write_back() = 0;
-  /// The moments of trained parameters by name, in their shapes: fp32 on the CPU. `set`: the devices get those of
-  /// `moments`, and steps_taken() becomes `steps`.
-  struct Moments {
-    std::string name;
-    at::Tensor first, second;
+  /// The optimizer's states of trained parameters, in their shapes: fp32 on the CPU. `set`: the devices get those, and
+  /// steps_taken() becomes `steps`.
+  struct State {
+    std::string name;  ///< "exp_avg.h.0.attn.c_attn.weight"
+    at::Tensor tensor;
   };
-  virtual std::vector<Moments> moments() const = 0;
-  virtual void set_moments(const std::vector<Moments>& moments, std::int64_t steps) = 0;
+  virtual std::vector<State> states() const = 0;
+  virtual void set_states(const std::vector<State>& states, std::int64_t steps) = 0;
   virtual std::int64_t steps_taken() const = 0;
 
   virtual StepMemory memory() const = 0;
@@ -106,7 +102,7 @@ struct ProgramReport {
 struct TopologyReport {
   int devices = 0;
   std::string kind;         ///< "TPU v5 lite"
-  std::int64_t states = 0;  ///< bytes of parameters, gradients and moments on each device
+  std::int64_t states = 0;  ///< bytes of parameters, gradients and the optimizer's on each device
   std::vector<ProgramReport> programs;
 };
 /// A topology by its name, and one device's micro-batch.

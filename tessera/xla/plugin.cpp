@@ -79,15 +79,14 @@ TopologyReport compile_ahead(const TopologyRequest& request, torch::nn::Module& 
   const parallel::ModuleParameters parameters = parallel::parameters_of(module);
   const auto has_decay = options.has_decay ? options.has_decay : [](const std::string&) { return true; };
   const std::vector<FlatUnit> units = flat_units(parameters, options.units, devices, has_decay);
-  TopologyReport report{.devices = devices, .kind = topology.kind(), .states = 0, .programs = {}};
-  for (const FlatUnit& unit : units)
-    report.states += (unit.trained ? 16 : 4) * (options.shard ? unit.shard : unit.elements);
+  TopologyReport report{
+      .devices = devices, .kind = topology.kind(), .states = bytes_of_states(units, options), .programs = {}};
   std::vector<ValueInfo> batch;
   for (const auto& [sizes, type] : request.micro_batch) batch.push_back({sizes, type});
   const std::vector<std::pair<std::string, std::string>> programs = {
       {"gradients", program_of_step(parameters, units, batch, loss, options, devices).text},
       {"norm", norm_program(units, devices, options.shard)},
-      {"update", update_program(units, devices, options.shard, options.adamw)}};
+      {"update", update_program(units, devices, options)}};
   for (const auto& [name, text] : programs) {
     if (options.tell) options.tell(concat("compiling ", name, " (", text.size() >> 10, " KiB of StableHLO)"));
     const AheadOfTime compiled = topology.compile(text, {.replicas = devices});

@@ -28,7 +28,12 @@ TEST(XlaRules, EverySettingThatIsNotCompiledIsNamed) {
     std::string problem;
   };
   const std::vector<Case> cases = {
-      {{"--optim", "lion"}, "--optim lion beside --device xla: the compiled update is AdamW's"},
+      {{"--optim", "adafactor"},
+       "--optim adafactor beside --device xla: the compiled update is one of adamw, adam, sgd, adagrad, rmsprop and "
+       "lion, with states of fp32"},
+      {{"--optim", "adamw_8bit"},
+       "--optim adamw_8bit beside --device xla: the compiled update is one of adamw, adam, sgd, adagrad, rmsprop and "
+       "lion, with states of fp32"},
       {{"--fp16", "true"}, "--fp16 true beside --device xla: TPUs compute in bfloat16: give --bf16; leave it out"},
       {{"--tp_size", "2"},
        "--tp_size 2 beside --device xla: one process drives all devices, which share the data only; leave it out"},

@@ -296,7 +296,7 @@ TEST_F(XlaProgram, WhatCannotBeCompiledIsRefusedBeforeAnythingIsWritten) {
        "the PJRT plug-in cannot be loaded: /nowhere.so: cannot open shared object file"},
       {{"--device", "xla", "--pjrt_plugin", build_path("libtessera_core.so")},
        build_path("libtessera_core.so") + " is not a PJRT plug-in: it exports no GetPjrtApi()"},
-      {on_xla("2") + Strings{"--optim", "sgd"}, "--optim sgd beside --device xla: the compiled update is AdamW's"}};
+      {on_xla("2") + Strings{"--optim", "muon"}, "--optim muon beside --device xla: the compiled update is one of"}};
   for (const Case& c : cases) {
     const auto ended = tessera(training("refused", c.more));
     EXPECT_EQ(ended.exit_code, 2) << c.message;

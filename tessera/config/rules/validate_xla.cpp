@@ -5,7 +5,9 @@
 
 #include <tessera/base/error.h>
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <vector>
 
 namespace tessera::config {
@@ -17,15 +19,16 @@ struct Left {
   const char* why;
 };
 
-constexpr const char* one_update = "the compiled update is AdamW's";
+constexpr const char* one_rate = "the compiled update has one learning rate";
+constexpr const char* elementwise =
+    "the compiled update is one of adamw, adam, sgd, adagrad, rmsprop and lion, with states of fp32";
 constexpr const char* one_process = "one process drives all devices, which share the data only";
 constexpr const char* same_step = "every step runs the same compiled program";
 constexpr std::array left = {
-    Left{"optim_args", one_update},
-    Left{"decoupled_lr", one_update},
-    Left{"mm_projector_lr", one_update},
-    Left{"use_mup", one_update},
-    Left{"bf16_optimizer_states", "moments are fp32"},
+    Left{"decoupled_lr", one_rate},
+    Left{"mm_projector_lr", one_rate},
+    Left{"use_mup", one_rate},
+    Left{"bf16_optimizer_states", "the optimizer's states are fp32"},
     Left{"neftune_noise_alpha", "noise on embeddings is not compiled yet"},
     Left{"preference_loss", "its reference model is not compiled"},
     Left{"average_tokens_across_devices",
@@ -82,9 +85,14 @@ class XlaRules : RuleChecks {
       problem({"strategy", "device"},
               "--strategy auto beside --device xla: the planner knows no TPUs; say full_shard, ",
               "shard_grad_op or ddp, and ask `tessera xla compile` what fits");
-    if (c_.optimization.optim != OptimizerKind::adamw)
-      problem({"optim", "device"}, said("optim"), " ", c_.optimization.optim, " beside --device xla: ", one_update);
-    if (c_.optimization.lr_scheduler_type == ScheduleType::one_cycle)
+    using K = OptimizerKind;
+    const K optim = c_.optimization.optim;
+    const auto is_one_of = [&](std::initializer_list<K> kinds) {
+      return std::ranges::find(kinds, optim) != kinds.end();
+    };
+    if (!is_one_of({K::adamw, K::adam, K::sgd, K::adagrad, K::rmsprop, K::lion}))
+      problem({"optim", "device"}, said("optim"), " ", optim, " beside --device xla: ", elementwise);
+    if (c_.optimization.lr_scheduler_type == ScheduleType::one_cycle && is_one_of({K::adamw, K::adam, K::lion}))
       problem({"lr_scheduler_type", "device"}, said("lr_scheduler_type"),
               " one_cycle beside --device xla: it moves betas, which are part of the compiled program");
     if (c_.sharding.strategy == Strategy::hybrid_shard || c_.sharding.strategy == Strategy::hybrid_shard_zero2)

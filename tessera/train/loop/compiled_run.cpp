@@ -8,6 +8,8 @@
 #include <tessera/base/user_folders.h>
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/optim/by_name.h>
+#include <tessera/train/core/optimization.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/saving/tensor_parts.h>
@@ -105,16 +107,14 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
   options.reshard_after_forward =
       decided(config.sharding.reshard_after_forward).value_or(strategy.reshard_after_forward);
   options.recompute = config.optimization.gradient_checkpointing;
-  options.adamw = {.beta1 = config.optimization.adam_beta1,
-                   .beta2 = config.optimization.adam_beta2,
-                   .eps = config.optimization.adam_epsilon,
-                   .weight_decay = config.optimization.weight_decay};
+  options.optimizer = optim::elementwise_options(optimizer_choice(config.optimization)).value();
+  options.weight_decay = config.optimization.weight_decay;
   options.has_decay = [&model](const std::string& name) { return !model.is_norm_or_bias(name); };
   options.tell = [](const std::string& line) { log::info(line); };
   return options;
 }
 
-/// AdamW on the devices; the host's knows learning rates and holds moments when they are asked for.
+/// The update on the devices; the host's knows learning rates and holds states when they are asked for.
 class CompiledRun::DeviceUpdate final : public Update {
  public:
   explicit DeviceUpdate(CompiledRun& run) : run_(run) {}
@@ -134,27 +134,25 @@ class CompiledRun::DeviceUpdate final : public Update {
   void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
                const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) override {
     run_.host_->restore(sharded, steps, folder, sums, stem);
-    std::vector<xla::CompiledStep::Moments> moments = run_.step_->moments();
-    run_.each_state(moments, sharded, [](const at::Tensor& device, const at::Tensor& host) { device.copy_(host); });
-    run_.step_->set_moments(moments, steps);
+    const std::vector<xla::CompiledStep::State> states = run_.step_->states();
+    run_.each_state(states, sharded, [](const at::Tensor& device, const at::Tensor& host) { device.copy_(host); });
+    run_.step_->set_states(states, steps);
   }
 
  private:
   CompiledRun& run_;
 };
 
-void CompiledRun::each_state(const std::vector<xla::CompiledStep::Moments>& moments, const Sharded& sharded,
+void CompiledRun::each_state(const std::vector<xla::CompiledStep::State>& states, const Sharded& sharded,
                              const std::function<void(const at::Tensor&, const at::Tensor&)>& copy) const {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> of_host;
   for (const HeldState& state : host_->states(sharded)) of_host[state.name] = state.held;
-  for (const xla::CompiledStep::Moments& m : moments)
-    for (const auto& [kind, tensor] : {std::pair{"exp_avg.", m.first}, {"exp_avg_sq.", m.second}}) {
-      const auto found = of_host.find(kind + m.name);
-      TESSERA_CHECK(found != of_host.end() && found->second.numel() == tensor.numel(), "no host copy of ", kind,
-                    m.name);
-      copy(tensor, found->second.view(tensor.sizes()));
-    }
+  for (const auto& [name, tensor] : states) {
+    const auto found = of_host.find(name);
+    TESSERA_CHECK(found != of_host.end() && found->second.numel() == tensor.numel(), "no host copy of ", name);
+    copy(tensor, found->second.view(tensor.sizes()));
+  }
 }
 
 class CompiledRun::Passes final : public StepPasses {
@@ -170,8 +168,9 @@ class CompiledRun::Passes final : public StepPasses {
     if (!std::exchange(told_, true)) {
       const xla::StepMemory memory = run_.step_->memory();
       const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
-      log::info("xla: each device has ", text(memory.states), " of parameters, gradients and moments, and ",
-                text(memory.temporary), " while a step is computed, by the compiler's count");
+      log::info("xla: each device has ", text(memory.states),
+                " of parameters, gradients and the optimizer's states, and ", text(memory.temporary),
+                " while a step is computed, by the compiler's count");
     }
     parts.window.add_loss(scales.scale == 0 ? 0 : sum / scales.scale * scales.logged);
     parts.model.core.gradients_changed();
@@ -238,7 +237,7 @@ std::unique_ptr<Update> CompiledRun::update(std::unique_ptr<Update> host) {
 void CompiledRun::bring_back() {
   if (!std::exchange(stale_, false)) return;
   step_->write_back();
-  each_state(step_->moments(), parts_.model.sharded(),
+  each_state(step_->states(), parts_.model.sharded(),
              [](const at::Tensor& device, const at::Tensor& host) { host.copy_(device); });
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// --device xla in the loop: forward, backward and update are programs on the devices of a PJRT plug-in
-/// (xla/compiled_step.h). The module and the optimizer on the host have a copy of weights and moments, which
+/// (xla/compiled_step.h). The module and the optimizer on the host have a copy of weights and states, which
 /// bring_back() brings up to date; evaluations, checkpoints and the final model read that.
 
 #include <tessera/train/core/update.h>
@@ -32,9 +32,9 @@ class CompiledRun {
   explicit CompiledRun(const PassParts& parts);
 
   std::unique_ptr<StepPasses> passes();
-  /// `host`: AdamW of the same settings over the module, which keeps learning rates and, for checkpoints, moments.
+  /// `host`: of the same settings over the module; it keeps learning rates and, for checkpoints, states.
   std::unique_ptr<Update> update(std::unique_ptr<Update> host);
-  /// Weights and moments on the host become those of the devices.
+  /// Weights and states on the host become those of the devices.
   void bring_back();
 
  private:
@@ -43,8 +43,8 @@ class CompiledRun {
 
   /// Whether the program has the rows' lengths as an argument: an encoder's, whose tokens see what follows them.
   bool masks_padding() const;
-  /// copy(the devices' moment, the host's), in one shape, for both moments of every parameter.
-  void each_state(const std::vector<xla::CompiledStep::Moments>& moments, const Sharded& sharded,
+  /// copy(the devices' state, the host's), in one shape, for every state of every parameter.
+  void each_state(const std::vector<xla::CompiledStep::State>& states, const Sharded& sharded,
                   const std::function<void(const at::Tensor& device, const at::Tensor& host)>& copy) const;
 
   PassParts parts_;

@@ -46,14 +46,14 @@ Value to_value(const xla::TopologyReport& report, const std::string& topology) {
 void print(const xla::TopologyReport& report, const std::string& topology) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
   std::printf("%s: %d x %s, on each of them:\n", topology.c_str(), report.devices, report.kind.c_str());
-  std::printf("parameters, gradients and moments: %s\n", bytes(report.states).c_str());
+  std::printf("parameters, gradients and the optimizer's states: %s\n", bytes(report.states).c_str());
   std::printf("%-10s %12s %12s %8s %14s %11s %9s\n", "program", "arguments", "temporary", "gathers", "reduce-scatters",
               "all-reduces", "compiled");
   for (const xla::ProgramReport& p : report.programs)
     std::printf("%-10s %12s %12s %8d %14d %11d %7.1f s\n", p.name.c_str(), bytes(p.memory.arguments).c_str(),
                 bytes(p.memory.temporary).c_str(), p.collectives.gathers, p.collectives.reduce_scatters,
                 p.collectives.all_reduces, p.seconds);
-  std::int64_t peak = 0;  // moments stay while gradients are computed
+  std::int64_t peak = 0;  // the optimizer's states stay while gradients are computed
   for (const xla::ProgramReport& p : report.programs)
     if (p.name == "gradients") peak = report.states + p.memory.temporary;
   std::printf("at the fullest moment: %s\n", bytes(peak).c_str());
