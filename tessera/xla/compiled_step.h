@@ -121,7 +121,8 @@ struct DeviceRequest {
 
 /// The table that libtessera_xla.so exports as tessera_xla_plugin().
 struct XlaPlugin {
-  static constexpr int current_abi = 3;
+  static constexpr const char* symbol = "tessera_xla_plugin";
+  static constexpr int current_abi = 4;
   int abi = current_abi;
   /// Throws InputError: no plug-in, none of its devices, or another number of them.
   std::unique_ptr<Devices> (*open)(const DeviceRequest& request) = nullptr;

@@ -31,6 +31,15 @@ class XlaProgram : public ToolTest {
   }
 };
 
+/// Step -> loss of its evaluation.
+std::map<std::int64_t, double> evaluations(const std::vector<Value>& metrics) {
+  std::map<std::int64_t, double> losses;
+  for (const Value& line : metrics)
+    if (line.find("eval_loss") != nullptr && line.find("step") != nullptr)
+      losses[line.at("step").as_int()] = line.at("eval_loss").as_real();
+  return losses;
+}
+
 /// A run of `rows` rows in each of 4 micro-batches, which are devices there.
 Strings settings(const std::string& micro_batches) {
   return {"--per_device_train_batch_size",
@@ -69,13 +78,37 @@ TEST_F(XlaProgram, FourShardedDevicesDropWhatOneProcessDrops) {
   EXPECT_EQ(config.at("model_type").as_string(), "gpt2");
 }
 
-TEST_F(XlaProgram, ARunMovesFromOneDeviceToTheOther) {
-  const Strings common = {
-      "--per_device_train_batch_size", "2", "--max_steps", "8", "--save_steps", "4", "--weight_decay", "0.1"};
+class XlaOptimizer : public XlaProgram, public ::testing::WithParamInterface<Strings> {};
+INSTANTIATE_TEST_SUITE_P(Each, XlaOptimizer,
+                         ::testing::Values(Strings{"--optim", "adamw"},
+                                           Strings{"--optim", "rmsprop", "--optim_args", "momentum=0.5,centered=true"},
+                                           Strings{"--optim", "adagrad", "--optim_args", "lr_decay=0.1"}));
+
+TEST_P(XlaOptimizer, ARunMovesFromOneDeviceToTheOther) {
+  const Strings common = Strings{"--per_device_train_batch_size",
+                                 "2",
+                                 "--max_steps",
+                                 "8",
+                                 "--save_steps",
+                                 "4",
+                                 "--weight_decay",
+                                 "0.1",
+                                 "--validation_file",
+                                 at("text.txt"),
+                                 "--max_eval_samples",
+                                 "8",
+                                 "--eval_strategy",
+                                 "steps",
+                                 "--eval_steps",
+                                 "4"} +
+                         GetParam();
   const Strings four = {"--gradient_accumulation_steps", "4"}, devices = on_xla("4") + Strings{"--zero_stage", "3"};
   run(training("cpu", common + four));
   run(training("xla", common + devices));
   expect_same_losses("cpu", "xla");
+  const auto evaluated = evaluations(metrics("cpu")), by_xla = evaluations(metrics("xla"));
+  ASSERT_EQ(evaluated.size(), 2u);
+  for (const auto& [step, loss] : evaluated) EXPECT_NEAR(by_xla.at(step), loss, 1e-5 * std::max(loss, 1.0)) << step;
   // From step 4 of the one to step 8 on the other.
   const auto go_on = [&](const std::string& from, const std::string& output, const Strings& where) {
     run(training(output, common + where + Strings{"--resume_from_checkpoint", at(from + "/checkpoint-4")}));

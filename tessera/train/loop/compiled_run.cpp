@@ -6,13 +6,13 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/user_folders.h>
-#include <tessera/comm/backend_plugin.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/optim/by_name.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/saving/tensor_parts.h>
+#include <tessera/xla/devices.h>
 
 #include <algorithm>
 #include <map>
@@ -66,11 +66,9 @@ std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::Worl
   if (world.size() > 1)
     throw InputError(concat("device xla: one process drives all devices of a host, and there are ", world.size(),
                             " processes; start one (several hosts are not supported)"));
-  const auto* const plugin =
-      static_cast<const xla::XlaPlugin*>(comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi));
-  return plugin->open({.plugin = config.parallel.pjrt_plugin,
-                       .count = static_cast<int>(config.parallel.xla_devices),
-                       .cache_folder = cache_folder(config.parallel.xla_cache_dir)});
+  return xla::open_devices({.plugin = config.parallel.pjrt_plugin,
+                            .count = static_cast<int>(config.parallel.xla_devices),
+                            .cache_folder = cache_folder(config.parallel.xla_cache_dir)});
 }
 
 void check_compilable(const models::LanguageModel& model, const data::Dataset* rows) {

@@ -123,6 +123,11 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
              "draws random numbers, which a compiled step would repeat in every step; nn::dropout() draws by place");
     if (std::ranges::none_of(parallel::tensors_among(arguments), [&](const at::Tensor& t) { return is_captured(t); }))
       return run_now(op, below, stack);
+    if (is_equal_to_itself(op, arguments)) {
+      stack->resize(stack->size() - count);
+      stack->emplace_back(true);
+      return;
+    }
     if (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape))
       refuse(op, "makes the step's course depend on data");
     bool writes = false;
@@ -202,6 +207,13 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
   }
   [[noreturn]] void refuse(const c10::OperatorHandle& op, std::string_view why) const {
     throw InputError(concat("the step cannot be captured", where(), ": ", full_name(op), " ", why));
+  }
+
+  /// at::equal(x, x), by which torch::nn::MultiheadAttention asks whether it attends to itself.
+  bool is_equal_to_itself(const c10::OperatorHandle& op, const Stack& arguments) {
+    if (op.operator_name().name != "aten::equal") return false;
+    const at::Tensor &a = arguments[0].toTensor(), &b = arguments[1].toTensor();
+    return is_captured(a) && is_captured(b) && read(a, full_name(op)) == read(b, full_name(op));
   }
 
   Node node_of(const c10::OperatorHandle& op, const Stack& arguments) {

@@ -85,9 +85,7 @@ int xla_compile(const Arguments& given) {
   const std::int64_t rows = config.optimization.per_device_train_batch_size;
   request.plugin = config.parallel.pjrt_plugin;
   request.micro_batch = {{{rows, length}, at::kLong}, {{rows, length}, at::kLong}, {{}, at::kFloat}};
-  const auto* const plugin =
-      static_cast<const xla::XlaPlugin*>(comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi));
-  const xla::TopologyReport report = plugin->compile_ahead(
+  const xla::TopologyReport report = comm::plugin_table<xla::XlaPlugin>("xla").compile_ahead(
       request, *model, train::compiled_loss(*model, config, /*padded=*/false), train::compiled_options(config, *model));
   if (json)
     std::puts(dump_json(to_value(report, request.topology), 1).c_str());
