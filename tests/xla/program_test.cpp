@@ -81,7 +81,7 @@ TEST_F(XlaProgram, FourShardedDevicesDropWhatOneProcessDrops) {
 class XlaOptimizer : public XlaProgram, public ::testing::WithParamInterface<Strings> {};
 INSTANTIATE_TEST_SUITE_P(Each, XlaOptimizer,
                          ::testing::Values(Strings{"--optim", "adamw"},
-                                           Strings{"--optim", "rmsprop", "--optim_args", "momentum=0.5,centered=true"},
+                                           Strings{"--optim", "rmsprop", "--optim_args", "momentum=0.5,eps=1e-4"},
                                            Strings{"--optim", "adagrad", "--optim_args", "lr_decay=0.1"}));
 
 TEST_P(XlaOptimizer, ARunMovesFromOneDeviceToTheOther) {

@@ -285,9 +285,6 @@ class GradientBuilder {
 GradientProgram gradient_program(const Graph& graph, const std::vector<FlatUnit>& units,
                                  const GradientOptions& options) {
   check_rules(graph);
-  const ValueId loss = graph.outputs.empty() ? no_value : graph.outputs.front();
-  if (loss == no_value || !(type_of(graph.values[static_cast<std::size_t>(loss)]) == hlo::Type{}))
-    throw InputError("device xla: the loss must be a scalar of fp32");
   return GradientBuilder(graph, units, options).build();
 }
 

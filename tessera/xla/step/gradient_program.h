@@ -31,8 +31,8 @@ struct GradientProgram {
   std::vector<Draw> draws;
 };
 
-/// `graph`'s outputs: the loss, and a gradient (or none) for each parameter. Throws InputError for operators without a
-/// rule, and for a loss that is not a scalar of fp32.
+/// `graph`'s outputs: the loss, a scalar of fp32, and a gradient (or none) for each parameter. Throws InputError for
+/// operators without a rule.
 GradientProgram gradient_program(const Graph& graph, const std::vector<FlatUnit>& units,
                                  const GradientOptions& options);
 

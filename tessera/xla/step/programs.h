@@ -9,7 +9,8 @@
 
 namespace tessera::xla {
 
-/// The loss of a micro-batch of `batch` and the gradients of all parameters, captured. Throws as capture().
+/// The loss of a micro-batch of `batch` and the gradients of all parameters, captured. Throws as capture(),
+/// and InputError for a loss that is not a scalar of fp32.
 Graph capture_step(const parallel::ModuleParameters& module, const std::vector<ValueInfo>& batch,
                    const CompiledStep::Loss& loss);
 
