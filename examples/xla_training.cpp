@@ -27,7 +27,7 @@ static xla::CompiledStep::MicroBatch counting(const MyConfig& config) {
 
 static void example(int argc, char** argv) {
   xla::DeviceRequest request;
-  if (argc > 1) request.count = std::stoi(argv[1]);  // of virtual ones; a TPU has as many as it has
+  if (argc > 1) request.count = std::stoi(argv[1]);  // virtual ones; a TPU has as many as it has
   const auto devices = xla::open_devices(request);
   std::printf("%s\n", devices->describe().c_str());
   at::manual_seed(0);

@@ -19,12 +19,13 @@
 
 namespace tessera::xla {
 
+/// How a step is divided over the devices, and what updates the parameters.
 struct TrainingOptions {
   layout::WrapPolicy units = {};      ///< what is gathered together; kind none: all at once
   bool shard = true;                  ///< parameters, gradients and states are divided over the devices (FSDP)
   bool reshard_after_forward = true;  ///< gathered parameters are dropped between forward and backward
   bool recompute = false;             ///< activation checkpointing of every unit but the root
-  optim::ElementwiseOptions optimizer = optim::AdamWOptions{};
+  optim::ElementwiseOptions optimizer = optim::AdamWOptions{};  ///< which one, and its numbers
   double weight_decay = 0;                                 ///< decoupled with AdamW and Lion, else added to gradients
   std::function<bool(const std::string&)> has_decay = {};  ///< by a parameter's name; empty: all have
   std::function<void(const std::string&)> tell = {};       ///< what takes long, a line each; empty: nobody listens
@@ -43,9 +44,9 @@ class CompiledStep {
  public:
   /// Arguments of the loss, and what its dropout by place (nn/dropout.h) belongs to.
   struct MicroBatch {
-    std::vector<at::Tensor> tensors;
-    std::uint64_t random_key = 0;  ///< the pass's, whatever key the places in the step have
-    std::int64_t first_row = 0;    ///< added to their rows
+    std::vector<at::Tensor> tensors;  ///< the loss's arguments, of any sizes, on the CPU
+    std::uint64_t random_key = 0;     ///< the pass's, whatever key the places in the step have
+    std::int64_t first_row = 0;       ///< added to their rows
   };
   using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& tensors)>;
   virtual ~CompiledStep() = default;
@@ -67,13 +68,14 @@ class CompiledStep {
   /// The optimizer's states of trained parameters, in their shapes: fp32 on the CPU. `set`: the devices get those, and
   /// steps_taken() becomes `steps`.
   struct State {
-    std::string name;  ///< "exp_avg.h.0.attn.c_attn.weight"
-    at::Tensor tensor;
+    std::string name;   ///< "exp_avg.h.0.attn.c_attn.weight"
+    at::Tensor tensor;  ///< whole
   };
   virtual std::vector<State> states() const = 0;
   virtual void set_states(const std::vector<State>& states, std::int64_t steps) = 0;
   virtual std::int64_t steps_taken() const = 0;
 
+  /// Of the program that ran last.
   virtual StepMemory memory() const = 0;
 };
 
@@ -81,7 +83,7 @@ class CompiledStep {
 class Devices {
  public:
   virtual ~Devices() = default;
-  virtual int count() const = 0;
+  virtual int count() const = 0;             ///< how many
   virtual std::string describe() const = 0;  ///< "4 x cpu (PJRT plug-in /path)"
   /// `loss`: of a micro-batch, a scalar of fp32. `module` outlives the step.
   virtual std::unique_ptr<CompiledStep> compile(torch::nn::Module& module, CompiledStep::Loss loss,
@@ -90,20 +92,21 @@ class Devices {
 
 /// Collectives between devices in a program.
 struct Collectives {
-  int gathers = 0, reduce_scatters = 0, all_reduces = 0;
+  int gathers = 0, reduce_scatters = 0, all_reduces = 0;  ///< how many of each
 };
+/// What a compiler says of one program.
 struct ProgramReport {
-  std::string name;  ///< "gradients", "norm", "update"
-  ProgramMemory memory;
-  double seconds = 0;  ///< time of compiling
-  Collectives collectives;
+  std::string name;         ///< "gradients", "norm", "update"
+  ProgramMemory memory;     ///< on each device
+  double seconds = 0;       ///< time of compiling
+  Collectives collectives;  ///< in one run
 };
 /// A step for devices that are not here.
 struct TopologyReport {
-  int devices = 0;
-  std::string kind;         ///< "TPU v5 lite"
-  std::int64_t states = 0;  ///< bytes of parameters, gradients and the optimizer's on each device
-  std::vector<ProgramReport> programs;
+  int devices = 0;                      ///< how many
+  std::string kind;                     ///< "TPU v5 lite"
+  std::int64_t states = 0;              ///< bytes of parameters, gradients and the optimizer's on each device
+  std::vector<ProgramReport> programs;  ///< a step's, in their order
 };
 /// A topology by its name, and one device's micro-batch.
 struct TopologyRequest {
@@ -112,6 +115,7 @@ struct TopologyRequest {
   std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>> micro_batch;  ///< sizes and types
 };
 
+/// Which devices are opened.
 struct DeviceRequest {
   std::string plugin;  ///< the PJRT plug-in's file, "" for the environment's (find_plugin())
   int count = 0;  ///< devices of a CPU plug-in, which makes as many as it is asked for; 0: one. Of others: how many
@@ -121,9 +125,9 @@ struct DeviceRequest {
 
 /// The table that libtessera_xla.so exports as tessera_xla_plugin().
 struct XlaPlugin {
-  static constexpr const char* symbol = "tessera_xla_plugin";
-  static constexpr int current_abi = 4;
-  int abi = current_abi;
+  static constexpr const char* symbol = "tessera_xla_plugin";  ///< the C function's name
+  static constexpr int current_abi = 4;                        ///< this header's
+  int abi = current_abi;                                       ///< the library's
   /// Throws InputError: no plug-in, none of its devices, or another number of them.
   std::unique_ptr<Devices> (*open)(const DeviceRequest& request) = nullptr;
   /// Compiles the step of `module` for a topology. The module's parameters have no memory afterwards, and need none

@@ -197,7 +197,7 @@ class CompiledRun::Passes final : public StepPasses {
       xla::CompiledStep::MicroBatch& given = result.emplace_back();
       given.tensors = {padded(batch.ids, rows, columns, 0), padded(batch.labels, rows, labels, -100), factor};
       if (run_.masks_padding()) {
-        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // of rows that are not there: any
+        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // any, where there is no row
         std::ranges::copy(batch.lengths, lengths.data_ptr<std::int64_t>());
         given.tensors.push_back(lengths);
       }

@@ -19,7 +19,7 @@ std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::Worl
 
 /// Throws InputError for a model, or for rows of it, that no compiled step has. `rows` may be null.
 void check_compilable(const models::LanguageModel& model, const data::Dataset* rows);
-/// The loss of a micro-batch {ids, labels, scalar factor, int64 lengths [rows] if `padded`, token types if the rows have
+/// The loss of a micro-batch {ids, labels, scalar factor, int64 lengths [rows] if `padded`, token types if rows have
 /// them}: the model's own times the factor, in the run's precision. `model` and `config` outlive it.
 xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config, bool padded);
 /// How the run's settings divide the step. `model` outlives it.
