@@ -75,7 +75,7 @@ class CompiledStep {
   virtual void set_states(const std::vector<State>& states, std::int64_t steps) = 0;
   virtual std::int64_t steps_taken() const = 0;
 
-  /// Of the program that ran last.
+  /// What the program that ran last needs.
   virtual StepMemory memory() const = 0;
 };
 
