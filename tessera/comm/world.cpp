@@ -111,7 +111,7 @@ std::shared_ptr<Backend> make_backend(const BackendRow& row, const BackendReques
 Device device_that_works(const InitOptions& options, bool tells) {
   if (options.device == Device::xla)
     throw InputError(
-        "device xla is for `tessera train`; a program of yours compiles its step with xla::CompiledTraining");
+        "device xla is for `tessera train`; a program of yours compiles its step with xla::open_devices()");
   if (options.device != Device::automatic) return options.device;
   const BackendRow* named = layout::find_backend(options.backend);
   if (options.backend != "auto" && (named == nullptr || named->device == Device::cpu)) return Device::cpu;

@@ -176,6 +176,7 @@ struct Batch {
   std::int64_t labels_not_ignored =
       0;  ///< labels != -100, including the first column: the divisor of transformers' Trainer
   std::vector<std::int64_t> lengths = {};  ///< tokens of each row, for models that attend to padding; empty: all T
+  at::Tensor seen = {};                    ///< bool [rows, T], replaces lengths: true for tokens that are not padding
   at::Tensor types = {};                   ///< token types, int64 [rows, T]; undefined: all 0
   /// fp32 [images, 3, side, side] (image_input.h), row by row in the order of their tokens; undefined: no images.
   at::Tensor images = {};

@@ -10,6 +10,7 @@ namespace tessera::data {
 Batch to_device(Batch batch, c10::Device device) {
   batch.ids = nn::send(batch.ids, device);
   batch.labels = nn::send(batch.labels, device);
+  batch.seen = nn::send(batch.seen, device);
   batch.types = nn::send(batch.types, device);
   batch.images = nn::send(batch.images, device);
   if (batch.part) {  // positions stay on the host, where tables of angles and of rows are computed from them

@@ -59,7 +59,7 @@ std::vector<std::string> ModelFeatures::begin(Training& training, const train::R
 void ModelFeatures::begin_micro_batch(std::int64_t first_row) {
   data::Batch batch;
   batch.first_row = first_row;
-  list_.each(&train::RunFeature::begin_micro_batch, batch);
+  list_.each_within_step(&train::MicroBatchFeature::begin_micro_batch, batch);
 }
 
 }  // namespace tessera::faces

@@ -389,7 +389,7 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
     else if (weight != 1)
       loss = loss * weight;
     training_->backward(loss);
-    features_->list().each(&train::RunFeature::after_backward);
+    features_->list().each_within_step(&train::MicroBatchFeature::after_backward);
     sum += loss.detach().to(at::kDouble).reshape({1});
   }
   group.all_reduce(sum, comm::Reduction::mean).wait();

@@ -62,27 +62,35 @@ Made adamw_8bit(const OptimizerChoice& c, const Arguments& a, Slots slots, const
 Made adam(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
   return make_adam(std::move(slots), adam_options(c, a), common);
 }
+SgdOptions sgd_options(const OptimizerChoice& c, const Arguments& a) {
+  return {a.real("momentum", c.momentum), a.flag("nesterov", c.nesterov)};
+}
 Made sgd(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
-  return make_sgd(std::move(slots), {a.real("momentum", c.momentum), a.flag("nesterov", c.nesterov)}, common);
+  return make_sgd(std::move(slots), sgd_options(c, a), common);
+}
+AdagradOptions adagrad_options(const Arguments& a) {
+  return {.epsilon = a.real("eps", 1e-10),
+          .learning_rate_decay = a.real("lr_decay", 0),
+          .initial_accumulator_value = a.real("initial_accumulator_value", 0)};
 }
 Made adagrad(const OptimizerChoice&, const Arguments& a, Slots slots, const CommonOptions& common) {
-  return make_adagrad(std::move(slots),
-                      {.epsilon = a.real("eps", 1e-10),
-                       .learning_rate_decay = a.real("lr_decay", 0),
-                       .initial_accumulator_value = a.real("initial_accumulator_value", 0)},
-                      common);
+  return make_adagrad(std::move(slots), adagrad_options(a), common);
+}
+RmspropOptions rmsprop_options(const Arguments& a) {
+  const RmspropOptions d;
+  return {.alpha = a.real("alpha", d.alpha),
+          .epsilon = a.real("eps", d.epsilon),
+          .momentum = a.real("momentum", d.momentum),
+          .centered = a.flag("centered", d.centered)};
 }
 Made rmsprop(const OptimizerChoice&, const Arguments& a, Slots slots, const CommonOptions& common) {
-  const RmspropOptions d;
-  return make_rmsprop(std::move(slots),
-                      {.alpha = a.real("alpha", d.alpha),
-                       .epsilon = a.real("eps", d.epsilon),
-                       .momentum = a.real("momentum", d.momentum),
-                       .centered = a.flag("centered", d.centered)},
-                      common);
+  return make_rmsprop(std::move(slots), rmsprop_options(a), common);
+}
+LionOptions lion_options(const OptimizerChoice& c, const Arguments& a) {
+  return {a.real("beta1", c.beta1), a.real("beta2", c.beta2)};
 }
 Made lion(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
-  return make_lion(std::move(slots), {a.real("beta1", c.beta1), a.real("beta2", c.beta2)}, common);
+  return make_lion(std::move(slots), lion_options(c, a), common);
 }
 Made lion_8bit(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
   return lion(c, a, std::move(slots), in_eight_bits(common));
@@ -177,6 +185,19 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::ve
   const bool offloads = common.allocate && !slots.empty() && slots.front().parameter.defined();
   if (offloads && !slots.front().parameter.is_cpu()) return make_offloaded(std::move(slots), make);
   return make(std::move(slots));
+}
+
+std::optional<ElementwiseOptions> elementwise_options(const OptimizerChoice& choice) {
+  check_optimizer(choice);
+  const Arguments a(choice);
+  using K = OptimizerKind;
+  if (choice.kind == K::adamw) return adam_options(choice, a);
+  if (choice.kind == K::adam) return AdamOptions{adam_options(choice, a)};
+  if (choice.kind == K::sgd) return sgd_options(choice, a);
+  if (choice.kind == K::adagrad) return adagrad_options(a);
+  if (choice.kind == K::rmsprop) return rmsprop_options(a);
+  if (choice.kind == K::lion) return lion_options(choice, a);
+  return std::nullopt;
 }
 
 void check_optimizer(const OptimizerChoice& choice, const CommonOptions& common) {

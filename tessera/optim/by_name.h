@@ -4,8 +4,9 @@
 
 #include <tessera/base/value.h>
 #include <tessera/config/sections/words.h>
-#include <tessera/optim/optimizer.h>
+#include <tessera/optim/elementwise_options.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,9 @@ struct OptimizerChoice {
 /// Throws InputError for an unknown parameter (with the nearest one), and the errors of the factory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Slot> slots,
                                           const CommonOptions& common = {});
+/// The numbers of an optimizer that updates each element by itself; nullopt for others and for 8-bit states. Throws
+/// InputError as make_optimizer().
+std::optional<ElementwiseOptions> elementwise_options(const OptimizerChoice& choice);
 /// Throws the errors that make_optimizer() would throw for the choice itself, before a run starts.
 void check_optimizer(const OptimizerChoice& choice, const CommonOptions& common = {});
 

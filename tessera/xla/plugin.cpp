@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/xla/capture/shapes.h>
 #include <tessera/xla/compiled_step.h>
 #include <tessera/xla/pjrt/topology.h>
@@ -11,6 +12,7 @@
 #include <tessera/xla/step/update_program.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 namespace tessera::xla {
 namespace {
@@ -22,11 +24,31 @@ bool makes_devices(const std::string& path) {
   return name.find("cpu") != std::string::npos;
 }
 
+/// Without a TPU libtpu looks for one for minutes. Device files of TPUs: /dev/accel0 (up to v4), /dev/vfio/0 (later).
+void require_tpu(const std::string& path) {
+  if (path.substr(path.rfind('/') + 1).find("libtpu") == std::string::npos) return;
+  std::error_code ignored;
+  for (const char* const folder : {"/dev", "/dev/vfio"})
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+      const std::string name = entry.path().filename();
+      const std::string_view number = std::string_view(name).substr(name.starts_with("accel") ? 5 : 0);
+      const bool numbered = !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+      if (numbered && (name.starts_with("accel") || folder == std::string_view("/dev/vfio"))) return;
+    }
+  throw InputError(
+      "device xla: this machine has no TPU (neither /dev/accel0 nor /dev/vfio/0 is there); `tessera xla compile` needs "
+      "none, and a PJRT plug-in of XLA's CPU backend runs here (docs/tpu.md)");
+}
+
 class PjrtDevices final : public Devices {
  public:
-  PjrtDevices(std::string path, int count) : path_(std::move(path)) {
+  explicit PjrtDevices(const DeviceRequest& request) : path_(find_plugin(request.plugin)) {
     const auto plugin = Plugin::load(path_);
-    client_ = std::make_shared<Client>(plugin, makes_devices(path_) ? std::max(1, count) : 0);
+    require_tpu(path_);
+    log::info("xla: opening the devices of the PJRT plug-in ", path_);
+    const int count = request.count;
+    auto cache = request.cache_folder.empty() ? nullptr : std::make_unique<const ProgramCache>(request.cache_folder);
+    client_ = std::make_shared<Client>(plugin, makes_devices(path_) ? std::max(1, count) : 0, std::move(cache));
     if (count > 0 && client_->devices() != count)
       throw InputError(
           concat("device xla: ", count, " devices are asked for, and ", path_, " has ", client_->devices()));
@@ -45,9 +67,7 @@ class PjrtDevices final : public Devices {
   std::shared_ptr<const Client> client_;
 };
 
-std::unique_ptr<Devices> open(const std::string& path, int count) {
-  return std::make_unique<PjrtDevices>(find_plugin(path), count);
-}
+std::unique_ptr<Devices> open(const DeviceRequest& request) { return std::make_unique<PjrtDevices>(request); }
 
 TopologyReport compile_ahead(const TopologyRequest& request, torch::nn::Module& module, const CompiledStep::Loss& loss,
                              const TrainingOptions& options) {
@@ -59,22 +79,18 @@ TopologyReport compile_ahead(const TopologyRequest& request, torch::nn::Module& 
   const parallel::ModuleParameters parameters = parallel::parameters_of(module);
   const auto has_decay = options.has_decay ? options.has_decay : [](const std::string&) { return true; };
   const std::vector<FlatUnit> units = flat_units(parameters, options.units, devices, has_decay);
-  TopologyReport report{.devices = devices, .kind = topology.kind(), .states = 0, .programs = {}};
-  for (const FlatUnit& unit : units)
-    report.states += (unit.trained ? 16 : 4) * (options.shard ? unit.shard : unit.elements);
+  TopologyReport report{
+      .devices = devices, .kind = topology.kind(), .states = bytes_of_states(units, options), .programs = {}};
   std::vector<ValueInfo> batch;
   for (const auto& [sizes, type] : request.micro_batch) batch.push_back({sizes, type});
   const std::vector<std::pair<std::string, std::string>> programs = {
       {"gradients", program_of_step(parameters, units, batch, loss, options, devices).text},
       {"norm", norm_program(units, devices, options.shard)},
-      {"update", update_program(units, devices, options.shard, options.adamw)}};
+      {"update", update_program(units, devices, options)}};
   for (const auto& [name, text] : programs) {
     if (options.tell) options.tell(concat("compiling ", name, " (", text.size() >> 10, " KiB of StableHLO)"));
     const AheadOfTime compiled = topology.compile(text, {.replicas = devices});
-    const Collectives counted = count_collectives(text);
-    report.programs.push_back({name, compiled.memory.arguments, compiled.memory.results, compiled.memory.shared,
-                               compiled.memory.temporary, compiled.seconds, counted.gathers, counted.reduce_scatters,
-                               counted.all_reduces});
+    report.programs.push_back({name, compiled.memory, compiled.seconds, count_collectives(text)});
   }
   return report;
 }

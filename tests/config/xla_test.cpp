@@ -28,7 +28,12 @@ TEST(XlaRules, EverySettingThatIsNotCompiledIsNamed) {
     std::string problem;
   };
   const std::vector<Case> cases = {
-      {{"--optim", "lion"}, "--optim lion with --device xla: the compiled update is AdamW's"},
+      {{"--optim", "adafactor"},
+       "--optim adafactor with --device xla: the compiled update is adamw, adam, sgd, adagrad, rmsprop or lion, with "
+       "fp32 states"},
+      {{"--optim", "adamw_8bit"},
+       "--optim adamw_8bit with --device xla: the compiled update is adamw, adam, sgd, adagrad, rmsprop or lion, with "
+       "fp32 states"},
       {{"--fp16", "true"}, "--fp16 true with --device xla: TPUs compute in bfloat16: use --bf16; remove it"},
       {{"--tp_size", "2"},
        "--tp_size 2 with --device xla: one process drives all devices, which are only data-parallel; remove it"},

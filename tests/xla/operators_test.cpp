@@ -283,6 +283,8 @@ TEST(XlaCapture, RefusesWhatACompiledStepCannotDo) {
        "the step cannot be captured: aten::_local_scalar_dense makes the step's course depend on data"},
       {[](const at::Tensor& x) { return x.nonzero(); },
        "the step cannot be captured: aten::nonzero makes the step's course depend on data"},
+      {[](const at::Tensor& x) { return at::equal(x, x) && !at::equal(x, x * 2) ? x : x + 1; },
+       "the step cannot be captured: aten::equal makes the step's course depend on data"},
       {[](const at::Tensor& x) { return x.masked_select(x > 0); },
        "the step cannot be captured: aten::masked_select makes the step's course depend on data"},
       {[](const at::Tensor& x) { return at::dropout(x, 0.5, true); },

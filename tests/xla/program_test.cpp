@@ -12,7 +12,9 @@ class XlaProgram : public ToolTest {
  protected:
   void SetUp() override {
     if (cpu_plugin().empty()) GTEST_SKIP() << "no PJRT plug-in: tools/deps_pjrt.sh installs one";
+    setenv("TESSERA_XLA_CACHE", at("programs").c_str(), 1);
   }
+  void TearDown() override { unsetenv("TESSERA_XLA_CACHE"); }
   Strings on_xla(const std::string& devices) const {
     return {"--device", "xla", "--pjrt_plugin", cpu_plugin(), "--xla_devices", devices};
   }
@@ -28,6 +30,15 @@ class XlaProgram : public ToolTest {
       EXPECT_NEAR(other.at(step), loss, relative * std::max(loss, 1.0)) << b << " step " << step;
   }
 };
+
+/// Step -> loss of its evaluation.
+std::map<std::int64_t, double> evaluations(const std::vector<Value>& metrics) {
+  std::map<std::int64_t, double> losses;
+  for (const Value& line : metrics)
+    if (line.find("eval_loss") != nullptr && line.find("step") != nullptr)
+      losses[line.at("step").as_int()] = line.at("eval_loss").as_real();
+  return losses;
+}
 
 /// A run of `rows` rows in each of 4 micro-batches, which are devices there.
 Strings settings(const std::string& micro_batches) {
@@ -67,13 +78,37 @@ TEST_F(XlaProgram, FourShardedDevicesDropWhatOneProcessDrops) {
   EXPECT_EQ(config.at("model_type").as_string(), "gpt2");
 }
 
-TEST_F(XlaProgram, ARunMovesFromOneDeviceToTheOther) {
-  const Strings common = {
-      "--per_device_train_batch_size", "2", "--max_steps", "8", "--save_steps", "4", "--weight_decay", "0.1"};
+class XlaOptimizer : public XlaProgram, public ::testing::WithParamInterface<Strings> {};
+INSTANTIATE_TEST_SUITE_P(Each, XlaOptimizer,
+                         ::testing::Values(Strings{"--optim", "adamw"},
+                                           Strings{"--optim", "rmsprop", "--optim_args", "momentum=0.5,eps=1e-4"},
+                                           Strings{"--optim", "adagrad", "--optim_args", "lr_decay=0.1"}));
+
+TEST_P(XlaOptimizer, ARunMovesFromOneDeviceToTheOther) {
+  const Strings common = Strings{"--per_device_train_batch_size",
+                                 "2",
+                                 "--max_steps",
+                                 "8",
+                                 "--save_steps",
+                                 "4",
+                                 "--weight_decay",
+                                 "0.1",
+                                 "--validation_file",
+                                 at("text.txt"),
+                                 "--max_eval_samples",
+                                 "8",
+                                 "--eval_strategy",
+                                 "steps",
+                                 "--eval_steps",
+                                 "4"} +
+                         GetParam();
   const Strings four = {"--gradient_accumulation_steps", "4"}, devices = on_xla("4") + Strings{"--zero_stage", "3"};
   run(training("cpu", common + four));
   run(training("xla", common + devices));
   expect_same_losses("cpu", "xla");
+  const auto evaluated = evaluations(metrics("cpu")), by_xla = evaluations(metrics("xla"));
+  ASSERT_EQ(evaluated.size(), 2u);
+  for (const auto& [step, loss] : evaluated) EXPECT_NEAR(by_xla.at(step), loss, 1e-5 * std::max(loss, 1.0)) << step;
   // From step 4 of the one to step 8 on the other.
   const auto go_on = [&](const std::string& from, const std::string& output, const Strings& where) {
     run(training(output, common + where + Strings{"--resume_from_checkpoint", at(from + "/checkpoint-4")}));
@@ -224,6 +259,65 @@ TEST_F(XlaProgram, RowsOfManyLengthsNeedFewPrograms) {
   refused("llama/mixtral", {}, "models with experts cannot be compiled");
 }
 
+/// Encoders see what follows a token: where a row ends is an argument of the program.
+TEST_F(XlaProgram, AnEncodersRowsOfManyLengthsAreMasked) {
+  std::string lines;
+  for (int i = 0; i < 24; ++i) {
+    std::string text = i % 2 == 0 ? "the light of heaven" : "the face of the deep water";
+    for (int more = 0; more < i % 5; ++more) text += " and god said let there be light";
+    lines += concat("{\"text\": \"", text, "\", \"label\": \"", i % 2 == 0 ? "light" : "dark", "\"}\n");
+  }
+  write_file_atomically(at("labelled.jsonl"), lines);
+  const auto rows = [&](const std::string& output, const Strings& more) {
+    return Strings{"train",
+                   "--model_name_or_path",
+                   source_path("tests/fixtures/bert_tiny"),
+                   "--train_file",
+                   at("labelled.jsonl"),
+                   "--max_seq_length",
+                   "40",
+                   "--learning_rate",
+                   "1e-3",
+                   "--max_steps",
+                   "6",
+                   "--logging_steps",
+                   "1",
+                   "--output_dir",
+                   at(output)} +
+           more;
+  };
+  run(rows("cpu", {"--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "2"}));
+  run(rows("xla", on_xla("2") + Strings{"--per_device_train_batch_size", "4", "--fsdp", "full_shard"}));
+  expect_same_losses("cpu", "xla");
+}
+
+/// The second run compiles nothing; a damaged entry is compiled again, and said so.
+TEST_F(XlaProgram, ASecondRunLoadsThePrograms) {
+  const auto start = [&](const std::string& output) {
+    const auto ended = tessera(training(output, on_xla("2") + Strings{"--max_steps", "5", "--fsdp", "full_shard"}));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended.out + ended.err;
+  };
+  EXPECT_TRUE(contains(start("first"), "xla: compiled the step of a micro-batch"));
+  const auto entries = list_folder(at("programs"));
+  EXPECT_EQ(entries.size(), 3u);  // gradients, norm, update
+  const std::string second = start("second");
+  EXPECT_TRUE(contains(second, "xla: loaded the step of a micro-batch")) << second;
+  EXPECT_FALSE(contains(second, "compiled the step"));
+  EXPECT_EQ(list_folder(at("programs")), entries);
+  EXPECT_EQ(curve("first"), curve("second"));
+  for (const std::string& name : entries) {
+    std::string bytes = read_file(path_join(at("programs"), name));
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    write_file_atomically(path_join(at("programs"), name), bytes);
+  }
+  const std::string third = start("third");
+  EXPECT_TRUE(contains(third, "is not taken from the cache: ")) << third;
+  EXPECT_TRUE(contains(third, "xla: compiled the step of a micro-batch"));
+  EXPECT_EQ(curve("first"), curve("third"));
+  EXPECT_TRUE(contains(start("fourth"), "xla: loaded the step of a micro-batch"));
+}
+
 TEST_F(XlaProgram, WhatCannotBeCompiledIsRefusedBeforeAnythingIsWritten) {
   struct Case {
     Strings more;
@@ -235,7 +329,7 @@ TEST_F(XlaProgram, WhatCannotBeCompiledIsRefusedBeforeAnythingIsWritten) {
        "the PJRT plug-in cannot be loaded: /nowhere.so: cannot open shared object file"},
       {{"--device", "xla", "--pjrt_plugin", build_path("libtessera_core.so")},
        build_path("libtessera_core.so") + " is not a PJRT plug-in: it exports no GetPjrtApi()"},
-      {on_xla("2") + Strings{"--optim", "sgd"}, "--optim sgd with --device xla: the compiled update is AdamW's"}};
+      {on_xla("2") + Strings{"--optim", "muon"}, "--optim muon with --device xla: the compiled update is"}};
   for (const Case& c : cases) {
     const auto ended = tessera(training("refused", c.more));
     EXPECT_EQ(ended.exit_code, 2) << c.message;

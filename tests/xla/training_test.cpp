@@ -101,7 +101,8 @@ void expect_same_training(const Family& family, const Case& c) {
   options.units = {.kind = layout::WrapPolicy::Kind::by_regex, .pattern = R"((.*\.)?(h|layers|layer)\.\d+)"};
   options.shard = c.shard;
   options.recompute = c.recompute;
-  options.adamw = {.eps = epsilon, .weight_decay = decay};
+  options.optimizer = optim::AdamWOptions{.epsilon = epsilon};
+  options.weight_decay = decay;
   xla::CompiledTraining training(
       cpu_devices(c.devices), *model, [&](const auto& batch) { return mean_loss(*model, batch); }, options);
   const std::vector<double> expected = steps_on_cpu(*reference, steps, rate, decay, norm);

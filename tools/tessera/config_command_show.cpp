@@ -8,6 +8,7 @@
 #include <tessera/config/resolve/resolve.h>
 #include <tessera/config/resolve/validate_said.h>
 #include <tools/tessera/config_command.h>
+#include <tools/tessera/take_flag.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -21,35 +22,6 @@ namespace {
 
 using config::Field;
 using config::FileKind;
-
-std::string underscored(std::string name) {
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-/// Removes "--name VALUE" or "--name=VALUE" and returns the value. Throws InputError when the value is missing or given
-/// twice.
-std::optional<std::string> take_flag(Arguments& arguments, const std::string& command, const std::string& name) {
-  std::optional<std::string> found;
-  for (std::size_t i = 0; i < arguments.size();) {
-    const std::size_t equals = arguments[i].find('=');
-    if (!arguments[i].starts_with("--") ||
-        underscored(arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2)) != name) {
-      ++i;
-      continue;
-    }
-    if (equals == std::string::npos && i + 1 == arguments.size())
-      throw InputError(concat("tessera config ", command, ": --", name, " needs a value"));
-    const std::string value = equals == std::string::npos ? arguments[i + 1] : arguments[i].substr(equals + 1);
-    if (found) throw InputError(concat("tessera config ", command, ": --", name, " is given twice"));
-    found = value;
-    arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i),
-                    arguments.begin() + static_cast<std::ptrdiff_t>(i + (equals == std::string::npos ? 2 : 1)));
-  }
-  return found;
-}
-
-bool take_switch(Arguments& arguments, const std::string& name) { return std::erase(arguments, "--" + name) > 0; }
 
 std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
 
@@ -193,10 +165,10 @@ void print_notes(const config::Resolved& resolved) {
 int config_show(const Arguments& given) {
   Arguments arguments = given;
   const bool all = take_switch(arguments, "all");
-  const std::string format = take_flag(arguments, "show", "format").value_or("text");
+  const std::string format = take_flag(arguments, "tessera config show", "format").value_or("text");
   if (format != "text" && format != "json" && format != "yaml")
     throw InputError(concat("tessera config show: --format is '", format, "'; it must be one of text, json, yaml"));
-  name_file(arguments, take_flag(arguments, "show", "kind"));
+  name_file(arguments, take_flag(arguments, "tessera config show", "kind"));
   config::Problems problems;
   const config::Resolved resolved = resolve_arguments(arguments, true, problems);
   config::validate_said(resolved, problems);
@@ -211,7 +183,8 @@ int config_show(const Arguments& given) {
 
 int config_check(const Arguments& given) {
   Arguments arguments = given;
-  const auto kind = take_flag(arguments, "check", "kind"), processes = take_flag(arguments, "check", "num_processes");
+  const auto kind = take_flag(arguments, "tessera config check", "kind"),
+             processes = take_flag(arguments, "tessera config check", "num_processes");
   for (const std::string& argument : arguments)
     if (argument.starts_with("--"))
       throw InputError(concat("tessera config check: unknown flag ", argument, " (see tessera config --help)"));
@@ -225,8 +198,9 @@ int config_check(const Arguments& given) {
 
 int config_convert(const Arguments& given) {
   Arguments arguments = given;
-  const auto to = take_flag(arguments, "convert", "to"), kind = take_flag(arguments, "convert", "kind"),
-             output = take_flag(arguments, "convert", "output");
+  const auto to = take_flag(arguments, "tessera config convert", "to"),
+             kind = take_flag(arguments, "tessera config convert", "kind"),
+             output = take_flag(arguments, "tessera config convert", "output");
   const bool overwrite = take_switch(arguments, "overwrite");
   const auto target = to ? config::kind_of_word(*to) : std::nullopt;
   if (!target)

@@ -10,6 +10,7 @@
 #include <tools/tessera/commands.h>
 #include <tools/tessera/config_command.h>
 #include <tools/tessera/plan_output.h>
+#include <tools/tessera/take_flag.h>
 #include <tools/tessera/tuning/memory_check.h>
 
 #include <algorithm>
@@ -36,26 +37,6 @@ constexpr const char* check_help =
     "  --fused_loss      with --engine megatron: --cross-entropy-fusion-impl te\n"
     "  --json            prints JSON\n";
 
-/// Removes `--name value` or `--name=value` from the arguments and returns the value.
-std::optional<std::string> taken(Arguments& arguments, const std::string& name) {
-  for (auto a = arguments.begin(); a != arguments.end(); ++a) {
-    if (a->starts_with("--" + name + "=")) {
-      std::string value = a->substr(name.size() + 3);
-      arguments.erase(a);
-      return value;
-    }
-    if (*a != "--" + name) continue;
-    if (a + 1 == arguments.end()) throw InputError(concat("--", name, " needs a value"));
-    std::string value = *(a + 1);
-    arguments.erase(a, a + 2);
-    return value;
-  }
-  return std::nullopt;
-}
-
-/// Removes a switch from the arguments; returns whether it was there.
-bool taken_switch(Arguments& arguments, const std::string& name) { return std::erase(arguments, "--" + name) > 0; }
-
 /// The candidate with the memory that Megatron-LM would need.
 Candidate of_megatron(const Question& q, plan::Plan plan, bool fused_loss) {
   std::vector<plan::Memory> ranks = megatron_memory(q.model, plan, {.fused_loss = fused_loss});
@@ -75,9 +56,9 @@ int plan_check_command(const Arguments& given) {
     std::fputs(check_help, arguments.empty() ? stderr : stdout);
     return arguments.empty() ? 2 : 0;
   }
-  const auto gpus = taken(arguments, "gpus"), memory = taken(arguments, "memory"), engine = taken(arguments, "engine"),
-             year = taken(arguments, "engine_year");
-  const bool json = taken_switch(arguments, "json"), fused_loss = taken_switch(arguments, "fused_loss");
+  const auto taken = [&](const char* name) { return take_flag(arguments, "tessera plan check", name); };
+  const auto gpus = taken("gpus"), memory = taken("memory"), engine = taken("engine"), year = taken("engine_year");
+  const bool json = take_switch(arguments, "json"), fused_loss = take_switch(arguments, "fused_loss");
   const plan::Engine whose = engine_of_words(engine, year);
   const bool megatron = whose.name == plan::EngineName::megatron, ours = whose.name == plan::EngineName::tessera;
   if (fused_loss && !megatron) throw InputError("--fused_loss is a setting of --engine megatron");

@@ -20,7 +20,7 @@ constexpr const char* help =
     "  --json               prints JSON\n\n"
     "Settings with an effect: the model (--config_name, --model_name_or_path),\n"
     "--per_device_train_batch_size, --block_size, --fsdp, --bf16,\n"
-    "--gradient_checkpointing, AdamW's.\n";
+    "--gradient_checkpointing, --optim.\n";
 
 }  // namespace
 

@@ -518,6 +518,10 @@ const std::vector<Field>& table() {
       parallel<&P::pjrt_plugin>("pjrt_plugin", anything(),
                                 "PJRT plug-in file for --device xla; unset: TPU_LIBRARY_PATH (libtpu.so)",
                                 "TESSERA_PJRT_PLUGIN"),
+      parallel<&P::xla_cache_dir>("xla_cache_dir", anything("DIR|none"),
+                                  "folder in which compiled programs of --device xla are kept, 8 GiB of those used "
+                                  "last, so that a run starts without compiling; unset: ~/.cache/tessera/xla",
+                                  "TESSERA_XLA_CACHE"),
       parallel<&P::main_process_port>("main_process_port", at_least(0, 65535),
                                       "TCP port of the rendezvous; 0 = any free port"),
       parallel<&P::threads_per_process>("threads_per_process", at_least(0, 4096),

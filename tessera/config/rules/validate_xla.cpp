@@ -3,7 +3,12 @@
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/rule_checks.h>
 
+#include <tessera/base/error.h>
+
+#include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <vector>
 
 namespace tessera::config {
 namespace {
@@ -14,15 +19,16 @@ struct Left {
   const char* why;
 };
 
-constexpr const char* one_update = "the compiled update is AdamW's";
+constexpr const char* one_rate = "the compiled update has one learning rate";
+constexpr const char* elementwise =
+    "the compiled update is adamw, adam, sgd, adagrad, rmsprop or lion, with fp32 states";
 constexpr const char* one_process = "one process drives all devices, which are only data-parallel";
 constexpr const char* same_step = "every step runs the same compiled program";
 constexpr std::array left = {
-    Left{"optim_args", one_update},
-    Left{"decoupled_lr", one_update},
-    Left{"mm_projector_lr", one_update},
-    Left{"use_mup", one_update},
-    Left{"bf16_optimizer_states", "moments are fp32"},
+    Left{"decoupled_lr", one_rate},
+    Left{"mm_projector_lr", one_rate},
+    Left{"use_mup", one_rate},
+    Left{"bf16_optimizer_states", "the optimizer's states are fp32"},
     Left{"neftune_noise_alpha", "noise on embeddings is not compiled"},
     Left{"preference_loss", "its reference model is not compiled"},
     Left{"average_tokens_across_devices", "the program computes one mean over the scored tokens of all devices"},
@@ -78,9 +84,14 @@ class XlaRules : RuleChecks {
       problem({"strategy", "device"},
               "--strategy auto with --device xla: the planner does not support TPUs; use full_shard, ",
               "shard_grad_op or ddp, and check with `tessera xla compile` what fits");
-    if (c_.optimization.optim != OptimizerKind::adamw)
-      problem({"optim", "device"}, said("optim"), " ", c_.optimization.optim, " with --device xla: ", one_update);
-    if (c_.optimization.lr_scheduler_type == ScheduleType::one_cycle)
+    using K = OptimizerKind;
+    const K optim = c_.optimization.optim;
+    const auto is_one_of = [&](std::initializer_list<K> kinds) {
+      return std::ranges::find(kinds, optim) != kinds.end();
+    };
+    if (!is_one_of({K::adamw, K::adam, K::sgd, K::adagrad, K::rmsprop, K::lion}))
+      problem({"optim", "device"}, said("optim"), " ", optim, " with --device xla: ", elementwise);
+    if (c_.optimization.lr_scheduler_type == ScheduleType::one_cycle && is_one_of({K::adamw, K::adam, K::lion}))
       problem({"lr_scheduler_type", "device"}, said("lr_scheduler_type"),
               " one_cycle with --device xla: it changes betas, which are part of the compiled program");
     if (c_.sharding.strategy == Strategy::hybrid_shard || c_.sharding.strategy == Strategy::hybrid_shard_zero2)
@@ -94,14 +105,25 @@ class XlaRules : RuleChecks {
 void validate_xla(const Resolved& resolved, Problems& problems) { XlaRules(resolved, problems).check(); }
 
 void unused_xla(const Resolved& resolved, const Unused& unused) {
-  if (resolved.values.device != Device::xla)
-    for (const char* name : {"xla_devices", "pjrt_plugin"}) unused(name, "--device is not xla");
-  else
-    for (const char* name :
-         {"cpu_offload", "offload_folder", "backward_prefetch", "forward_prefetch", "limit_all_gathers",
-          "persistence_threshold", "reduce_bucket_size", "ddp_bucket_cap_mb", "overlap_comm", "sync_module_states",
-          "ddp_find_unused_parameters", "ddp_broadcast_buffers", "cpu_ram_efficient_loading", "ddp_timeout"})
-      unused(name, "--device xla: the compiler decides when units are gathered, and states are on the devices");
+  if (resolved.values.device != Device::xla) {
+    for (const char* name : {"xla_devices", "pjrt_plugin", "xla_cache_dir"}) unused(name, "--device is not xla");
+    return;
+  }
+  struct Idle {
+    const char* why;
+    std::vector<const char*> names;
+  };
+  const std::array idle = {Idle{"parameters and their states are on the devices", {"cpu_offload", "offload_folder"}},
+                           Idle{"the compiler decides when units are gathered and gradients are summed",
+                                {"backward_prefetch", "forward_prefetch", "limit_all_gathers", "reduce_bucket_size",
+                                 "ddp_bucket_cap_mb", "overlap_comm"}},
+                           Idle{"every parameter is divided, or none", {"persistence_threshold"}},
+                           Idle{"one process has the weights, and gives each device its part",
+                                {"sync_module_states", "ddp_broadcast_buffers", "cpu_ram_efficient_loading"}},
+                           Idle{"capture finds the parameters that have no gradient", {"ddp_find_unused_parameters"}},
+                           Idle{"no other process is waited for", {"ddp_timeout"}}};
+  for (const Idle& reason : idle)
+    for (const char* const name : reason.names) unused(name, concat("--device xla: ", reason.why));
 }
 
 }  // namespace tessera::config

@@ -31,13 +31,14 @@ struct ParallelConfig {
   std::int64_t cp_a2a_size =
       0;  ///< a2a+p2p: neighbours along cp that exchange heads; 0: smallest divisor of cp_size above 1
   std::string backend = "auto";  ///< auto | local | shm | gloo | nccl | hier (shm inside a host, gloo or nccl across)
-  bool deterministic_reduce = false;        ///< sum gradients in the order of logical shards (docs/strategies.md)
-  std::int64_t logical_shards = 0;          ///< micro-batches per step over all processes; 0: processes x accumulation
-  std::int64_t max_restarts = 0;            ///< restarts from the newest checkpoint after failures
-  double hang_timeout = 0;                  ///< seconds without progress that end a job; 0: 300; negative: never
-  std::int64_t xla_devices = 0;             ///< devices of --device xla; 0: all of the PJRT plug-in's
-  std::string pjrt_plugin = "";             ///< PJRT plug-in file; "": from the environment
-  double ddp_bucket_cap_mb = 25;            ///< MiB of gradients reduced together
+  bool deterministic_reduce = false;  ///< sum gradients in the order of logical shards (docs/strategies.md)
+  std::int64_t logical_shards = 0;    ///< micro-batches per step over all processes; 0: processes x accumulation
+  std::int64_t max_restarts = 0;      ///< restarts from the newest checkpoint after failures
+  double hang_timeout = 0;            ///< seconds without progress that end a job; 0: 300; negative: never
+  std::int64_t xla_devices = 0;       ///< devices of --device xla; 0: all of the PJRT plug-in's
+  std::string pjrt_plugin = "";       ///< PJRT plug-in file; "": from the environment
+  std::string xla_cache_dir = "";     ///< compiled programs of --device xla; "": the user's cache; none: not stored
+  double ddp_bucket_cap_mb = 25;      ///< MiB of gradients reduced together
   bool ddp_find_unused_parameters = false;  ///< parameters may be unused in a step
   bool ddp_broadcast_buffers = true;        ///< broadcast rank 0's buffers after each reduction
   double ddp_timeout = 1800;                ///< time limit of a collective in seconds

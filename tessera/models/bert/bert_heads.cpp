@@ -61,7 +61,8 @@ at::Tensor BertWithHead::forward(const at::Tensor& ids, const at::Tensor& attent
 at::Tensor BertWithHead::hidden(const data::Batch& batch, const ForwardContext& given) {
   BertContext context{given};
   context.lengths = batch.lengths;
-  const at::Tensor seen = batch.part ? at::Tensor() : seen_tokens(batch.lengths, batch.ids.size(1), batch.ids.device());
+  at::Tensor seen = batch.seen;
+  if (!seen.defined() && !batch.part) seen = seen_tokens(batch.lengths, batch.ids.size(1), batch.ids.device());
   return bert->forward(batch.ids, batch.types, seen, std::move(context));
 }
 

@@ -147,8 +147,11 @@ std::shared_ptr<BlockRouting> route_blocks(models::LanguageModel& model, const O
 
 namespace {
 
-class BlockRoutingFeature : public RunFeature {
+class BlockRoutingFeature : public MicroBatchFeature {
  public:
+  std::string acts_on(const models::LanguageModel&) const override {
+    return "--progressive_layer_drop or --data_efficiency";
+  }
   void divided(const RunContext& run) override {
     routing_ = route_blocks(*run.model, run.config.optimization, run.part_runner);
     if (routing_) routing_->set_step(run.plan.resumed_step);

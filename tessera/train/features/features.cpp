@@ -1,5 +1,6 @@
 #include <tessera/train/features/features.h>
 
+#include <tessera/base/error.h>
 #include <tessera/train/features/block_routing.h>
 #include <tessera/train/features/compression.h>
 #include <tessera/train/features/fp8.h>
@@ -41,8 +42,15 @@ Features Features::of_model(const RunConfig& config) { return make_all(of_model_
 Features Features::make_all(std::span<const MakeFeature> makers, const RunConfig& config) {
   Features all;
   for (const MakeFeature make : makers)
-    if (auto feature = make(config)) all.list_.push_back(std::move(feature));
+    if (auto feature = make(config)) all.add(std::move(feature));
   return all;
+}
+
+void Features::require_none_within_step(const models::LanguageModel& model) const {
+  each_within_step([&](const MicroBatchFeature& feature) {
+    if (const std::string what = feature.acts_on(model); !what.empty())
+      throw InputError(concat("device xla: ", what, " acts within a step, which is compiled as a whole; leave it out"));
+  });
 }
 
 }  // namespace tessera::train

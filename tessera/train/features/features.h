@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace tessera::train {
@@ -25,6 +26,16 @@ class Features {
   void each(Hook hook, Arguments&&... arguments) const {
     for (const auto& feature : list_) std::invoke(hook, *feature, arguments...);
   }
+  /// Likewise for features that act within a step.
+  template <class Hook, class... Arguments>
+  void each_within_step(Hook hook, Arguments&&... arguments) const {
+    for (const auto& feature : list_)
+      if (auto* const within = dynamic_cast<MicroBatchFeature*>(feature.get()))
+        std::invoke(hook, *within, arguments...);
+  }
+  /// Throws InputError that names a feature acting within a step on `model`, for --device xla.
+  void require_none_within_step(const models::LanguageModel& model) const;
+  void add(std::unique_ptr<RunFeature> feature) { list_.push_back(std::move(feature)); }
   /// Whether one of them must know the outcome of a step when it ends.
   bool reads_outcome() const {
     return std::any_of(list_.begin(), list_.end(), [](const auto& feature) { return feature->reads_outcome(); });

@@ -48,8 +48,9 @@ std::optional<double> NoiseScale::rows() const {
 
 namespace {
 
-class NoiseScaleFeature : public RunFeature {
+class NoiseScaleFeature : public MicroBatchFeature {
  public:
+  std::string acts_on(const models::LanguageModel&) const override { return "--gradient_noise_scale"; }
   void prepare_model(ModelBuild& build) override {
     if (build.groups.gradients.size() > 1)
       build.parts.before_reduction = [this](const at::Tensor& flat) { add_squares(flat.norm().item<double>()); };

@@ -52,8 +52,11 @@ std::vector<double> PredictionWindow::take(const models::LanguageModel& model) {
 
 namespace {
 
-class PredictionsFeature : public RunFeature {
+class PredictionsFeature : public MicroBatchFeature {
  public:
+  std::string acts_on(const models::LanguageModel& model) const override {
+    return model.prediction_depths() > 0 ? "prediction of further tokens (multi-token prediction)" : "";
+  }
   void prepare_model(ModelBuild& build) override {
     set_up_predictions(build.model, build.config.optimization, build.groups);
   }

@@ -97,17 +97,25 @@ class RunFeature {
   virtual void begin_run(RunBegin& begin) { (void)begin; }
   virtual void divided(const RunContext& run) { (void)run; }
   virtual void start(std::vector<std::string>& notes) { (void)notes; }  ///< `notes`: lines for the log
-  /// Called in every step: before its first forward, around each micro-batch (a pipeline: after all of them), and after
-  /// the update.
+  /// Called in every step: before its first forward, and after the update. MicroBatchFeature has more hooks.
   virtual void begin_step(const StepStart& start) { (void)start; }
-  virtual void begin_micro_batch(const data::Batch& batch) { (void)batch; }
-  virtual void after_backward() {}
   virtual void after_step(const StepEnd& end) { (void)end; }
   /// Whether after_step() reads the norm and the outcome of the step.
   virtual bool reads_outcome() const { return false; }
   /// Called when the steps since the last log are logged, and when a checkpoint is written.
   virtual void log(LogSums& sums) { (void)sums; }
   virtual void save(checkpoint::RunState& state) const { (void)state; }
+};
+
+/// A feature that acts within a step. A step that is compiled as a whole (--device xla) has no such places, and is
+/// refused beside one that acts.
+class MicroBatchFeature : public RunFeature {
+ public:
+  /// Around each micro-batch (a pipeline: after all of them).
+  virtual void begin_micro_batch(const data::Batch& batch) { (void)batch; }
+  virtual void after_backward() {}
+  /// What it is for users, "--gradient_noise_scale"; empty: it does nothing to `model`.
+  virtual std::string acts_on(const models::LanguageModel& model) const = 0;
 };
 
 }  // namespace tessera::train

@@ -3,12 +3,16 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/comm/backend_plugin.h>
+#include <tessera/base/user_folders.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/optim/by_name.h>
+#include <tessera/train/core/optimization.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/saving/tensor_parts.h>
+#include <tessera/xla/devices.h>
 
 #include <algorithm>
 #include <map>
@@ -26,15 +30,14 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t rows, std::int64_t colu
 }
 
 /// What a program cannot have as an argument.
-void check_batch(const data::Batch& batch, bool causal) {
+void check_batch(const data::Batch& batch) {
   if (!batch.document_starts.empty())
     throw InputError(
         "device xla: rows that hold several documents would need a program for each batch; give --packing false");
   if (batch.images.defined()) throw InputError("device xla: batches with images cannot be compiled");
-  const std::int64_t length = batch.ids.size(1);
-  if (!causal && std::ranges::any_of(batch.lengths, [&](std::int64_t n) { return n != length; }))
-    throw InputError("device xla: an encoder's rows must be of one length, since padding is masked by the row");
 }
+
+bool is_causal(const models::LanguageModel& model) { return model.objective() == data::Objective::Kind::next_token; }
 
 /// Whether rows may be of several lengths. Reads all lengths but of a stream, whose rows are gone once read.
 bool lengths_differ(const data::Dataset& rows) {
@@ -43,6 +46,14 @@ bool lengths_differ(const data::Dataset& rows) {
   for (std::int64_t row = 1; row < rows.size(); ++row)
     if (rows.length(row) != length) return true;
   return false;
+}
+
+/// Where compiled programs are kept; "": nowhere.
+std::string cache_folder(const std::string& asked) {
+  if (asked == "none") return "";
+  if (!asked.empty()) return asked;
+  const auto folder = user_cache_folder();
+  return folder ? path_join(*folder, "xla") : "";
 }
 
 /// Rows of different lengths are padded to one of this many: each is a program of its own.
@@ -55,20 +66,15 @@ std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::Worl
   if (world.size() > 1)
     throw InputError(concat("device xla: one process drives all devices of a host, and there are ", world.size(),
                             " processes; start one (several hosts are not supported)"));
-  const auto* const plugin =
-      static_cast<const xla::XlaPlugin*>(comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi));
-  log::info("xla: opening the devices of the PJRT plug-in (without a TPU libtpu looks for one for minutes)");
-  return plugin->open(config.parallel.pjrt_plugin, static_cast<int>(config.parallel.xla_devices));
+  return xla::open_devices({.plugin = config.parallel.pjrt_plugin,
+                            .count = static_cast<int>(config.parallel.xla_devices),
+                            .cache_folder = cache_folder(config.parallel.xla_cache_dir)});
 }
 
 void check_compilable(const models::LanguageModel& model, const data::Dataset* rows) {
   if (model.balance().experts > 0)
     throw InputError("device xla: models with experts cannot be compiled: which rows an expert has depends on data");
   if (rows == nullptr || !lengths_differ(*rows)) return;
-  if (model.objective() != data::Objective::Kind::next_token)
-    throw InputError(
-        "device xla: an encoder's rows must be of one length, since padding is masked by the row, and those of the "
-        "training data differ");
   using Rope = architectures::Rope::Type;
   const Rope rope = model.spec().rope.type;
   if (rope == Rope::dynamic || rope == Rope::longrope)
@@ -77,13 +83,15 @@ void check_compilable(const models::LanguageModel& model, const data::Dataset* r
         "the length: give rows of one length (a text, block_size)");
 }
 
-xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config) {
-  return [&model, &config](const std::vector<at::Tensor>& given) {
+xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config, bool padded) {
+  return [&model, &config, padded](const std::vector<at::Tensor>& given) {
     data::Batch batch;
     batch.ids = given[0];
     batch.labels = given[1];
     batch.random_key = 0;  // each pass has its own (MicroBatch::random_key)
-    if (given.size() > 3) batch.types = given[3];
+    std::size_t next = 3;
+    if (padded) batch.seen = at::arange(batch.ids.size(1)).unsqueeze(0).lt(given[next++].unsqueeze(1));
+    if (given.size() > next) batch.types = given[next];
     const nn::Autocast precision(training_precision(config), at::kCPU);
     return model.loss(batch, 1.0) * given[2];
   };
@@ -97,64 +105,53 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
   options.reshard_after_forward =
       decided(config.sharding.reshard_after_forward).value_or(strategy.reshard_after_forward);
   options.recompute = config.optimization.gradient_checkpointing;
-  options.adamw = {.beta1 = config.optimization.adam_beta1,
-                   .beta2 = config.optimization.adam_beta2,
-                   .eps = config.optimization.adam_epsilon,
-                   .weight_decay = config.optimization.weight_decay};
+  options.optimizer = optim::elementwise_options(optimizer_choice(config.optimization)).value();
+  options.weight_decay = config.optimization.weight_decay;
   options.has_decay = [&model](const std::string& name) { return !model.is_norm_or_bias(name); };
   options.tell = [](const std::string& line) { log::info(line); };
   return options;
 }
 
-/// AdamW on the devices; the host's knows learning rates and holds moments when they are asked for.
+/// The update on the devices; the host's knows learning rates and holds states when they are asked for.
 class CompiledRun::DeviceUpdate final : public Update {
  public:
-  DeviceUpdate(CompiledRun& run, std::unique_ptr<Update> host) : run_(run), host_(std::move(host)) {}
+  explicit DeviceUpdate(CompiledRun& run) : run_(run) {}
 
   void step(double gradient_scale) override {
-    run_.step_->update(host_->learning_rates().front(), gradient_scale);
+    run_.step_->update(run_.host_->learning_rates().front(), gradient_scale);
     run_.leftover_ = false;
     run_.stale_ = true;
   }
   std::optional<double> gradient_norm() override { return run_.step_->gradient_norm(); }
   void set_learning_rates(const std::function<double(double, std::size_t)>& rate) override {
-    host_->set_learning_rates(rate);
+    run_.host_->set_learning_rates(rate);
   }
-  std::vector<double> learning_rates() const override { return host_->learning_rates(); }
-  std::vector<HeldState> states(const Sharded& sharded) const override { return host_->states(sharded); }
+  std::vector<double> learning_rates() const override { return run_.host_->learning_rates(); }
+  std::vector<HeldState> states(const Sharded& sharded) const override { return run_.host_->states(sharded); }
   std::int64_t steps() const override { return run_.step_->steps_taken(); }
   void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
                const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) override {
-    host_->restore(sharded, steps, folder, sums, stem);
-    std::vector<xla::CompiledStep::Moments> moments = run_.step_->moments();
-    each_state(moments, [](const at::Tensor& device, const at::Tensor& host) { device.copy_(host); }, sharded);
-    run_.step_->set_moments(moments, steps);
-  }
-  /// The host's moments become the devices'.
-  void bring_back(const Sharded& sharded) {
-    std::vector<xla::CompiledStep::Moments> moments = run_.step_->moments();
-    each_state(moments, [](const at::Tensor& device, const at::Tensor& host) { host.copy_(device); }, sharded);
+    run_.host_->restore(sharded, steps, folder, sums, stem);
+    const std::vector<xla::CompiledStep::State> states = run_.step_->states();
+    run_.each_state(states, sharded, [](const at::Tensor& device, const at::Tensor& host) { device.copy_(host); });
+    run_.step_->set_states(states, steps);
   }
 
  private:
-  /// copy(the devices' moment, the host's), in one shape, for both moments of every parameter.
-  template <class Copy>
-  void each_state(std::vector<xla::CompiledStep::Moments>& moments, const Copy& copy, const Sharded& sharded) const {
-    const at::NoGradGuard no_grad;
-    std::map<std::string, at::Tensor> of_host;
-    for (const HeldState& state : host_->states(sharded)) of_host[state.name] = state.held;
-    for (xla::CompiledStep::Moments& m : moments)
-      for (const auto& [kind, tensor] : {std::pair{"exp_avg.", m.first}, {"exp_avg_sq.", m.second}}) {
-        const auto found = of_host.find(kind + m.name);
-        TESSERA_CHECK(found != of_host.end() && found->second.numel() == tensor.numel(), "no host copy of ", kind,
-                      m.name);
-        copy(tensor, found->second.view(tensor.sizes()));
-      }
-  }
-
   CompiledRun& run_;
-  std::unique_ptr<Update> host_;
 };
+
+void CompiledRun::each_state(const std::vector<xla::CompiledStep::State>& states, const Sharded& sharded,
+                             const std::function<void(const at::Tensor&, const at::Tensor&)>& copy) const {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> of_host;
+  for (const HeldState& state : host_->states(sharded)) of_host[state.name] = state.held;
+  for (const auto& [name, tensor] : states) {
+    const auto found = of_host.find(name);
+    TESSERA_CHECK(found != of_host.end() && found->second.numel() == tensor.numel(), "no host copy of ", name);
+    copy(tensor, found->second.view(tensor.sizes()));
+  }
+}
 
 class CompiledRun::Passes final : public StepPasses {
  public:
@@ -169,8 +166,9 @@ class CompiledRun::Passes final : public StepPasses {
     if (!std::exchange(told_, true)) {
       const xla::StepMemory memory = run_.step_->memory();
       const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
-      log::info("xla: each device has ", text(memory.states), " of parameters, gradients and moments, and ",
-                text(memory.temporary), " while a step is computed, by the compiler's count");
+      log::info("xla: each device has ", text(memory.states),
+                " of parameters, gradients and the optimizer's states, and ", text(memory.temporary),
+                " while a step is computed, by the compiler's count");
     }
     parts.window.add_loss(scales.scale == 0 ? 0 : sum / scales.scale * scales.logged);
     parts.model.core.gradients_changed();
@@ -182,10 +180,9 @@ class CompiledRun::Passes final : public StepPasses {
   /// Micro-batches of one size, as many as a multiple of the devices: what is missing counts for nothing.
   std::vector<xla::CompiledStep::MicroBatch> arguments(const std::vector<data::Batch>& batches, double scale) const {
     const Setup& setup = run_.parts_.setup;
-    const bool causal = setup.model->objective() == data::Objective::Kind::next_token;
     std::int64_t rows = setup.plan.batch_size * run_.parts_.objective.rows_of_sample(), columns = 0;
     for (const data::Batch& batch : batches) {
-      check_batch(batch, causal);
+      check_batch(batch);
       rows = std::max(rows, batch.ids.size(0));
       columns = std::max(columns, batch.ids.size(1));
     }
@@ -199,6 +196,11 @@ class CompiledRun::Passes final : public StepPasses {
       const std::int64_t labels = batch.labels.size(1) == batch.ids.size(1) ? columns : batch.labels.size(1);
       xla::CompiledStep::MicroBatch& given = result.emplace_back();
       given.tensors = {padded(batch.ids, rows, columns, 0), padded(batch.labels, rows, labels, -100), factor};
+      if (run_.masks_padding()) {
+        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // any, where there is no row
+        std::ranges::copy(batch.lengths, lengths.data_ptr<std::int64_t>());
+        given.tensors.push_back(lengths);
+      }
       if (batch.types.defined()) given.tensors.push_back(padded(batch.types, rows, columns, 0));
       given.random_key = batch.random_key.value();
       given.first_row = batch.first_row;
@@ -217,22 +219,24 @@ class CompiledRun::Passes final : public StepPasses {
 CompiledRun::CompiledRun(const PassParts& parts)
     : parts_(parts), lengths_differ_(lengths_differ(*parts.setup.datasets.train)) {
   models::LanguageModel& model = *parts.setup.model;
-  step_ = parts.setup.xla->compile(model, compiled_loss(model, parts.setup.config),
+  step_ = parts.setup.xla->compile(model, compiled_loss(model, parts.setup.config, masks_padding()),
                                    compiled_options(parts.setup.config, model));
 }
+
+bool CompiledRun::masks_padding() const { return lengths_differ_ && !is_causal(*parts_.setup.model); }
 
 std::unique_ptr<StepPasses> CompiledRun::passes() { return std::make_unique<Passes>(*this); }
 
 std::unique_ptr<Update> CompiledRun::update(std::unique_ptr<Update> host) {
-  auto update = std::make_unique<DeviceUpdate>(*this, std::move(host));
-  update_ = update.get();
-  return update;
+  host_ = std::move(host);
+  return std::make_unique<DeviceUpdate>(*this);
 }
 
 void CompiledRun::bring_back() {
   if (!std::exchange(stale_, false)) return;
   step_->write_back();
-  update_->bring_back(parts_.model.sharded());
+  each_state(step_->states(), parts_.model.sharded(),
+             [](const at::Tensor& device, const at::Tensor& host) { host.copy_(device); });
 }
 
 }  // namespace tessera::train

@@ -30,7 +30,7 @@ class WholeModel : public StepPasses {
       parts_.clock.enter(Phase::forward);
       core.expect_step(micro + 1 == batches.size());
       key_random_numbers(parts_.world.device(), seed_of(parts_.setup), step, batches[micro].first_row);
-      features.each(&RunFeature::begin_micro_batch, batches[micro]);
+      features.each_within_step(&MicroBatchFeature::begin_micro_batch, batches[micro]);
       const at::Tensor loss = on_device(
           batches[micro], [&](const data::Batch& batch) { return parts_.objective.loss(batch, scales.scale); });
       // Ranks of tp have the same loss, and their logged values are summed. Read before the backward pass: the device
@@ -41,7 +41,7 @@ class WholeModel : public StepPasses {
       });
       parts_.clock.enter(Phase::backward);
       core.backward(loss);
-      features.each(&RunFeature::after_backward);
+      features.each_within_step(&MicroBatchFeature::after_backward);
     }
   }
 
@@ -86,7 +86,7 @@ class PipelinedModel : public StepPasses {
     const double share = !fixed_order_ ? 1.0 / ranks_with_same_loss(groups) : groups.pipeline.rank() == 0 ? 1.0 : 0.0;
     for (const double loss : losses)
       parts_.window.add_loss(scales.scale == 0 ? 0 : loss / scales.scale * scales.logged * share);
-    parts_.setup.features.each(&RunFeature::after_backward);
+    parts_.setup.features.each_within_step(&MicroBatchFeature::after_backward);
     parts_.clock.enter(Phase::backward, "reduce");
     if (!fixed_order_) sharded.reduce();
     pipeline_.add_tied_gradients(sharded);

@@ -453,7 +453,10 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   open_data(setup, world);
   note_numerics(setup, world);
   begin_features(setup, world);
-  if (setup.xla) check_compilable(*setup.model, setup.datasets.train.get());
+  if (setup.xla) {
+    setup.features.require_none_within_step(*setup.model);
+    check_compilable(*setup.model, setup.datasets.train.get());
+  }
   load_weights(setup, source, world);
   plan_steps(setup, world);
   make_memory(setup, source, world);

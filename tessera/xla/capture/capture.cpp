@@ -10,11 +10,15 @@
 #include <tessera/nn/capturing.h>
 #include <tessera/nn/dropout.h>
 #include <tessera/parallel/recorder/operator_recorder.h>
+#include <tessera/parallel/recorder/operator_work.h>
 #include <tessera/xla/capture/shapes.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -49,17 +53,17 @@ std::string full_name(const c10::OperatorHandle& op) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
 
-template <class F>
-void each_tensor(const c10::IValue& value, const F& f) {
-  if (value.isTensor())
-    f(value.toTensor());
-  else if (value.isTensorList() || value.isOptionalTensorList() ||
-           (value.isList() && !value.toListRef().empty() && value.toListRef().front().isTensor()))
-    for (const c10::IValue& item : value.toListRef()) item.isTensor() ? f(item.toTensor()) : f(at::Tensor());
-}
-bool is_tensors(const c10::IValue& value) {
-  return value.isTensor() || value.isTensorList() || value.isOptionalTensorList() ||
-         (value.isList() && !value.toListRef().empty() && value.toListRef().front().isTensor());
+/// The argument's tensors, absent ones too; none: it is no tensor and no list of them.
+std::optional<std::vector<at::Tensor>> tensors_of(const c10::IValue& value) {
+  if (value.isTensor()) return std::vector{value.toTensor()};
+  if (!value.isList()) return std::nullopt;
+  std::vector<at::Tensor> tensors;
+  bool any = value.isTensorList() || value.isOptionalTensorList();
+  for (const c10::IValue& item : value.toListRef()) {
+    any = any || item.isTensor();
+    tensors.push_back(item.isTensor() ? item.toTensor() : at::Tensor());
+  }
+  return any ? std::optional(std::move(tensors)) : std::nullopt;
 }
 
 class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws {
@@ -117,10 +121,13 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     if (op.hasTag(at::Tag::nondeterministic_seeded))
       refuse(op,
              "draws random numbers, which a compiled step would repeat in every step; nn::dropout() draws by place");
-    bool depends = false;
-    for (const c10::IValue& argument : arguments)
-      each_tensor(argument, [&](const at::Tensor& t) { depends = depends || is_captured(t); });
-    if (!depends) return run_now(op, below, stack);
+    if (std::ranges::none_of(parallel::tensors_among(arguments), [&](const at::Tensor& t) { return is_captured(t); }))
+      return run_now(op, below, stack);
+    if (is_equal_to_itself(op, arguments)) {
+      stack->resize(stack->size() - count);
+      stack->emplace_back(true);
+      return;
+    }
     if (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape))
       refuse(op, "makes the step's course depend on data");
     bool writes = false;
@@ -202,6 +209,13 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     throw InputError(concat("the step cannot be captured", where(), ": ", full_name(op), " ", why));
   }
 
+  /// at::equal(x, x), by which torch::nn::MultiheadAttention asks whether it attends to itself.
+  bool is_equal_to_itself(const c10::OperatorHandle& op, const Stack& arguments) {
+    if (op.operator_name().name != "aten::equal") return false;
+    const at::Tensor &a = arguments[0].toTensor(), &b = arguments[1].toTensor();
+    return is_captured(a) && is_captured(b) && read(a, full_name(op)) == read(b, full_name(op));
+  }
+
   Node node_of(const c10::OperatorHandle& op, const Stack& arguments) {
     Node node;
     const std::string& name = op.operator_name().name;
@@ -210,9 +224,10 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     node.overload = op.operator_name().overload_name;
     node.backward = in_backward();
     for (const c10::IValue& given : arguments) {
-      Argument argument{.tensors = is_tensors(given), .values = {}, .constant = {}};
-      if (argument.tensors)
-        each_tensor(given, [&](const at::Tensor& t) { argument.values.push_back(read(t, full_name(op))); });
+      const auto tensors = tensors_of(given);
+      Argument argument{.tensors = tensors.has_value(), .values = {}, .constant = {}};
+      if (tensors)
+        for (const at::Tensor& t : *tensors) argument.values.push_back(read(t, full_name(op)));
       else
         argument.constant = given;
       node.arguments.push_back(std::move(argument));
@@ -226,22 +241,20 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     bind(result, node.results.back());
   }
 
+  static std::vector<at::Tensor> results_on(const Stack& stack, const c10::OperatorHandle& op) {
+    return parallel::tensors_among(std::span(stack).last(op.schema().returns().size()));
+  }
   /// What depends on nothing captured.
   void run_now(const c10::OperatorHandle& op, c10::DispatchKeySet below, Stack* stack) {
-    const std::size_t results = op.schema().returns().size();
     parallel::run_unseen(op, below, stack);
-    for (std::size_t i = stack->size() - results; i < stack->size(); ++i)
-      each_tensor((*stack)[i], [&](const at::Tensor& t) {
-        if (t.defined() && t.has_storage() && made_.insert(t.storage().unsafeGetStorageImpl()).second)
-          alive_.push_back(t.storage());
-      });
+    for (const at::Tensor& t : results_on(*stack, op))
+      if (t.has_storage() && made_.insert(t.storage().unsafeGetStorageImpl()).second) alive_.push_back(t.storage());
   }
 
   void make_view(const c10::OperatorHandle& op, c10::DispatchKeySet below, const Stack& arguments, Stack* stack) {
     Node node = node_of(op, arguments);
     parallel::run_unseen(op, below, stack);
-    for (std::size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i)
-      each_tensor((*stack)[i], [&](const at::Tensor& t) { add_result(node, t); });
+    for (const at::Tensor& t : results_on(*stack, op)) add_result(node, t);
     graph_.nodes.push_back(std::move(node));
   }
 

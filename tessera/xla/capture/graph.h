@@ -5,16 +5,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <tessera/xla/capture/draws.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace tessera::xla {
-
-/// A value's place in Graph::values.
-using ValueId = std::int32_t;
-constexpr ValueId no_value = -1;  ///< an absent tensor
 
 struct ValueInfo {
   std::vector<std::int64_t> sizes;
@@ -35,17 +33,6 @@ struct Node {
   std::vector<ValueId> results;
   bool backward = false;             ///< called by a node of autograd
   std::int32_t last_parameter = -1;  ///< the place in Graph::parameters of the one that forward used last; -1: none yet
-};
-
-/// Lines of random numbers that an operator "kept" reads (nn/dropout.h), drawn anew in every run: the pass's key, mixed
-/// with `numbers`, the row, the token's position and, of attention weights, the head. Their keys are two arguments, the
-/// lower and the upper 32 bits: int32 of the lines' sizes.
-struct Draw {
-  std::vector<std::uint64_t> numbers;
-  std::int64_t row = 0, token = 0, head = 0;
-  std::vector<std::int64_t> positions;  ///< those of the tokens in their row; empty: token, token + 1, ...
-  std::vector<std::int64_t> lines;      ///< [rows, tokens] or [rows, heads, queries]
-  ValueId low = no_value, high = no_value;
 };
 
 struct Graph {

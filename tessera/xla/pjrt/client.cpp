@@ -1,7 +1,14 @@
 #include <tessera/xla/pjrt/client.h>
 
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/corpus/cache/source_state.h>
 #include <tessera/xla/pjrt/call.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
 namespace tessera::xla {
@@ -46,6 +53,14 @@ ElementRow row_of(Element element) {
       return {PJRT_Buffer_Type_F64, 8};
   }
   throw Error("an element of an unknown type");
+}
+
+/// The line of /proc/cpuinfo that names instruction sets: programs of XLA's CPU backend use those of their machine.
+std::string processor_features() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("flags") || line.starts_with("Features")) return line;
+  return "";
 }
 
 /// Frees the executable that a loaded one hands out for questions.
@@ -110,8 +125,8 @@ void Buffer::read(void* data, std::size_t bytes) const {
 
 // ---- Program ----
 
-Program::Program(std::shared_ptr<const Connection> connection, PJRT_LoadedExecutable* program)
-    : connection_(std::move(connection)), program_(program) {
+Program::Program(std::shared_ptr<const Connection> connection, PJRT_LoadedExecutable* program, bool from_cache)
+    : connection_(std::move(connection)), program_(program), from_cache_(from_cache) {
   with_executable(*connection_->plugin, program_, [this](PJRT_Executable* executable) {
     auto ask = arguments<PJRT_Executable_NumOutputs_Args>(PJRT_Executable_NumOutputs_Args_STRUCT_SIZE);
     ask.executable = executable;
@@ -168,9 +183,17 @@ std::string Program::optimized() const {
   return text;
 }
 
+std::string Program::serialized() const {
+  std::string bytes;
+  with_executable(*connection_->plugin, program_,
+                  [&](PJRT_Executable* executable) { bytes = xla::serialized(*connection_->plugin, executable); });
+  return bytes;
+}
+
 // ---- Client ----
 
-Client::Client(std::shared_ptr<const Plugin> plugin, int cpu_devices) {
+Client::Client(std::shared_ptr<const Plugin> plugin, int cpu_devices, std::unique_ptr<const ProgramCache> cache)
+    : cache_(std::move(cache)) {
   const auto connection = std::make_shared<Connection>(std::move(plugin));
   connection_ = connection;
   static constexpr std::string_view name = "cpu_device_count";
@@ -189,6 +212,34 @@ Client::Client(std::shared_ptr<const Plugin> plugin, int cpu_devices) {
   ask.client = connection_->client;
   call(*connection_->plugin, connection_->api().PJRT_Client_AddressableDevices, ask, "asking for the devices");
   devices_.assign(ask.addressable_devices, ask.addressable_devices + ask.num_addressable_devices);
+  if (cache_) compiler_ = describe_compiler();
+}
+
+std::string Client::describe_compiler() const {
+  const Plugin& plugin = *connection_->plugin;
+  auto version = arguments<PJRT_Client_PlatformVersion_Args>(PJRT_Client_PlatformVersion_Args_STRUCT_SIZE);
+  version.client = connection_->client;
+  call(plugin, plugin.api().PJRT_Client_PlatformVersion, version, "asking for the platform's version");
+  // Plug-ins of one version have loaded each other's programs and computed something else: the file itself counts.
+  std::string text = concat(corpus::hash_of_file(plugin.path(), std::filesystem::file_size(plugin.path())).hex(), "\n",
+                            platform(), " ", std::string_view(version.platform_version, version.platform_version_size));
+  for (PJRT_Device* const device : devices_) {
+    auto get = arguments<PJRT_Device_GetDescription_Args>(PJRT_Device_GetDescription_Args_STRUCT_SIZE);
+    get.device = device;
+    call(plugin, plugin.api().PJRT_Device_GetDescription, get, "asking for a device");
+    auto ask = arguments<PJRT_DeviceDescription_DebugString_Args>(PJRT_DeviceDescription_DebugString_Args_STRUCT_SIZE);
+    ask.device_description = get.device_description;
+    call(plugin, plugin.api().PJRT_DeviceDescription_DebugString, ask, "asking for a device's description");
+    auto kind = arguments<PJRT_DeviceDescription_Kind_Args>(PJRT_DeviceDescription_Kind_Args_STRUCT_SIZE);
+    kind.device_description = get.device_description;
+    call(plugin, plugin.api().PJRT_DeviceDescription_Kind, kind, "asking for a device's kind");
+    text += concat("\n", std::string_view(kind.device_kind, kind.device_kind_size), " ",
+                   std::string_view(ask.debug_string, ask.debug_string_size));
+  }
+  for (const char* const name : {"XLA_FLAGS", "LIBTPU_INIT_ARGS"})
+    if (const char* const value = std::getenv(name)) text += concat("\n", name, "=", value);
+  if (platform() == "cpu") text += concat("\n", processor_features());
+  return text;
 }
 
 std::string Client::platform() const {
@@ -215,12 +266,41 @@ Buffer Client::upload(const void* data, Element element, std::span<const std::in
 
 std::unique_ptr<Program> Client::compile(const std::string& text, const CompileOptions& options) const {
   const std::string bytes = serialize(options);
+  if (!cache_) return compile_now(text, bytes);
+  const std::string key =
+      ProgramCache::key_of(concat(compiler_, "\n", bytes.size(), " ", text.size(), "\n", bytes, text));
+  if (const auto kept = cache_->read(key)) {
+    try {
+      return load(*kept);
+    } catch (const Error& error) {
+      log::warning("xla: compiles again what the plug-in does not load: ", error.what());
+    }
+  }
+  std::unique_ptr<Program> program = compile_now(text, bytes);
+  try {
+    cache_->write(key, program->serialized());
+  } catch (const Error& error) {
+    log::warning("xla: a compiled program is not kept: ", error.what());
+  }
+  return program;
+}
+
+std::unique_ptr<Program> Client::load(const std::string& bytes) const {
+  auto load = arguments<PJRT_Executable_DeserializeAndLoad_Args>(PJRT_Executable_DeserializeAndLoad_Args_STRUCT_SIZE);
+  load.client = connection_->client;
+  load.serialized_executable = bytes.data();
+  load.serialized_executable_size = bytes.size();
+  call(*connection_->plugin, connection_->api().PJRT_Executable_DeserializeAndLoad, load, "loading a compiled program");
+  return std::make_unique<Program>(connection_, load.loaded_executable, /*from_cache=*/true);
+}
+
+std::unique_ptr<Program> Client::compile_now(const std::string& text, const std::string& options) const {
   auto program = program_of(text);
   auto compile = arguments<PJRT_Client_Compile_Args>(PJRT_Client_Compile_Args_STRUCT_SIZE);
   compile.client = connection_->client;
   compile.program = &program;
-  compile.compile_options = bytes.data();
-  compile.compile_options_size = bytes.size();
+  compile.compile_options = options.data();
+  compile.compile_options_size = options.size();
   call(*connection_->plugin, connection_->api().PJRT_Client_Compile, compile, "compiling a program");
   return std::make_unique<Program>(connection_, compile.executable);
 }

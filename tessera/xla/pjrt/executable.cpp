@@ -2,6 +2,8 @@
 
 #include <tessera/xla/pjrt/call.h>
 
+#include <memory>
+
 namespace tessera::xla {
 
 ProgramMemory memory_of(const Plugin& plugin, PJRT_Executable* executable) {
@@ -23,6 +25,15 @@ std::string optimized_of(const Plugin& plugin, PJRT_Executable* executable) {
   program.code = text.data();
   call(plugin, plugin.api().PJRT_Executable_OptimizedProgram, ask, what);
   return text;
+}
+
+std::string serialized(const Plugin& plugin, PJRT_Executable* executable) {
+  auto ask = arguments<PJRT_Executable_Serialize_Args>(PJRT_Executable_Serialize_Args_STRUCT_SIZE);
+  ask.executable = executable;
+  call(plugin, plugin.api().PJRT_Executable_Serialize, ask, "asking for a compiled program's bytes");
+  const std::unique_ptr<PJRT_SerializedExecutable, decltype(ask.serialized_executable_deleter)> owner(
+      ask.serialized_executable, ask.serialized_executable_deleter);
+  return {ask.serialized_bytes, ask.serialized_bytes_size};
 }
 
 void destroy(const Plugin& plugin, PJRT_Executable* executable) {

@@ -41,8 +41,6 @@ std::shared_ptr<const Plugin> Plugin::load(const std::string& path) {
   return plugin;
 }
 
-int Plugin::minor_version() const { return api_->pjrt_api_version.minor_version; }
-
 void Plugin::check(PJRT_Error* error, std::string_view what) const {
   if (error == nullptr) return;
   auto message = arguments<PJRT_Error_Message_Args>(PJRT_Error_Message_Args_STRUCT_SIZE);

@@ -23,7 +23,6 @@ class Plugin {
 
   const PJRT_Api& api() const { return *api_; }
   const std::string& path() const { return path_; }
-  int minor_version() const;  ///< the interface's; functions of version 0.81 are used, where the plug-in has them
 
   /// Throws Error "WHAT: the plug-in's text (path)" when `error` is not null, and frees it.
   void check(PJRT_Error* error, std::string_view what) const;

@@ -34,8 +34,10 @@ CompiledTraining::CompiledTraining(std::shared_ptr<const Client> client, torch::
       options_(std::move(options)) {
   if (!options_.has_decay) options_.has_decay = [](const std::string&) { return true; };
   units_ = flat_units(parameters_, options_.units, client_->devices(), options_.has_decay);
-  read_parameters();
-  for (Parts* const parts : {&first_, &second_, &gradients_}) *parts = zeros();
+  weights_ = divide(/*trained_only=*/false, [this](std::size_t p) { return parameters_.parameters[p].tensor; });
+  gradients_ = filled(0);
+  for (std::size_t s = 0; s < state_names(options_.optimizer).size(); ++s)
+    states_.push_back(filled(first_state(options_.optimizer)));
 }
 
 Buffer CompiledTraining::upload(const at::Tensor& tensor, std::size_t device) const {
@@ -82,16 +84,13 @@ void CompiledTraining::join(const Parts& parts, bool trained_only,
   }
 }
 
-CompiledTraining::Parts CompiledTraining::zeros() const {
+CompiledTraining::Parts CompiledTraining::filled(double value) const {
   Parts parts(devices());
   for (const FlatUnit& unit : units_)
     if (unit.trained)
-      for (std::size_t d = 0; d < devices(); ++d) parts[d].push_back(upload(at::zeros({length(unit)}), d));
+      for (std::size_t d = 0; d < devices(); ++d)
+        parts[d].push_back(upload(at::full({length(unit)}, value, at::kFloat), d));
   return parts;
-}
-
-void CompiledTraining::read_parameters() {
-  weights_ = divide(/*trained_only=*/false, [this](std::size_t p) { return parameters_.parameters[p].tensor; });
 }
 
 void CompiledTraining::write_back() {
@@ -99,31 +98,28 @@ void CompiledTraining::write_back() {
   join(weights_, /*trained_only=*/false, [this](std::size_t p) { return parameters_.parameters[p].tensor; });
 }
 
-std::vector<CompiledStep::Moments> CompiledTraining::moments() const {
-  std::vector<Moments> result;
-  std::map<std::size_t, std::size_t> place_of;
-  for (const FlatUnit& unit : units_)
-    for (const std::size_t p : unit.trained ? unit.parameters : std::vector<std::size_t>()) {
-      const at::Tensor& tensor = parameters_.parameters[p].tensor;
-      place_of[p] = result.size();
-      result.push_back({parameters_.parameters[p].name, at::empty(tensor.sizes()), at::empty(tensor.sizes())});
-    }
-  join(first_, /*trained_only=*/true, [&](std::size_t p) { return result[place_of.at(p)].first; });
-  join(second_, /*trained_only=*/true, [&](std::size_t p) { return result[place_of.at(p)].second; });
+std::vector<CompiledStep::State> CompiledTraining::states() const {
+  std::vector<State> result;
+  const std::vector<std::string> kinds = state_names(options_.optimizer);
+  for (std::size_t s = 0; s < kinds.size(); ++s)
+    join(states_[s], /*trained_only=*/true, [&](std::size_t p) {
+      const auto& [name, tensor] = parameters_.parameters[p];
+      return result.emplace_back(State{concat(kinds[s], ".", name), at::empty(tensor.sizes())}).tensor;
+    });
   return result;
 }
 
-void CompiledTraining::set_moments(const std::vector<Moments>& moments, std::int64_t steps) {
-  std::map<std::string, const Moments*> by_name;
-  for (const Moments& m : moments) by_name[m.name] = &m;
-  const auto of = [&](std::size_t p) -> const Moments& {
-    const auto found = by_name.find(parameters_.parameters[p].name);
-    if (found == by_name.end())
-      throw InputError(concat("device xla: there are no moments of ", parameters_.parameters[p].name));
-    return *found->second;
-  };
-  first_ = divide(/*trained_only=*/true, [&](std::size_t p) { return of(p).first; });
-  second_ = divide(/*trained_only=*/true, [&](std::size_t p) { return of(p).second; });
+void CompiledTraining::set_states(const std::vector<State>& states, std::int64_t steps) {
+  std::map<std::string, at::Tensor> by_name;
+  for (const State& state : states) by_name[state.name] = state.tensor;
+  const std::vector<std::string> kinds = state_names(options_.optimizer);
+  for (std::size_t s = 0; s < kinds.size(); ++s)
+    states_[s] = divide(/*trained_only=*/true, [&](std::size_t p) {
+      const std::string name = concat(kinds[s], ".", parameters_.parameters[p].name);
+      const auto found = by_name.find(name);
+      if (found == by_name.end()) throw InputError(concat("device xla: there is no state ", name));
+      return found->second;
+    });
   steps_ = steps;
 }
 
@@ -156,7 +152,8 @@ const CompiledTraining::Compiled& CompiledTraining::compiled_for(const std::vect
   for (std::size_t d = 0; d < devices(); ++d)
     for (const at::Tensor& constant : program.constants) compiled.constants[d].push_back(upload(constant, d));
   if (options_.tell)
-    options_.tell(concat("xla: compiled the step of a micro-batch (", describe(batch), ") in ",
+    options_.tell(concat("xla: ", compiled.program->from_cache() ? "loaded" : "compiled",
+                         " the step of a micro-batch (", describe(batch), ") in ",
                          format_real(static_cast<double>(monotonic_ns() - begin) * 1e-9, 3), " s"));
   return compiled_.emplace(std::move(kind), std::move(compiled)).first->second;
 }
@@ -227,51 +224,42 @@ double CompiledTraining::gradient_norm() {
   return static_cast<double>(norm);
 }
 
+void CompiledTraining::each_updated(std::size_t device, const std::function<void(Buffer&)>& f) {
+  std::size_t trained = 0;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (!units_[u].trained) continue;
+    f(weights_[device][u]);
+    for (Parts& state : states_) f(state[device][trained]);
+    f(gradients_[device][trained++]);
+  }
+}
+
 void CompiledTraining::update(double learning_rate, double factor) {
   if (!options_.shard && !summed_) gradient_norm();
-  if (!update_)
-    update_ =
-        client_->compile(update_program(units_, client_->devices(), options_.shard, options_.adamw), compile_options());
-  ++steps_;
-  const auto step = static_cast<double>(steps_);
-  const double scalars[] = {learning_rate, factor, 1 / (1 - std::pow(options_.adamw.beta1, step)),
-                            1 / (1 - std::pow(options_.adamw.beta2, step))};
+  if (!update_) update_ = client_->compile(update_program(units_, client_->devices(), options_), compile_options());
+  const std::vector<double> scalars = update_scalars(options_.optimizer, learning_rate, factor, ++steps_);
   std::vector<std::vector<Buffer>> numbers(devices());
   std::vector<std::vector<const Buffer*>> arguments(devices());
   for (std::size_t d = 0; d < devices(); ++d) {
     for (const double scalar : scalars) numbers[d].push_back(upload(at::scalar_tensor(scalar, at::kFloat), d));
-    std::size_t trained = 0;
-    for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (!units_[u].trained) continue;
-      for (const Buffer* const buffer :
-           {&weights_[d][u], &first_[d][trained], &second_[d][trained], &gradients_[d][trained]})
-        arguments[d].push_back(buffer);
-      ++trained;
-    }
+    each_updated(d, [&](Buffer& buffer) { arguments[d].push_back(&buffer); });
     for (const Buffer& number : numbers[d]) arguments[d].push_back(&number);
   }
   auto results = update_->run(arguments);
   for (std::size_t d = 0; d < devices(); ++d) {
-    std::size_t next = 0, trained = 0;
-    for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (!units_[u].trained) continue;
-      weights_[d][u] = std::move(results[d][next++]);
-      first_[d][trained] = std::move(results[d][next++]);
-      second_[d][trained] = std::move(results[d][next++]);
-      gradients_[d][trained++] = std::move(results[d][next++]);
-    }
+    std::size_t next = 0;
+    each_updated(d, [&](Buffer& buffer) { buffer = std::move(results[d][next++]); });
   }
   summed_ = false;
 }
 
 void CompiledTraining::drop_gradients() {
-  gradients_ = zeros();
+  gradients_ = filled(0);
   summed_ = false;
 }
 
 StepMemory CompiledTraining::memory() const {
-  StepMemory memory;
-  for (const FlatUnit& unit : units_) memory.states += (unit.trained ? 16 : 4) * length(unit);
+  StepMemory memory{.states = bytes_of_states(units_, options_)};
   if (last_ == nullptr) return memory;
   const ProgramMemory program = last_->program->memory();
   memory.arguments = program.arguments;

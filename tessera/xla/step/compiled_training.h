@@ -32,9 +32,8 @@ class CompiledTraining final : public CompiledStep {
   void update(double learning_rate, double factor) override;
   void drop_gradients() override;
   void write_back() override;
-  void read_parameters() override;
-  std::vector<Moments> moments() const override;
-  void set_moments(const std::vector<Moments>& moments, std::int64_t steps) override;
+  std::vector<State> states() const override;
+  void set_states(const std::vector<State>& states, std::int64_t steps) override;
   std::int64_t steps_taken() const override { return steps_; }
   StepMemory memory() const override;
 
@@ -43,7 +42,7 @@ class CompiledTraining final : public CompiledStep {
   const std::vector<FlatUnit>& units() const { return units_; }
 
  private:
-  /// By device, a part of each unit; of moments and gradients: of each trained unit.
+  /// By device, a part of each unit; of states and gradients: of each trained unit.
   using Parts = std::vector<std::vector<Buffer>>;
   /// What is compiled for micro-batches of one kind.
   struct Compiled {
@@ -56,12 +55,15 @@ class CompiledTraining final : public CompiledStep {
   std::int64_t length(const FlatUnit& unit) const { return options_.shard ? unit.shard : unit.elements; }
   std::size_t devices() const { return static_cast<std::size_t>(client_->devices()); }
   Buffer upload(const at::Tensor& tensor, std::size_t device) const;
-  Parts zeros() const;
+  Parts filled(double value) const;
   CompileOptions compile_options() const;
   const Compiled& compiled_for(const std::vector<at::Tensor>& batch);
   /// Parts of a flat vector, and back; `trained_only`: of trained units. tensor_of(parameter's place) has its sizes.
   Parts divide(bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
   void join(const Parts& parts, bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
+
+  /// What the update reads and writes on a device, in the order of update_program()'s arguments.
+  void each_updated(std::size_t device, const std::function<void(Buffer&)>& f);
 
   std::shared_ptr<const Client> client_;
   parallel::ModuleParameters parameters_;
@@ -73,7 +75,8 @@ class CompiledTraining final : public CompiledStep {
   std::unique_ptr<Program> norm_, update_;
   std::int64_t steps_ = 0;
   bool summed_ = false;  // not sharded: gradients are the sums over the devices already
-  Parts weights_, first_, second_, gradients_;
+  Parts weights_, gradients_;
+  std::vector<Parts> states_;  // by state_names()
 };
 
 }  // namespace tessera::xla

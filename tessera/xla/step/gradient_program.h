@@ -31,12 +31,8 @@ struct GradientProgram {
   std::vector<Draw> draws;
 };
 
-/// The keys of all lines of `draws` for a pass with `key` whose first row is `first_row`: int32 [2 x lines], the lower
-/// halves of all, then the upper ones.
-at::Tensor keys(const std::vector<Draw>& draws, std::uint64_t key, std::int64_t first_row);
-
-/// `graph`'s outputs: the loss, and a gradient (or none) for each parameter. Throws InputError for operators without a
-/// rule, and for a loss that is not a scalar of fp32.
+/// `graph`'s outputs: the loss, a scalar of fp32, and a gradient (or none) for each parameter. Throws InputError for
+/// operators without a rule.
 GradientProgram gradient_program(const Graph& graph, const std::vector<FlatUnit>& units,
                                  const GradientOptions& options);
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <tessera/base/error.h>
 #include <tessera/xla/capture/capture.h>
 
 namespace tessera::xla {
@@ -18,6 +19,9 @@ Graph capture_step(const parallel::ModuleParameters& module, const std::vector<V
   return capture(parameters, batch, [&](const std::vector<at::Tensor>& inputs) {
     const at::AutoGradMode grad(true);
     const at::Tensor value = loss(inputs);
+    if (value.dim() != 0 || value.scalar_type() != at::kFloat)
+      throw InputError(concat("device xla: the loss must be a scalar of fp32; it is ",
+                              c10::toString(value.scalar_type()), " ", c10::str(value.sizes())));
     auto gradients = torch::autograd::grad({value}, trained, /*grad_outputs=*/{}, /*retain_graph=*/false,
                                            /*create_graph=*/false, /*allow_unused=*/true);
     std::vector<at::Tensor> outputs = {value.detach()};

@@ -9,7 +9,8 @@
 
 namespace tessera::xla {
 
-/// The loss of a micro-batch of `batch` and the gradients of all parameters, captured. Throws as capture().
+/// The loss of a micro-batch of `batch` and the gradients of all parameters, captured. Throws as capture(),
+/// and InputError for a loss that is not a scalar of fp32.
 Graph capture_step(const parallel::ModuleParameters& module, const std::vector<ValueInfo>& batch,
                    const CompiledStep::Loss& loss);
 
@@ -18,10 +19,6 @@ GradientProgram program_of_step(const parallel::ModuleParameters& module, const 
                                 const std::vector<ValueInfo>& batch, const CompiledStep::Loss& loss,
                                 const TrainingOptions& options, int devices);
 
-/// Collectives between devices.
-struct Collectives {
-  int gathers = 0, reduce_scatters = 0, all_reduces = 0;
-};
 /// Those of a program text (gradient_program.h).
 Collectives count_collectives(const std::string& program);
 

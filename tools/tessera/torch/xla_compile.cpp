@@ -11,41 +11,25 @@
 #include <tessera/config/rules/validate_xla.h>
 #include <tessera/models/load.h>
 #include <tessera/train/loop/compiled_run.h>
+#include <tools/tessera/take_flag.h>
 
 #include "tool.h"
 
 namespace tessera::tool {
 namespace {
 
-/// Takes `--name value` or `--name=value` out of the arguments.
-std::string taken(Arguments& arguments, const std::string& name) {
-  for (auto a = arguments.begin(); a != arguments.end(); ++a) {
-    if (a->starts_with("--" + name + "=")) {
-      std::string value = a->substr(name.size() + 3);
-      arguments.erase(a);
-      return value;
-    }
-    if (*a != "--" + name) continue;
-    if (a + 1 == arguments.end()) throw InputError(concat("--", name, " needs a value"));
-    std::string value = *(a + 1);
-    arguments.erase(a, a + 2);
-    return value;
-  }
-  return "";
-}
-
 Value to_value(const xla::TopologyReport& report, const std::string& topology) {
   Value programs = Value::make_array();
   for (const xla::ProgramReport& p : report.programs) {
     Value program = Value::make_object();
     program.set("name", Value::of(p.name));
-    for (const auto& [name, number] : {std::pair{"argument_bytes", p.arguments},
-                                       {"result_bytes", p.results},
-                                       {"shared_bytes", p.shared},
-                                       {"temporary_bytes", p.temporary},
-                                       {"all_gathers", std::int64_t{p.gathers}},
-                                       {"reduce_scatters", std::int64_t{p.reduce_scatters}},
-                                       {"all_reduces", std::int64_t{p.all_reduces}}})
+    for (const auto& [name, number] : {std::pair{"argument_bytes", p.memory.arguments},
+                                       {"result_bytes", p.memory.results},
+                                       {"shared_bytes", p.memory.shared},
+                                       {"temporary_bytes", p.memory.temporary},
+                                       {"all_gathers", std::int64_t{p.collectives.gathers}},
+                                       {"reduce_scatters", std::int64_t{p.collectives.reduce_scatters}},
+                                       {"all_reduces", std::int64_t{p.collectives.all_reduces}}})
       program.set(name, Value::of(number));
     program.set("compile_seconds", Value::of(p.seconds));
     programs.push_back(std::move(program));
@@ -62,15 +46,16 @@ Value to_value(const xla::TopologyReport& report, const std::string& topology) {
 void print(const xla::TopologyReport& report, const std::string& topology) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
   std::printf("%s: %d x %s, on each of them:\n", topology.c_str(), report.devices, report.kind.c_str());
-  std::printf("parameters, gradients and moments: %s\n", bytes(report.states).c_str());
+  std::printf("parameters, gradients and the optimizer's states: %s\n", bytes(report.states).c_str());
   std::printf("%-10s %12s %12s %8s %14s %11s %9s\n", "program", "arguments", "temporary", "gathers", "reduce-scatters",
               "all-reduces", "compiled");
   for (const xla::ProgramReport& p : report.programs)
-    std::printf("%-10s %12s %12s %8d %14d %11d %7.1f s\n", p.name.c_str(), bytes(p.arguments).c_str(),
-                bytes(p.temporary).c_str(), p.gathers, p.reduce_scatters, p.all_reduces, p.seconds);
-  std::int64_t peak = 0;  // moments stay while gradients are computed
+    std::printf("%-10s %12s %12s %8d %14d %11d %7.1f s\n", p.name.c_str(), bytes(p.memory.arguments).c_str(),
+                bytes(p.memory.temporary).c_str(), p.collectives.gathers, p.collectives.reduce_scatters,
+                p.collectives.all_reduces, p.seconds);
+  std::int64_t peak = 0;  // the optimizer's states stay while gradients are computed
   for (const xla::ProgramReport& p : report.programs)
-    if (p.name == "gradients") peak = report.states + p.temporary;
+    if (p.name == "gradients") peak = report.states + p.memory.temporary;
   std::printf("at the fullest moment: %s\n", bytes(peak).c_str());
 }
 
@@ -79,9 +64,9 @@ void print(const xla::TopologyReport& report, const std::string& topology) {
 int xla_compile(const Arguments& given) {
   Arguments arguments = given;
   xla::TopologyRequest request;
-  request.topology = taken(arguments, "topology");
+  request.topology = take_flag(arguments, "tessera xla compile", "topology").value_or("");
   if (request.topology.empty()) throw InputError("tessera xla compile: --topology is missing, v5e:2x2 for example");
-  const bool json = std::erase(arguments, "--json") > 0;
+  const bool json = take_switch(arguments, "json");
   arguments.insert(arguments.end(), {"--device", "xla"});
   config::Problems problems;
   const config::Resolved resolved = config::resolve_flags(arguments, problems);
@@ -100,10 +85,8 @@ int xla_compile(const Arguments& given) {
   const std::int64_t rows = config.optimization.per_device_train_batch_size;
   request.plugin = config.parallel.pjrt_plugin;
   request.micro_batch = {{{rows, length}, at::kLong}, {{rows, length}, at::kLong}, {{}, at::kFloat}};
-  const auto* const plugin =
-      static_cast<const xla::XlaPlugin*>(comm::plugin_table("xla", "tessera_xla_plugin", xla::XlaPlugin::current_abi));
-  const xla::TopologyReport report = plugin->compile_ahead(request, *model, train::compiled_loss(*model, config),
-                                                           train::compiled_options(config, *model));
+  const xla::TopologyReport report = comm::plugin_table<xla::XlaPlugin>("xla").compile_ahead(
+      request, *model, train::compiled_loss(*model, config, /*padded=*/false), train::compiled_options(config, *model));
   if (json)
     std::puts(dump_json(to_value(report, request.topology), 1).c_str());
   else

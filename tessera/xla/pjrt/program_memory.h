@@ -1,0 +1,16 @@
+#pragma once
+/// \file
+/// What a compiler says of a program's memory.
+
+#include <cstdint>
+
+namespace tessera::xla {
+
+/// Bytes on each device.
+struct ProgramMemory {
+  std::int64_t arguments = 0, results = 0;  ///< bytes in one run
+  std::int64_t shared = 0;                  ///< results that take the memory of donated arguments
+  std::int64_t temporary = 0;               ///< while it runs
+};
+
+}  // namespace tessera::xla
