@@ -1,4 +1,4 @@
-"""The meaning of DeepSpeed, accelerate and Megatron-LM configurations, read without Tessera; used by real_configs.py."""
+"""The meaning of DeepSpeed, accelerate and Megatron-LM configurations, read without Tessera (for real_configs.py)."""
 import json
 import math
 import os

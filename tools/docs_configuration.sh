@@ -136,7 +136,7 @@ freezes them. The log shows the rate of all others.
 - `--tokenizer_name byte` needs no file: ids 0-255 are bytes, 256 is `<|endoftext|>`.
 
 ## Other projects' files
-`tools/real_configs.py FOLDER build/tessera` reads the configurations in checkouts of other projects, counts how many are
+`tools/real_configs.py FOLDER build/tessera` reads configurations in checkouts of other projects, counts how many are
 accepted, and compares their meaning with a reading of its own (learning rate, betas, decay, batch, accumulation, ZeRO
 stage, clipping, precision, warm-up, processes, mesh). With snapshots of accelerate, DeepSpeed, DeepSpeedExamples,
 Megatron-LM, TRL, alignment-handbook, FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory (2026-11-28):

@@ -80,8 +80,8 @@ struct SoftCaps {
 
 /// Dropout rates in training.
 struct Drops {
-  double embedding = 0, attention = 0, mlp = 0;  ///< of the embeddings, of the outputs of attention and MLP
-  double classifier = 0;                         ///< of a classifier's input (BERT)
+  double embedding = 0, attention = 0, mlp = 0;  ///< embeddings, outputs of attention and MLP
+  double classifier = 0;                         ///< input of a classifier (BERT)
 };
 
 /// A mixture of experts in place of MLPs, gated if the model's MLPs are (nn/moe/router.h).

@@ -22,7 +22,7 @@ std::string_view part_name(Part part);
 /// A parameter.
 struct Tensor {
   std::string name;                 ///< name in a Hugging Face folder
-  std::vector<std::int64_t> shape;  ///< of the whole tensor, over all ranks
+  std::vector<std::int64_t> shape;  ///< whole tensor, over all ranks
   Part part = Part::mlp;            ///< part of the model
   std::int64_t block = -1;          ///< -1: embeddings; `layers`: the end
   std::int64_t expert = -1;         ///< -1: not in an expert

@@ -26,7 +26,7 @@ struct ModelState {
   std::int64_t schedule_steps = 0;   ///< steps taken by the learning rate's schedule
   Value schedule = {};               ///< state of a schedule that has one (reduce_lr_on_plateau), otherwise null
   std::optional<LossScaleState> loss_scale = {};  ///< empty: not in fp16
-  std::int64_t torch_scheduler_steps = 0;         ///< of a torch::optim scheduler, which has no other state
+  std::int64_t torch_scheduler_steps = 0;         ///< steps of a torch::optim scheduler, which has no other state
 };
 
 /// The ranks that trained, for people and tools; any number of ranks and any strategy can resume.

@@ -68,7 +68,7 @@ class DataLoader {
   std::int64_t rows() const { return source_.rows; }             ///< rows of the data, over all ranks
   /// Sets the epoch of the next pass.
   void set_epoch(std::int64_t epoch) { state_->epoch = epoch; }
-  const faces::LoaderState& state() const { return *state_; }  ///< of the current or next pass
+  const faces::LoaderState& state() const { return *state_; }  ///< state in the current or next pass
   /// This loader without the first `batches` of its next pass, whose rows are not read. Later passes are complete.
   DataLoader skip_first_batches(std::int64_t batches) const;
 

@@ -99,7 +99,7 @@ class Residency {
   /// changed (an optimizer step): whole parameters are then out of date, and the next touch gathers them again.
   Actions release_all();
 
-  State state(std::size_t unit) const { return units_[unit].state; }  ///< of its whole parameters
+  State state(std::size_t unit) const { return units_[unit].state; }  ///< state of its whole parameters
   int pins(std::size_t unit) const { return units_[unit].pins; }      ///< operators currently using it
   bool in_backward() const { return backward_; }                      ///< between backward_begin() and backward_end()
   /// The order of newly touched units in the last complete pass.

@@ -104,7 +104,7 @@ struct LlamaModel : torch::nn::Module {
   architectures::Rope rope;
   std::optional<architectures::Rope> local_rope;
   architectures::Multipliers multipliers;
-  double dropout;  ///< of the embeddings
+  double dropout;  ///< dropout of the embeddings
   std::int64_t position_offset;
   architectures::DecoderNames names;
 

@@ -38,7 +38,7 @@ struct MoeMlp : Mlp {
   std::shared_ptr<Mlp> shared_expert;            ///< a GatedMlp or a PlainMlp; null: none
   std::shared_ptr<Linear> shared_expert_gate;    ///< [1, C]; null: none
   nn::RouterOptions options;
-  nn::Activation activation;  ///< of experts without gates
+  nn::Activation activation;  ///< activation of experts without gates
   std::int64_t index;
   double jitter;
 };

@@ -106,7 +106,7 @@ layout::TensorPlan tensor_plan(const LanguageModel& model) {
   add_adapters(model, plan);
   if (model.elsewhere().empty()) return plan;
   const auto parameters = model.named_parameters();
-  std::erase_if(plan, [&](const TensorRule& rule) {  // of other stages
+  std::erase_if(plan, [&](const TensorRule& rule) {  // removes rules of other stages
     return std::none_of(parameters.begin(), parameters.end(),
                         [&](const auto& item) { return layout::matches(rule.pattern, item.key()); });
   });

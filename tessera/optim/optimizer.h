@@ -102,7 +102,7 @@ struct CommonOptions {
   /// 0.001 is less than half a unit of bfloat16) are not lost. The random bits depend on seed, step, parameter name and
   /// element index, not on ranks or threads. false: to nearest, ties to even.
   bool stochastic_rounding = true;
-  std::uint64_t seed = 0;  ///< of the random bits
+  std::uint64_t seed = 0;  ///< seed of the random bits
   /// AdamW, Adam, Lion on the CPU: stores averages in 8 bits, in blocks of 64 elements with a scale each
   /// (kernels/cpu/eight_bit.h): slightly over a quarter of the memory of float32. Slots with fewer than min_8bit_size
   /// elements (in the whole parameter) and those with Slot::wide_states keep float32. Requires float32 parameters.

@@ -143,7 +143,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   }
   keep_attention(all, m, w, maps);
 
-  double moment = 0, later = 0;  // of the MLP; later: the part allocated after everything else of the MLP is freed
+  double moment = 0, later = 0;  // the MLP's bytes; later: the part allocated after everything else of the MLP is freed
   double unlike = 0;             // a gradient is wider than the copy that was kept
   const double before_mlp = all.bytes();
   block.attention += before_mlp;

@@ -26,7 +26,7 @@ double packed_bytes(const Adapters& adapters, double out, double in);
 /// experts and routers, which never have adapters.
 struct KeepingMaps {
   int attention = 0, query_latent = 0, key_latent = 0, output = 0;
-  int mlp = 0, down = 0;  ///< of a dense MLP, or of the one next to experts
+  int mlp = 0, down = 0;  ///< maps of a dense MLP, or of the one next to experts
   int other = 0;          ///< 1: those keep their inputs
 };
 KeepingMaps keeping_maps(const Model& model, bool sparse);

@@ -20,7 +20,7 @@ struct BatchQuestion {
   double learning_rate = 0;       ///< at B_0; 0: unknown
   std::int64_t warmup_steps = 0;  ///< at B_0
   BatchRule rule = BatchRule::square_root;
-  double rows_per_second = 0;  ///< of one device; 0: unknown
+  double rows_per_second = 0;  ///< rows per second of one device; 0: unknown
   std::int64_t devices = 1;    ///< at B_0
 };
 

@@ -62,7 +62,7 @@ struct Model : architectures::ModelSpec {
   std::optional<Adapters> adapters;
   /// false: the decoder is frozen, and only the projector before it is trained
   bool trained = true;
-  bool projector_trained = true;                 ///< of a vision-language model
+  bool projector_trained = true;                 ///< vision-language models: whether the projector is trained
   std::shared_ptr<const RecordedStep> recorded;  ///< a user's module (recorded.h): measurements replace formulas
 
   /// Neither tensor nor context parallelism can cut it: the cuts are unknown, or it is a vision-language model.

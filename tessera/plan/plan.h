@@ -67,7 +67,7 @@ struct Plan {
   bool scores_again = false;  ///< attention without its projections is recomputed ("selective", Korthikanti 2022)
   bool inputs_are_offloaded = false;  ///< inputs of recomputed parts are not in memory
   bool sequence_parallel = false;     ///< norms and residuals are sharded along the sequence
-  std::string schedule = "1f1b";      ///< of the pipeline (layout/schedule/table.h)
+  std::string schedule = "1f1b";      ///< schedule of the pipeline (layout/schedule/table.h)
   std::int64_t stages_per_rank = 1;   ///< v
   double bucket_bytes = 25.0 * (1 << 20);
   std::vector<layout::StagePart> parts;  ///< the stages' pieces of the model, set by cut_plan()

@@ -35,10 +35,10 @@ struct RecordedAttention {
 
 /// Arithmetic of a part of a step.
 struct RecordedWork {
-  double flop = 0;                        ///< of products and attention; causal attention in full, as in the usual MFU
-  double pass_bytes = 0;                  ///< bytes that the other operators read and write
-  std::int64_t passes = 0;                ///< number of these operators
-  std::vector<RecordedProduct> products;  ///< each size once
+  double flop = 0;          ///< FLOP of products and attention; causal attention in full, as in the usual MFU
+  double pass_bytes = 0;    ///< bytes that the other operators read and write
+  std::int64_t passes = 0;  ///< number of these operators
+  std::vector<RecordedProduct> products;     ///< each size once
   std::vector<RecordedAttention> attention;  ///< each size once
 
   /// Repeated sizes increase `times`.
@@ -62,9 +62,9 @@ struct RecordedCall {
   std::string name;                              ///< "aten::addmm"
   std::int64_t layer = 0;                        ///< 0: begin; i + 1: layers[i]; layers.size() + 1: end
   bool backward = false;                         ///< called by autograd's backward
-  std::string type;                              ///< of its first tensor: "Float", "BFloat16"
+  std::string type;                              ///< type of its first tensor: "Float", "BFloat16"
   std::vector<std::vector<std::int64_t>> sizes;  ///< sizes of all tensor arguments
-  double flop = 0;                               ///< of a product or attention
+  double flop = 0;                               ///< FLOP of a product or attention
   double bytes = 0;                              ///< read and written by any other operator
 };
 
@@ -82,8 +82,8 @@ struct RecordedStep {
   std::vector<RecordedCall> calls;    ///< in call order
 
   double parameters() const;   ///< elements of all layers and both ends
-  double saved_bytes() const;  ///< of all layers and both ends
-  double flop() const;         ///< of all layers and both ends, forward and backward
+  double saved_bytes() const;  ///< bytes of all layers and both ends
+  double flop() const;         ///< FLOP of all layers and both ends, forward and backward
 };
 
 /// As JSON.

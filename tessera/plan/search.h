@@ -37,10 +37,10 @@ struct Question {
 struct Candidate {
   Plan plan;
   StepTime time;
-  Memory memory;                                  ///< of the rank that needs the most
+  Memory memory;                                  ///< memory of the rank that needs the most
   int rank = 0;                                   ///< that rank's index along pp
   double seconds = 0;                             ///< per step
-  double tokens_per_second = 0, utilization = 0;  ///< of the whole cluster; MFU
+  double tokens_per_second = 0, utilization = 0;  ///< throughput of the whole cluster; MFU
 };
 
 struct Answer {

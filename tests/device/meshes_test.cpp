@@ -68,7 +68,7 @@ class DeviceMeshes : public ::testing::TestWithParam<std::string> {
     for (const std::string& line : split(read_file(metrics), '\n')) {
       if (line.empty()) continue;
       const Value value = parse_json(line, metrics);
-      if (const Value* norm = value.find("grad_norm"); norm != nullptr) {  // of a step, not of the end
+      if (const Value* norm = value.find("grad_norm"); norm != nullptr) {  // the line of a step, not of the end
         all.push_back(value.at("loss").as_real());
         all.push_back(norm->as_real());
       }

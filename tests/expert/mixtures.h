@@ -20,7 +20,7 @@ struct Mixture {
 };
 
 struct MixtureRun : Run {
-  std::map<std::int64_t, at::Tensor> load;  ///< of all steps, by block
+  std::map<std::int64_t, at::Tensor> load;  ///< load summed over all steps, by block
   std::int64_t dropped = 0;
 };
 

@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Bottom to top. Layers up to `c` are torch-free; `kernels` and later layers are part of libtessera (`c`: libtessera_c).
+/// Bottom to top. Layers up to `c` are torch-free; `kernels` and later layers are part of libtessera, `c` of
+/// libtessera_c.
 constexpr std::array<std::string_view, 24> layers = {
     "base",   "layout",     "architectures", "image",    "text", "format", "corpus", "config",
     "launch", "storage",    "plan",          "kernels",  "wire", "c",      "comm",   "nn",

@@ -125,7 +125,7 @@ inline std::int64_t scored(const data::Batch& batch, const models::LanguageModel
 
 struct Run {
   std::vector<double> losses, norms;
-  std::map<std::string, at::Tensor> gradients;  ///< of the first step
+  std::map<std::string, at::Tensor> gradients;  ///< gradients of the first step
   std::map<std::string, at::Tensor> weights;    ///< after the last step
 };
 struct Training {

@@ -17,7 +17,8 @@ RECORD = pathlib.Path(__file__).with_name("english_counts.tsv")
 
 # name -> regular expression on one line of prose (a comment's text, a string, a line of a page).
 CONSTRUCTIONS = {
-    "headless clause": r"(^|[.:;] )(What|Whatever|Whoever|Those|That|Who|Which|Where) (?!(if|about|else|is the|are the)\b)[a-z`_]+ .*(\.|,|:|$)",
+    "headless clause": r"(^|[.:;] )(What|Whatever|Whoever|Those|That|Who|Which|Where) "
+    r"(?!(if|about|else|is the|are the)\b)[a-z`_]+ .*(\.|,|:|$)",
     "those that": r"\b(those|that) (that|which|of which|whose)\b(?! (it|there|the|a|an) )",
     "as X has it": r"\bas [A-Za-z']+ (has|have|had) (it|them)\b",
     "so many": r"\bso (many|much)\b(?! (that|as|more|faster|less|for))",

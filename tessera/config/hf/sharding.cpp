@@ -130,7 +130,7 @@ class Sharding {
     }
   }
 
-  /// Of two files that set the same setting, neither takes precedence.
+  /// Two files that set the same setting have equal precedence.
   void must_agree(const Field& field, const FileSetting& setting, const std::string& source) {
     RunConfig theirs;
     field.set(theirs, setting.text);

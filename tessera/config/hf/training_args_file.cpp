@@ -94,7 +94,7 @@ class FileReader {
         passes_over_ = value.is_string() && to_lower(trim(value.as_string())) == "warn";
       components = components || (value.is_object() && value.find("_component_") != nullptr);
     }
-    if (components) names.emplace_back("_component_");  // of torchtune: a class in each section
+    if (components) names.emplace_back("_component_");  // torchtune's name for the class of a section
     const auto foreign = foreign_words(names);
     foreign_ = foreign.has_value();
     if (foreign) problems_.foreign.push_back(concat(path_, ": ", join(foreign->names), ": ", foreign->why));

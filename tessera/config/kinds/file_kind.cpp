@@ -31,7 +31,7 @@ const KindRow& row_of(FileKind kind) {
   return *std::find_if(kinds.begin(), kinds.end(), [&](const KindRow& row) { return row.kind == kind; });
 }
 
-/// Of kinds that match equally, the earlier one is chosen; a flat file of TrainingArguments is also one of our
+/// Among kinds that match equally, the earlier one is chosen; a flat file of TrainingArguments is also one of our
 /// settings, with the same meaning.
 constexpr std::array order{FileKind::accelerate, FileKind::deepspeed, FileKind::fsdp_config, FileKind::training_args,
                            FileKind::tessera};

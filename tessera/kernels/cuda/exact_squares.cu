@@ -28,7 +28,7 @@ __device__ void add_exactly(unsigned long long* words, double x) {
   }
   if (bits == 0) return;
   if (exponent != 0) mantissa |= 1ULL << 52;
-  const unsigned position = exponent == 0 ? 0 : exponent - 1;  // of the mantissa's lowest bit above 2^-1074
+  const unsigned position = exponent == 0 ? 0 : exponent - 1;  // position of the mantissa's lowest bit above 2^-1074
   const unsigned shift = position % 32;
   const unsigned long long low = mantissa << shift;
   const unsigned long long high = shift == 0 ? 0 : mantissa >> (64 - shift);

@@ -14,7 +14,7 @@ constexpr int at_once = 8;  // elements per thread whose loads are in flight tog
 struct Part {
   float largest = -HUGE_VALF;
   float total = 0;  // sum of exp(x - largest)
-  double sum = 0;   // of all x; only with smoothing
+  double sum = 0;   // sum of all x; only with smoothing
 };
 
 /// The value to subtract before exp: -infinity minus itself would be NaN.

@@ -9,7 +9,7 @@
 namespace tessera::kernels::cuda {
 
 struct StepScalars {
-  double norm;           ///< of all gradients, before clipping
+  double norm;           ///< norm of all gradients, before clipping
   float gradient_scale;  ///< factor of the gradients: min(1, max_norm / (norm + 1e-6)), or 1
   std::uint32_t skip;    ///< 1: the norm is not finite, and the update changes nothing
 };

@@ -277,7 +277,7 @@ bool FleetLink::come_back() {
   }
 }
 
-/// Of two agents of a machine, only the one started last continues.
+/// If a machine has two agents, only the one started last continues.
 void FleetLink::end_if_replaced(StoreClient& store) {
   if (!options_.takes_place) return;
   const auto newest = store.find(wire::newest_key(options_.machine_rank));

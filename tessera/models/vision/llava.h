@@ -40,7 +40,7 @@ class Llava : public CausalLm {
   std::optional<data::ImageInput> image_input() const override { return input_; }
   /// Only the decoder's, as in LLaVA's find_all_linear_names.
   bool may_be_adapted(const std::string& module) const override { return module.starts_with("language_model."); }
-  std::vector<ModelPart> parts() const override;  ///< of the decoder
+  std::vector<ModelPart> parts() const override;  ///< the decoder's parts
 
   /// Reads mean and deviation from preprocessor_config.json (CLIPImageProcessor). Throws InputError for lists of
   /// another length than 3, deviations that are not above 0, and sides other than the tower's.

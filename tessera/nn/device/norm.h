@@ -26,7 +26,7 @@ struct DeviceNorm {
 };
 struct DeviceNormed {
   at::Tensor sum;         ///< x itself if delta is undefined; else of sum_type()
-  at::Tensor normed;      ///< of type normed_type
+  at::Tensor normed;      ///< type normed_type
   at::Tensor statistics;  ///< fp32, [1, rows]: rstd; centred [2, rows]: mean, rstd
 };
 DeviceNormed device_norm(const DeviceKernels& device, const DeviceNorm& a);

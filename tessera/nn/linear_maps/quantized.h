@@ -31,7 +31,7 @@ struct QuantizedWeight {
                            ///< of 256
   at::Tensor absmax_codes = {};  ///< double_quant: uint8 [ceil(out in / 64)], else undefined
   float absmax_mean = 0;         ///< double_quant: mean that was subtracted from the absmax
-  std::int64_t bytes() const;    ///< of these tensors
+  std::int64_t bytes() const;    ///< bytes in these tensors
 };
 
 /// Quantizes the weight, fp32 [out, in] on the CPU; the result does not depend on the number of threads. A non-finite

@@ -140,7 +140,7 @@ class CompressActivations {
  public:
   explicit CompressActivations(const CompressOptions& options);  ///< takes effect at once
   ~CompressActivations();
-  parallel::SavedBytes bytes() const;  ///< of the compressed tensors
+  parallel::SavedBytes bytes() const;  ///< bytes of the compressed tensors
 
  private:
   std::shared_ptr<parallel::SavedTensorPolicy> policy_;

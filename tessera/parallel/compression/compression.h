@@ -19,7 +19,7 @@ namespace tessera::parallel {
 
 /// The position of one parameter in a flat gradient.
 struct CompressedSegment {
-  std::vector<std::int64_t> shape;     ///< of the whole parameter
+  std::vector<std::int64_t> shape;     ///< shape of the whole parameter
   std::int64_t offset = 0, numel = 0;  ///< elements of `flat`: [offset, offset + numel)
 };
 

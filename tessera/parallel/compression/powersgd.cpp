@@ -130,7 +130,7 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
 
   const double ranks = group.size(), over = divisor(request);
   for (Matrix& m : matrices) {
-    at::Tensor approximation = m.p.mm(m.q.t());  // of the sum
+    at::Tensor approximation = m.p.mm(m.q.t());  // approximates the sum
     if (!all_finite(approximation)) {
       queries_.of(m.key, steps()).reset();  // the error stays unchanged
     } else {

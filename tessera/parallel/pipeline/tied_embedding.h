@@ -33,7 +33,7 @@ class TiedGradient {
   /// The ranks of the two stages, and the order in which their parts are added.
   struct Options {
     comm::Group group = {};             ///< the pipeline's ranks, for these messages only; unused on one rank
-    int first_rank = 0, last_rank = 0;  ///< of the first and the last stage, in the pipeline
+    int first_rank = 0, last_rank = 0;  ///< ranks of the first and the last stage, in the pipeline
     int last_stage = 0;                 ///< its number in the schedule; the first is stage 0
     bool fixed_order = false;           ///< add in the order of the whole model's backward
   };

@@ -19,7 +19,7 @@ namespace tessera::parallel {
 struct PrivateBuffers::Copies {
   struct Copy {
     at::Tensor buffer;                                     ///< keeps the storage alive, and so the map's key valid
-    c10::Storage memory;                                   ///< of the same size
+    c10::Storage memory;                                   ///< the same size
     std::map<const c10::TensorImpl*, at::Tensor> tensors;  ///< one tensor per buffer, so that version counters work
   };
   std::map<const c10::StorageImpl*, Copy> by_storage;

@@ -23,7 +23,7 @@ struct ReplicaCall final : torch::CustomClassHolder {
   std::vector<std::int64_t> rows;  ///< per replica that ran
   c10::Device output_device = c10::kCPU;
   std::function<std::string(int)> name;  ///< names a replica, for messages
-  std::vector<at::Tensor> buffers;       ///< of a module that all replicas call
+  std::vector<at::Tensor> buffers;       ///< buffers of a module that all replicas call
 
   /// The tensors that need gradients: arguments, then parameters.
   struct Variable {

@@ -115,7 +115,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::vector<const void*> memory_;  ///< plain(): the parameters' addresses at the last comparison of values
   bool may_have_stepped_ = false;    ///< gradients were reduced since, so an optimizer may have stepped
   std::atomic<int> pauses_ = 0;      ///< number of open guards
-  std::atomic<int> pauses_under_all_strategies_ = 0;  ///< of these, AccumulateLocally
+  std::atomic<int> pauses_under_all_strategies_ = 0;  ///< AccumulateLocally among these pauses
   int scopes_ = 0;                                    ///< number of open unsharded scopes
   int writable_ = 0;                                  ///< those in which parameters may be changed
   bool failed_ = false;                               ///< a collective of this engine failed: ranks are out of step

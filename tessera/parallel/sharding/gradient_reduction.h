@@ -77,7 +77,7 @@ class GradientReduction {
   GradientGroups groups_;
   GradientMessage message_;
   std::vector<Stage> stages_;  ///< not started yet
-  comm::Work work_;            ///< of the current stage
+  comm::Work work_;            ///< work of the current stage
   comm::Work counters_;        ///< for a compressed gradient, which is sent without its counters
   bool under_way_ = false;
 };

@@ -44,7 +44,7 @@ class GuardedUpdate {
   /// Determines the outcome of the last step. Call it before reading norms, step counts or the optimizer's states.
   /// Throws like finish_step(), for that step. Collective.
   void settle() { settle(/*has_gradients=*/true); }
-  double grad_norm() const { return grad_norm_; }  ///< of the last step, before clipping; valid after settle()
+  double grad_norm() const { return grad_norm_; }  ///< norm in the last step, before clipping; valid after settle()
 
   std::int64_t skipped() const { return skipped_; }  ///< steps without an update
   std::int64_t take_newly_skipped();                 ///< since the last call

@@ -24,7 +24,7 @@ struct RunGroups {
   comm::Group gradients;  ///< ranks with different tokens (dp x cp)
   comm::Group engine;     ///< ranks over which the sharding engine divides: the same, or their edp part
   comm::Group experts;    ///< ep x etp: ranks that together hold all experts
-  comm::Group beside;     ///< of these, ranks with the same non-expert parameters (ep if etp is tp)
+  comm::Group beside;     ///< subset of these ranks with the same non-expert parameters (ep if etp is tp)
   comm::Group stages;     ///< ranks with different parameters of the model: pp x `beside`
   comm::Group tensor;     ///< tp
   comm::Group pipeline;   ///< pp

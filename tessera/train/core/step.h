@@ -126,7 +126,7 @@ class StepCore {
   std::unique_ptr<Update> update_;
   std::shared_ptr<optim::LossScale> loss_scale_;
   std::optional<Sharded::NoSync> pause_;
-  std::optional<double> scaled_norm_;  // of this step
+  std::optional<double> scaled_norm_;  // this step's norm
   double clip_ = 1;
   std::optional<bool> steps_late_;  // whether all ranks support it; determined at the first step
   RateSchedule schedule_;

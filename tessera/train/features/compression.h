@@ -56,7 +56,7 @@ class CompressionSchedule {
  private:
   struct Place {
     std::size_t group = 0;                                       ///< index in the method
-    std::string name;                                            ///< of the module
+    std::string name;                                            ///< name of the module
     std::shared_ptr<nn::QuantizedOperands> map;                  ///< a linear map's, or null
     std::shared_ptr<std::optional<nn::FakeQuantization>> table;  ///< an embedding's, or null
   };

@@ -117,7 +117,7 @@ class NoiseScaleFeature : public MicroBatchFeature {
   }
 
   const RunContext* run_ = nullptr;
-  SmallBatches small_;  // of this rank in the current step
+  SmallBatches small_;  // this rank's small batches in the current step
   bool is_first_ = true;
   NoiseEstimate sums_;  // this rank's sums since the last log
   NoiseScale noise_;

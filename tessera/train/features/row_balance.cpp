@@ -12,7 +12,7 @@
 namespace tessera::train {
 namespace {
 
-constexpr double used_share = 0.8;  // of the free memory; the rest is a reserve for the unforeseen
+constexpr double used_share = 0.8;  // share of the free memory; the rest is a reserve
 
 }  // namespace
 

@@ -52,7 +52,7 @@ struct ModelBuild {
 /// The starting point of a run.
 struct RunBegin {
   const checkpoint::RunState* resumed = nullptr;  ///< null: starts at step 0
-  const std::string& folder;                      ///< of the checkpoint
+  const std::string& folder;                      ///< folder of the checkpoint
   const comm::World& world;
   data::Datasets& datasets;
   std::shared_ptr<const data::Dataset>& first_rows;  ///< rows that can be read at any time, if `datasets` has none

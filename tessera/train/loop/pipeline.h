@@ -30,7 +30,7 @@ class PassesOfBatch;
 
 /// The cuts of the model and the schedule of each rank; the same on every rank.
 struct PipelinePlan {
-  layout::schedule::Schedule schedule;    ///< of a training step; computations only
+  layout::schedule::Schedule schedule;    ///< schedule of a training step; computations only
   std::vector<layout::StagePart> stages;  ///< in the order of the forward pass
   std::int64_t depths = 0;                ///< depths of multi-token prediction that the last stage computes
 
@@ -95,7 +95,7 @@ class RunPipeline {
   std::unique_ptr<PassesOfBatch> passes_;
   std::optional<parallel::TiedGradient> tied_;
   std::map<int, layout::schedule::Schedule> others_;     // for steps with other numbers of micro-batches
-  std::vector<layout::schedule::TimedAction> measured_;  // of the last step
+  std::vector<layout::schedule::TimedAction> measured_;  // times of the last step
   int measured_micro_batches_ = 0;
 };
 

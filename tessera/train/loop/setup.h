@@ -44,7 +44,8 @@ struct Setup {
   Value saved_config;               ///< config.json as saved: without changes that only this run makes
   std::string generation_config;    ///< text of the model's generation_config.json; empty: absent
   data::Datasets datasets;
-  std::shared_ptr<const data::Dataset> first_rows;  ///< of a stream, which yields its rows only once; otherwise null
+  std::shared_ptr<const data::Dataset>
+      first_rows;  ///< first rows of a stream, which yields its rows only once; otherwise null
   std::int64_t block_size = 0;
   std::string resume_folder;                      ///< empty: starts at step 0
   std::optional<checkpoint::RunState> resume;     ///< contents of that checkpoint, without the optimizer's tensors

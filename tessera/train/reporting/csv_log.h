@@ -28,7 +28,7 @@ class CsvLog {
   static std::string_view header();
 
  private:
-  std::vector<std::string> columns_;  ///< of the file
+  std::vector<std::string> columns_;  ///< columns of the file
   AppendFile file_;
 };
 

@@ -53,7 +53,7 @@ struct PreferenceMetrics {
 struct ClassMetrics {
   bool measured = false;  ///< false: the model is not a classifier
   double accuracy = 0;    ///< share of rows whose most likely class is correct
-  double f1 = 0;          ///< of class 1 of two, otherwise the mean over occurring classes (scikit-learn's macro)
+  double f1 = 0;          ///< F1 of class 1 of two, otherwise the mean over occurring classes (scikit-learn's macro)
 };
 /// From [3, classes]: per class, rows that were found, rows that were predicted, rows in the data.
 ClassMetrics class_metrics(const std::vector<double>& counts);
@@ -72,7 +72,7 @@ struct StepMetrics {
   std::int64_t step = 0;                    ///< optimizer steps done
   double loss = 0;                          ///< mean over the scored tokens since the previous log
   double grad_norm = 0;                     ///< norm of the last step, before clipping
-  double learning_rate = 0;                 ///< of the last step
+  double learning_rate = 0;                 ///< rate in the last step
   double epoch = 0;                         ///< passes over the training data, with a fraction
   double tokens_per_second = 0;             ///< tokens of all ranks without padding, since the previous log
   double step_time_ms = 0;                  ///< mean since the previous log
@@ -81,7 +81,7 @@ struct StepMetrics {
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not requested (include_num_input_tokens_seen)
   std::int64_t skipped_steps = -1;          ///< with non-finite gradients, since the previous log; -1: n/a
-  double loss_scale = 0;                    ///< of --fp16 in the next step; 0: no fp16
+  double loss_scale = 0;                    ///< scale of --fp16 in the next step; 0: no fp16
   RouterMetrics routers = {};               ///< since the previous log
   NoiseMetrics noise = {};                  ///< since the previous log
   std::vector<double> predictions = {};     ///< multi-token prediction: each depth's mean loss since the previous log
@@ -108,7 +108,7 @@ struct EvalMetrics {
   std::int64_t rows = 0, batches = 0;  ///< rows of the whole validation set; this rank's batches
   double seconds = 0;                  ///< duration
   PreferenceMetrics preference = {};   ///< means over the whole validation set; loss is then the mean over its pairs
-  ClassMetrics classes = {};           ///< of a classifier, likewise
+  ClassMetrics classes = {};           ///< metrics of a classifier, likewise
   /// False if the loss is not one of predicted tokens but of pairs of answers or of classes: then no perplexity is
   /// reported.
   bool has_perplexity() const { return !preference.measured && !classes.measured; }
@@ -135,11 +135,11 @@ struct RunTotals {
   std::int64_t peak_memory_bytes = 0;         ///< maximum over the ranks
   std::int64_t peak_allocated_bytes = 0;      ///< likewise for bytes that tensors have requested
   std::int64_t skipped_steps = 0;             ///< steps whose gradients were not finite
-  double loss_scale = 0;                      ///< of --fp16 after the last step; 0: no fp16
+  double loss_scale = 0;                      ///< scale of --fp16 after the last step; 0: no fp16
   double unigram_entropy = 0;                 ///< entropy of the training data, nats per token (unigram.h)
   std::string reason = "done";                ///< done | terminated | interrupted
   std::string advice;                         ///< what limited the run (advice.h)
-  Value communication = Value::make_array();  ///< of rank 0: communication_table() (report.h)
+  Value communication = Value::make_array();  ///< rank 0's communication_table() (report.h)
 };
 
 Value to_json(const StepMetrics& metrics);  ///< {"step", "loss", "grad_norm", ...}: see docs/architecture.md

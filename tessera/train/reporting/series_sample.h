@@ -74,7 +74,7 @@ class SeriesSample {
     }
     return all;
   }
-  std::int64_t width() const { return width_; }  ///< of a bucket, in steps
+  std::int64_t width() const { return width_; }  ///< steps per bucket
 
  private:
   using Place = typename std::pmr::list<Kept>::iterator;

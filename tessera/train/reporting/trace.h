@@ -22,7 +22,7 @@ namespace tessera::train {
 /// The events of one rank. Bounded: the newest events are kept, the others are counted.
 class Trace {
  public:
-  static constexpr std::size_t capacity = 100'000;  ///< of phases, and of collectives
+  static constexpr std::size_t capacity = 100'000;  ///< maximum number of phases, and of collectives
 
   /// Ends the current phase and starts this one; "" starts none. Times are those of the recorder.
   void phase(std::string_view name) { phase(name, monotonic_ns()); }

@@ -64,7 +64,7 @@ class Window {
   struct LateLoss {
     nn::LateNumber loss;
     std::function<double(double)> cross_entropy_of;
-    std::int64_t labels_not_ignored;  ///< of the step
+    std::int64_t labels_not_ignored;  ///< labels of the step
   };
 
   void add_loss(double cross_entropy, std::int64_t labels_not_ignored);

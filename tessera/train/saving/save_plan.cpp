@@ -120,7 +120,7 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
 /// A state that this rank writes, whole or in part.
 struct PlannedState {
   std::size_t place;                // in SavedModel::states
-  std::vector<std::int64_t> shape;  // of the part
+  std::vector<std::int64_t> shape;  // shape of the part
   bool divided;
 };
 

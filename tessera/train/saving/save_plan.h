@@ -42,7 +42,7 @@ const ShardedParameter& parameter_of_state(const Sharded& sharded, const std::st
 struct UntrainedTensor {
   std::string name;                   ///< in the file
   at::ScalarType type;                ///< in the file
-  std::vector<std::int64_t> shape;    ///< of the whole tensor
+  std::vector<std::int64_t> shape;    ///< shape of the whole tensor
   std::function<at::Tensor()> whole;  ///< called once on every rank, in the order of the list; may be collective
   int holder = -1;                    ///< the rank whose values are saved; -1: all ranks have the same values
 };

@@ -19,7 +19,7 @@ namespace tessera::train {
 
 /// A rank's files of one model.
 struct ModelReport {
-  std::int64_t files = 0, bytes = 0;                ///< of weights
+  std::int64_t files = 0, bytes = 0;                ///< files and bytes of weights
   std::map<std::string, std::string> file_of = {};  ///< the file of each weight
   std::vector<format::StoredTensor> states = {};
 };

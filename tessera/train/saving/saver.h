@@ -43,10 +43,10 @@ struct SaveOutcome {
   std::int64_t step = 0;       ///< saved step
   std::string folder;          ///< the folder, also of a failed save
   std::string error = {};      ///< reason of a failure; empty: the save succeeded
-  std::int64_t bytes = 0;      ///< of all ranks' tensors
+  std::int64_t bytes = 0;      ///< bytes of all ranks' tensors
   double stall_seconds = 0;    ///< training time lost to this save: copy, agreement, waits in finish()
   double write_seconds = 0;    ///< write and fsync of this rank's files
-  std::int64_t own_bytes = 0;  ///< of this rank's files
+  std::int64_t own_bytes = 0;  ///< bytes of this rank's files
 };
 
 /// The destination of checkpoints, and whether the training continues while they are written.
@@ -133,7 +133,7 @@ class Saver {
 
   comm::Group group_;
   SaverOptions options_;
-  std::int64_t writer_pid_ = 0;  // of rank 0; part of the temporary folder's name
+  std::int64_t writer_pid_ = 0;  // process number of rank 0; part of the temporary folder's name
   Phase phase_ = Phase::idle;
   checkpoint::StagingBuffer staging_;
   std::unique_ptr<Job> job_;
