@@ -24,7 +24,7 @@ class Caller {
       : rank_(rank), size_(size), world_(world), plan_(seed), own_(seed * 31 + static_cast<std::uint64_t>(rank)) {
     EXPECT_EQ(tessera_world_group(world_, &all_), TESSERA_OK);
     groups_.push_back(all_);
-    for (auto* data : {&a_, &b_}) data->resize(static_cast<std::size_t>(2 * (buffer + 1000) * size_));
+    for (auto* data : {&a_, &b_}) data->resize(static_cast<std::size_t>(4 * (buffer + 1000) * size_));
   }
 
   void run(int steps, bool disagree) {
