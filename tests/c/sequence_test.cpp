@@ -48,7 +48,7 @@ class Caller {
     const tessera_group group = groups_[static_cast<std::size_t>(pick(plan_, static_cast<int>(groups_.size())))];
     tessera_work work = 0;
     tessera_work* const handle = pick(plan_, 3) == 0 ? &work : nullptr;
-    if (handle != nullptr || what < 2) settle();  // buffers are used by one operation at a time
+    settle();  // buffers are used by one operation at a time
     void *a = a_.data(), *b = b_.data();
     switch (what) {
       case 0:
