@@ -2,8 +2,8 @@
 # it needs of the part without tensors itself and exports nothing but tessera_*, so that it can be loaded beside the
 # other libraries, and shipped alone.
 set(tessera_c_parts base/clock base/error base/file base/free_ranges base/log base/text base/utf8 base/system/abandoned
-  base/system/endpoint
-  base/system/file_limit launch/agent/board launch/agent/ports launch/agent/sealed_fd launch/cli/environment
+  base/system/endpoint base/system/file_limit base/system/open_file launch/agent/board
+  launch/agent/ports launch/agent/sealed_fd launch/cli/environment
   launch/fleet/hostfile launch/fleet/rank_list launch/store/hmac launch/store/store_client
   launch/store/store_connection launch/store/store_secret launch/store/store_server launch/store/store_socket
   launch/store/store_table launch/store/store_wire launch/watch/record)

@@ -24,7 +24,7 @@ class Caller {
       : rank_(rank), size_(size), world_(world), plan_(seed), own_(seed * 31 + static_cast<std::uint64_t>(rank)) {
     EXPECT_EQ(tessera_world_group(world_, &all_), TESSERA_OK);
     groups_.push_back(all_);
-    for (auto* data : {&a_, &b_}) data->resize(static_cast<std::size_t>(2 * (buffer + 1000) * size_));
+    for (auto* data : {&a_, &b_}) data->resize(static_cast<std::size_t>(4 * (buffer + 1000) * size_));
   }
 
   void run(int steps, bool disagree) {
@@ -48,7 +48,7 @@ class Caller {
     const tessera_group group = groups_[static_cast<std::size_t>(pick(plan_, static_cast<int>(groups_.size())))];
     tessera_work work = 0;
     tessera_work* const handle = pick(plan_, 3) == 0 ? &work : nullptr;
-    if (handle != nullptr || what < 2) settle();  // buffers are used by one operation at a time
+    settle();  // buffers are used by one operation at a time
     void *a = a_.data(), *b = b_.data();
     switch (what) {
       case 0:
