@@ -4,8 +4,8 @@
 
 FILE is repeated up to that many gigabytes. Rows of the table:
   rate       CPU-seconds of the processes that make the tokens against those of `tessera tokenize` on the same text
-  memory     peak memory (VmHWM) of each rank of a training on it, against the same run on the first 10 MB of it
-  start      seconds of a second training of one step on it, against one on 1 MB of it
+  memory     peak memory (VmHWM) of each rank of a run on it, against the same run on the first 10 MB of it
+  start      seconds of a second run of one step on it, against one on 1 MB of it
   HF         with --python (one that has `datasets` and `tokenizers`): CPU-seconds of datasets.map + tokenizers in as
              many processes, on the same lines as .jsonl; ids are compared
   step       share of a step that waits for rows (`phase_ms` of metrics.jsonl) and tokens/s of a GPT-2 of 4 x 512 on

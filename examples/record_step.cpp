@@ -13,7 +13,7 @@
 #include <exception>
 
 static void example(int argc, char** argv) {
-  if (argc != 2) throw tessera::InputError("record_step: the file to write is missing, for example recorded.json");
+  if (argc != 2) throw tessera::InputError("record_step: expected the file to write, such as recorded.json");
   const MyConfig config;
   MyTransformer net(config);
   constexpr std::int64_t rows = 4, tokens = 16;

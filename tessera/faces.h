@@ -6,7 +6,7 @@
 ///   tessera::Accelerator                                Hugging Face Accelerate's        <tessera/faces/accelerator.h>
 ///   tessera::Trainer, tessera::TrainingArguments        Hugging Face transformers'       <tessera/faces/trainer.h>
 ///
-/// All three stand on tessera::Sharded (one engine for DDP, ZeRO and FSDP) and read
+/// All three are built on tessera::Sharded (one engine for DDP, ZeRO and FSDP) and read
 /// the same settings as `tessera train`.
 
 #include <tessera/faces/accelerator.h>

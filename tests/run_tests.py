@@ -415,7 +415,7 @@ def arguments():
     parser.add_argument("--only", default="", help="names without _tests or .sh, separated by commas")
     parser.add_argument("--filter", default="", help="run the tests that match, in GoogleTest's syntax; and no script")
     parser.add_argument("--list", action="store_true", help='print "program Suite.Test" for each test, and run none')
-    # A piece waits for its ranks, for time-outs and for disks a third of the time: one more than cores keeps them busy.
+    # A piece waits for its ranks, time-outs or disks a third of the time, so one piece more than cores keeps them busy.
     parser.add_argument("--jobs", type=int, default=cores + 1,
                         help=f"pieces at a time (default: one more than cores, {cores + 1} here)")
     args = parser.parse_args()

@@ -4,7 +4,7 @@
 ///
 ///   read_bytes [--huge] [--share RANK RANKS] FILE...        all of each file, or part RANK of RANKS equal ones
 ///
-/// --huge: uses memory that is advised to have huge pages, like the tensors of a training. On a virtual machine whose
+/// --huge: uses memory that is advised to have huge pages, like the tensors of a run. On a virtual machine whose
 /// free memory returns to its host in blocks of that size, such memory is also new to the host.
 
 #include <fcntl.h>

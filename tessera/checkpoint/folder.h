@@ -16,8 +16,8 @@ struct StepFolder {
   std::string path;
 };
 
-/// The folders named checkpoint-STEP, newest first, whole or not. Empty for a missing output folder. `prefix`: of their
-/// names.
+/// The folders named checkpoint-STEP, newest first, whole or not. Empty for a missing output folder. `prefix` replaces
+/// "checkpoint-".
 std::vector<StepFolder> step_folders(const std::string& output_dir, std::string_view prefix = "checkpoint-");
 
 /// Suffix of the name of a checkpoint that was set aside because its bytes differ from what was written; and the

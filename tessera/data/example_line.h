@@ -39,8 +39,8 @@ using EncodePiece =
 ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                            const EncodePiece& encode = {});
 
-/// The same for a prompt and one answer of a pair, of any length: the whole answer is scored, except blanks after its
-/// end.
+/// The same for a prompt and one answer of a pair, of any length: the whole answer is scored, except whitespace after
+/// its last special token.
 ExampleLine encode_answer(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options);
 
 }  // namespace tessera::data

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The folder from which a training resumes: the module's parameters and buffers (model.safetensors, which transformers
+/// The folder from which a run resumes: the module's parameters and buffers (model.safetensors, which transformers
 /// can read as well), the optimizer's states (optimizer.safetensors), random.safetensors (every rank's generators),
 /// tessera_state.json (checkpoint/run_state.h), further JSON files of the caller, and manifest.json with the checksums.
 /// Any number of ranks and any strategy can resume from it. With several modules the second one's files are

@@ -64,12 +64,12 @@ auto loss_of(Function function) {
   };
 }
 
-/// Progress of a training as seen by callbacks (transformers' TrainerState).
+/// Progress of a run as seen by callbacks (transformers' TrainerState).
 struct TrainerState {
   std::int64_t global_step = 0, max_steps = 0;  ///< optimizer steps done, and at the end of the run
   double epoch = 0, num_train_epochs = 0;       ///< passes over the data done (a fraction), and at the end of the run
   std::vector<Value> log_history;               ///< as in trainer_state.json
-  // Of the evaluations so far, if a best model is requested:
+  // Best of the evaluations so far, if a best model is requested:
   std::optional<double> best_metric = {};
   std::int64_t best_global_step = -1;      ///< -1: none recorded yet
   std::string best_model_checkpoint = {};  ///< checkpoint of the best step; empty: none is saved

@@ -74,7 +74,7 @@ void from_inverted_cmyk(const std::uint8_t* cmyk, std::int64_t pixels, std::uint
       rgb[channel] = static_cast<std::uint8_t>(cmyk[3] - share(255U - cmyk[channel], cmyk[3]));
 }
 
-/// Returns false for invalid sides or too many pixels.
+/// Returns false for invalid dimensions or too many pixels.
 bool make_room(const jpeg_decompress_struct& info, Image& image, std::vector<std::uint8_t>& row) {
   image.width = info.image_width;
   image.height = info.image_height;

@@ -25,7 +25,7 @@ extern "C" const ImagePlugin* tessera_image_plugin();
 const ImagePlugin& image_plugin();
 bool has_image_plugin();  ///< whether its file exists
 
-/// Throws InputError, naming the file, for invalid sides or more than most_pixels pixels.
+/// Throws InputError, naming the file, for invalid dimensions or more than most_pixels pixels.
 void check_size(std::int64_t width, std::int64_t height, const std::string& name);
 
 }  // namespace tessera::image

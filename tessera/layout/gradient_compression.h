@@ -35,7 +35,7 @@ struct GradientCompression {
 ///   powersgd   rank=1, start=1000, error_feedback=true, warm_start=true, min_rate=2
 ///   topk       ratio=0.01
 ///   onebit     warmup=100
-/// Throws InputError for other methods and settings, with the nearest, and for values out of range.
+/// Throws InputError for other methods and settings (with the nearest one) and for values out of range.
 GradientCompression parse_gradient_compression(std::string_view description);
 
 }  // namespace tessera::layout

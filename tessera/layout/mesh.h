@@ -82,7 +82,7 @@ struct NamedAxes {
   std::string_view purpose;  ///< what is communicated over them
 };
 const std::vector<NamedAxes>& named_axes();  ///< the table of named sets
-/// Parses a name of that table, or axes joined by '-': "dp-cp". Throws InputError for others, with the nearest.
+/// Parses a name of that table, or axes joined by '-': "dp-cp". Throws InputError for others (with the nearest one).
 std::vector<Axis> parse_axes(std::string_view text);
 
 /// Explains why the mesh is slow on hosts of `ranks_per_host` consecutive ranks, with faster choices: ranks of tp (and

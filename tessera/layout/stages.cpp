@@ -235,7 +235,7 @@ std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages) {
   check_cost(costs.end, "the end");
   for (std::size_t b = 0; b < n; ++b) check_cost(costs.blocks[b], concat("block ", b));
 
-  /// The cost of the most expensive of stages `stage` and later, at least, if they start at block `first`.
+  /// [stage][first]: the least possible cost of the most expensive stage from `stage` on, if they start at `first`.
   std::vector<std::vector<double>> least(count + 1,
                                          std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
   least[count][n] = 0;

@@ -59,7 +59,7 @@ bool matches(std::string_view pattern, std::string_view name);
 
 /// Parses a style by its name in transformers ("colwise_rep", "rowwise_rep", "replicated_with_grad_allreduce" ... of
 /// any version), with "packed_colwise" for two blocks and "packed_colwise:N" for N; "packed_colwise_gather_output:3" is
-/// for MultiheadAttention's in_proj. Throws InputError with the nearest.
+/// for MultiheadAttention's in_proj. Throws InputError with the nearest one.
 TensorRule parse_rule(std::string pattern, std::string_view style);
 
 /// A rank's part of one parameter: columns or rows in `ranges`, ascending, along `dim`.

@@ -54,7 +54,7 @@ struct RouterStatistics {
 /// The routers of one pass.
 class RouterLog {
  public:
-  /// `totals` is updated at the end. `scale`: of the auxiliary losses' gradients. `whole`: all layers are run.
+  /// `totals` is updated at the end. `scale`: factor of the auxiliary losses' gradients. `whole`: all layers are run.
   /// `counts`: false for a pass with another rank's tokens (data::Batch::counts): it takes part in the collectives and
   /// adds nothing.
   RouterLog(const BalanceOptions& options, double scale, bool whole, std::shared_ptr<RouterStatistics> totals,

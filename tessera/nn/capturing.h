@@ -20,7 +20,7 @@ class CapturedDraws {
   virtual at::Tensor kept(const RandomPlace& place, at::IntArrayRef lines, std::int64_t columns, double p) = 0;
 };
 
-/// One per thread; set while capture() runs, on the thread that runs forward and backward.
+/// The captured draws of the calling thread; set while capture() runs, on the thread that runs forward and backward.
 inline thread_local CapturedDraws* captured_draws = nullptr;
 inline bool capturing() { return captured_draws != nullptr; }
 

@@ -50,7 +50,7 @@ class Offloaded final : public Optimizer {
   struct Copy {
     at::Tensor device, host;    // the parameter
     at::Tensor gradient;        // pinned; undefined before the first gradient
-    std::int64_t version = -1;  // version of `device` when both were equal
+    std::int64_t version = -1;  // version of `device` when both were last equal
 
     at::Tensor take_gradient(const at::Tensor& from) {
       if (!gradient.defined()) gradient = at::empty(from.sizes(), pinned(from));

@@ -272,7 +272,8 @@ class Sharded {
   /// Ends a forward that is not followed by a backward (evaluation): frees gathered parameters, and with data_dependent
   /// keeps ranks that used fewer units serving the others. Needed only then, and collective then.
   void end_pass();
-  /// Gives the module ordinary whole parameters with their values again and detaches the engine from it. Collective.
+  /// Turns the parameters back into ordinary whole ones with their current values, and detaches the engine from the
+  /// module. Collective.
   void restore();
 
   /// Throws Error that names the first parameter and rank whose bits differ between replicas. Collective.

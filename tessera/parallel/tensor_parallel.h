@@ -67,10 +67,10 @@ class TensorParallel {
   ~TensorParallel();  ///< the parameters stay cut
 
   const TensorParallelOptions& options() const;  ///< as given; an empty group is replaced by that of world()
-  /// In registration order, tied ones once; without whole parameters.
+  /// The cut parameters in registration order, tied ones once.
   const std::vector<TensorParallelParameter>& parameters() const;
-  /// Gives the module its whole parameters back, without gradients. Collective; call after a sharding engine has given
-  /// back the parts.
+  /// Restores the module's whole parameters, without gradients. Collective; if a sharding engine holds the parts, call
+  /// its restore() first.
   void restore();
 
   struct Impl;

@@ -8,7 +8,7 @@
 
 namespace tessera::plan {
 
-/// architectures::published_config(); throws InputError for another name, with the nearest.
+/// architectures::published_config(); throws InputError for another name (with the nearest one).
 Value preset_config(const std::string& name);
 
 /// A file (config.json under any name, or a recorded step: recorded.h), a folder with a config.json, or a preset; case,

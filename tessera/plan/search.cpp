@@ -115,7 +115,7 @@ void Found::add(const Found& other) {
 
 /// Values shared by all points of one (tp, cp, ep, rows).
 struct Base {
-  double forward = 0, backward = 0;  ///< seconds of a mean block and micro-batch
+  double forward = 0, backward = 0;  ///< seconds per average block and micro-batch
   double products = 0;               ///< seconds of backward in products for weight gradients
   double embeddings = 0, end = 0;    ///< seconds, both ways
   double hop = 0;                    ///< a message between stages

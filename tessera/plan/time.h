@@ -23,10 +23,10 @@ enum class TimeKind : unsigned char {
   attention,  ///< scores and weighted values
   passes,     ///< norms, activations, residuals, losses: memory-bound
   tensor,     ///< tensor-parallel communication
-  context,    ///< context-parallel communication, as far as attention does not hide it
+  context,    ///< context-parallel communication that attention does not hide
   experts,    ///< exchange of tokens with experts
   bubble,     ///< idle pipeline ranks, uneven stages included
-  data,       ///< parameters and gradients of data parallelism, as far as they are not hidden
+  data,       ///< exposed communication of data parallelism: parameters and gradients
   optimizer,  ///< gradient norm, update
   host,       ///< the device waits for the host
   jitter      ///< waiting for the slowest of many ranks

@@ -80,7 +80,7 @@ class ChatTemplate {
   enum class Completion { assistant, whole, without_last_blanks };
   /// The same if the first `prompt` messages are a prompt and the rest completes it. The prompt, including the
   /// template's beginning of the assistant's answer, is not scored. Of the rest, the parts scored by scored_pieces()
-  /// are scored; or all of it, as in TRL; or all except blanks after its last special token.
+  /// are scored; or all of it, as in TRL; or all except whitespace after its last special token.
   std::vector<Piece> completion_pieces(const tessera::Value& messages, std::size_t prompt, Completion scored,
                                        const ChatOptions& options = {}) const;
 

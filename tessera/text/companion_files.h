@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A tokenizer together with its companion files: saving the tokenizer also saves them, so that a trained folder works
-/// for other programs like the original one, and can be chatted with.
+/// A tokenizer together with its companion files: saving the tokenizer also saves them, so that other programs (and
+/// `tessera chat`) can use a trained folder like the original one.
 
 #include <memory>
 #include <string>

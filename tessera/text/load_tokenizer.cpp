@@ -55,7 +55,7 @@ std::string json_of(std::string bytes, const std::string& path, const std::strin
   const Value tree = looks_like_tiktoken(bytes)
                          ? tokenizer_json_of_tiktoken(bytes, config(), path)
                          : tokenizer_json_of(read_sentencepiece_model(bytes, path), config(), path);
-  log::info(path, " is converted to a tokenizer.json; models are saved with that");
+  log::info(path, " is converted to a tokenizer.json, which is saved with models");
   return dump_json(tree, -1);
 }
 

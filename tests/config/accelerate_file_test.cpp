@@ -346,7 +346,7 @@ TEST(AccelerateFile, Mistakes) {
       {"distributed_type: NO\nmixed_precision: fp8\nfp8_config: {backend: MX}\n",
        {"a.yaml:3:23: fp8_backend must be one of TE, AO, MSAMP, not 'mx'"}},
       {"distributed_type: NO\nfp16: true\nmixed_precision: bf16\n",
-       {"a.yaml:3:18: mixed_precision bf16 contradicts fp16 in line 2; keep one of them"}},
+       {"a.yaml:3:18: mixed_precision bf16 contradicts fp16 on line 2; keep one of them"}},
       {"distributed_type: NO\nuse_cpu: maybe\n", {"a.yaml:2:10: use_cpu must be true or false, not 'maybe'"}},
       {"distributed_type: FSDP\nfsdp_config: FULL_SHARD\n",
        {"a.yaml:2:14: fsdp_config must contain keys and values, such as fsdp_sharding_strategy"}},
@@ -386,13 +386,13 @@ TEST(AccelerateFile, MistakesInSections) {
       {in(megatron, "megatron_lm_config",
           "megatron_lm_recompute_granularity: full\nmegatron_lm_recompute_activations: true"),
        {"a.yaml:5:38: megatron_lm_recompute_activations recomputes only attention, but "
-        "megatron_lm_recompute_granularity full in line 4 recomputes whole blocks: keep one of them"}},
+        "megatron_lm_recompute_granularity full on line 4 recomputes whole blocks: keep one of them"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_eod_mask_loss: true"),
        {"a.yaml:4:30: megatron_lm_eod_mask_loss: all tokens of a block are scored; remove it"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_tp_degre: 1\ntp_degree: 1"),
        {"a.yaml:4:25: unknown key megatron_lm_config.megatron_lm_tp_degre; did you mean megatron_lm_tp_degree?"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_num_micro_batches: 1\nnum_micro_batches: 2"),
-       {"a.yaml:5:22: num_micro_batches contradicts megatron_lm_num_micro_batches in line 4, which is the same key: "
+       {"a.yaml:5:22: num_micro_batches contradicts megatron_lm_num_micro_batches on line 4, which is the same key: "
         "keep one of them"}},
       {in("distributed_type: NO\n", "dynamo_config", "dynamo_bakend: x"),
        {"a.yaml:3:18: unknown key dynamo_config.dynamo_bakend; did you mean dynamo_backend?"}},

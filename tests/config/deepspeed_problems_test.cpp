@@ -230,7 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "zero_optimization.stage to 0, or use AdamW"},
         ProblemCase{R"({"elasticity": {"enabled": true, "max_train_batch_size": 2000}})",
                     "deepspeed:1:16: elasticity: batch sizes that depend on the number of processes are not "
-                    "implemented; set them, and resume with any number of processes by --resume_from_checkpoint"}));
+                    "implemented; set them, and use --resume_from_checkpoint to resume with any number of processes"}));
 
 INSTANTIATE_TEST_SUITE_P(
     OptimizerAndScheduler, DeepspeedProblem,

@@ -212,7 +212,7 @@ TEST(FsdpConfig, TwoSpellingsMustAgree) {
   EXPECT_EQ(settings(R"({"fsdp_sharding_strategy": 1, "sharding_strategy": "FULL_SHARD"})"),
             (Texts{{"strategy", "1"}}));
   EXPECT_EQ(problem_of("{\"min_num_params\": 5,\n\"fsdp_min_num_param\": 6}"),
-            "fsdp_config:2:23: fsdp_min_num_param 6 contradicts min_num_params 5 in line 1; keep one of them");
+            "fsdp_config:2:23: fsdp_min_num_param 6 contradicts min_num_params 5 on line 1; keep one of them");
 }
 
 // For any file, each key is read, noted, or refused by a message with its location; nothing is thrown.

@@ -223,7 +223,7 @@ TEST(Sharding, FsdpAsABoolean) {
             "0 problems: ");  // not read
 }
 
-// transformers 4 and 5 differ in FSDP version 2, a missing `fsdp` and a missing auto_wrap.
+// transformers 4 and 5 treat FSDP version 2, a missing `fsdp` and a missing auto_wrap differently.
 TEST(Sharding, Compat) {
   const Words version2 = {"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"fsdp_version": 2})"};
   const auto with = [](Words words, const char* version) {

@@ -227,7 +227,7 @@ TEST_F(TesseraFile, WrongFiles) {
       {"files:\n  args_file: other.json",
        "a.yaml:2:14: args_file: a file cannot name a file that is read before it: use the command line"},
       {"max_steps: 3\noptimization:\n  max_steps: 4",
-       "a.yaml:3:14: max_steps 4 contradicts max_steps 3 in line 1; keep one of them"},
+       "a.yaml:3:14: max_steps 4 contradicts max_steps 3 on line 1; keep one of them"},
       {"optim: adalomo",
        "a.yaml:1:8: optim adalomo: it is not implemented: --optim sgd has no states, --optim adafactor small ones"},
       {"fsdp_config: {min_num_prams: 5}", "a.yaml:1:30: unknown key min_num_prams; did you mean min_num_params?"},

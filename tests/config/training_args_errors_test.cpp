@@ -82,7 +82,7 @@ TEST_F(TrainingArguments, WrongFiles) {
       {"max_steps: [1]", "a.yaml:1:12: max_steps is a list with anything but words; use one value, or words"},
       {"seed: {a: 1}", "a.yaml:1:7: seed is '{\"a\":1}'; it must be an integer"},
       {"eval_strategy: 'no'\nevaluation_strategy: steps",
-       "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1; keep one of them"},
+       "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no on line 1; keep one of them"},
       {"optim: adamw_torch_4bit",
        "a.yaml:1:8: optim adamw_torch_4bit: 4-bit states are not implemented: --optim adamw_8bit keeps 8-bit ones, "
        "--zero_stage 1 shards them over processes"},

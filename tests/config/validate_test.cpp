@@ -111,8 +111,8 @@ TEST_F(Validate, WhatIsMissing) {
             "3 problems in the configuration:\n"
             "  no model: use --model_name_or_path DIR to start from its weights, or --config_name NAME|FILE (gpt2, "
             "gpt2-tiny, llama-tiny, a config.json) to start from scratch\n"
-            "  --train_file is missing: a .txt or .jsonl file, or a .bin with its .idx\n"
-            "  --output_dir is missing: the folder that receives model, metrics and report");
+            "  --train_file is missing: set it to a .txt or .jsonl file, or a .bin with its .idx\n"
+            "  --output_dir is missing: set it to a folder for model, metrics and report");
 }
 
 TEST_F(Validate, AMistypedFlagIsNotAlsoMissing) {

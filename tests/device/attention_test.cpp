@@ -1,4 +1,4 @@
-// Attention within documents and windows on the double of the device, compared with the CPU and without a host wait.
+// Attention within documents and windows on the simulated device, compared with the CPU and without a host wait.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>

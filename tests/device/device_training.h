@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Runs of the program on the double of the device and on the CPU.
+/// Runs of the program on the simulated device and on the CPU.
 
 #include <tests/tool/program.h>
 

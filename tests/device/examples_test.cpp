@@ -1,4 +1,4 @@
-// The examples of the faces on the double of the device: they train there without findings.
+// The examples of the faces on the simulated device: they train there without findings.
 #include <gtest/gtest.h>
 
 #include <tessera/base/file.h>

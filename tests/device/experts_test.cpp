@@ -1,4 +1,4 @@
-// A mixture of experts on the double of the device, compared with the CPU: results, gradients, and when the host waits.
+// A mixture of experts on the simulated device, compared with the CPU: results, gradients, and when the host waits.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Every family of tests/fixtures on the double of the device, compared with the same steps on the CPU: plain rows,
+// Every family of tests/fixtures on the simulated device, compared with the same steps on the CPU: plain rows,
 // packed documents, and two ranks that share the parameters.
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-// Eight bits on the double of the device, or on a real card: operands rounded by the kernels are the CPU's bit for bit,
+// Eight bits on the simulated device, or on a real card: operands rounded by the kernels are the CPU's bit for bit,
 // and a linear map gives the CPU's results.
 #include <ATen/ATen.h>
 

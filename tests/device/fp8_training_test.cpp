@@ -1,4 +1,4 @@
-// Eight-bit runs on the double of the device: the CPU's losses, products and roundings by the intended kernels, and no
+// Eight-bit runs on the simulated device: the CPU's losses, products and roundings by the intended kernels, and no
 // host wait.
 #include <tests/device/device_training.h>
 

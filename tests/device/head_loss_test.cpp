@@ -1,4 +1,4 @@
-// The head with its loss on the double of the device: the CPU's results, in chunks, without a host wait.
+// The head with its loss on the simulated device: the CPU's results, in chunks, without a host wait.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>

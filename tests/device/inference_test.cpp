@@ -1,4 +1,4 @@
-// generate and embed on the double of the device give the same results as on the CPU.
+// generate and embed on the simulated device give the same results as on the CPU.
 #include <tests/tool/program.h>
 
 namespace tessera::testing {

@@ -1,4 +1,4 @@
-// The library on the double of the device, in ranks of this program.
+// The library on the simulated device, on ranks forked from this program.
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>

@@ -1,4 +1,4 @@
-// Gradients of fp32 weights under autocast on the double of the device: unrounded sums of products.
+// Gradients of fp32 weights under autocast on the simulated device: unrounded sums of products.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>

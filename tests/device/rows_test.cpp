@@ -1,4 +1,4 @@
-// The row operations of nn/ on the double of the device, compared with the CPU: results, gradients, types.
+// The row operations of nn/ on the simulated device, compared with the CPU: results, gradients, types.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>

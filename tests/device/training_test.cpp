@@ -1,4 +1,4 @@
-// Training on the double of the device: the same losses as on the CPU, no finding, and the expected number of host
+// Training on the simulated device: the same losses as on the CPU, no finding, and the expected number of host
 // waits per step.
 #include <tests/device/device_training.h>
 

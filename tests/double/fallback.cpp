@@ -255,7 +255,8 @@ void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Call(o
 TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>()); }
 
 // An operator with its own CPU kernel nearly always has its own CUDA kernel, too. Without this registration, one that
-// also has a composite kernel would use that (native_layer_norm: seven operators instead of one, with other last bits).
+// also has a composite kernel would use the latter (native_layer_norm: seven operators instead of one, with different
+// last bits).
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const std::string text = c10::toString(name);

@@ -1,4 +1,4 @@
-// One process that needs the tokens of text files, like a rank of a training: it finds them in a cache or computes
+// One process that needs the tokens of text files, like a rank of a run: it finds them in a cache or computes
 // them, and prints the result. tests/faults/cache.py starts, kills and compares such processes; bench/tokens.py times
 // them.
 //

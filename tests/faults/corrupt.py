@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The newest checkpoint is damaged before a training resumes: an end-to-end test from the command line to the first
+"""The newest checkpoint is damaged before a run resumes: an end-to-end test from the command line to the first
 step.
 
     tests/faults/corrupt.py [--build DIR] [--trials 20 | --full] [--ranks 2] [--train_flags "--fsdp full_shard"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kill -9 of one rank, or of all, while a training saves after each step: does the next start resume by itself?
+"""kill -9 of one rank, or of all, while a run saves after each step: does the next start resume by itself?
 
     tests/faults/kill_save.py [--build DIR] [--trials 30 | --full] [--ranks 2] [--train_flags "--fsdp full_shard"]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A power cut while a training saves after each step: what does the disk contain after the reboot?
+"""A power cut while a run saves after each step: what does the disk contain after the reboot?
 
     tests/faults/power_cut.py [--build DIR] [--trials 10 | --full] [--ranks 2] [--mount data=ordered] [--image_mb 256]
 

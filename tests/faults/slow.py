@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A rank of a training is limited to 1 % of a CPU for a while (by a cgroup): no process is ended, and the result is
+"""A rank is limited to 1 % of a CPU for a while (by a cgroup): no process is terminated, and the result is
 that of an undisturbed run. Needs root.
 
     tests/faults/slow.py [--build DIR] [--seconds 10,90] [--ranks 2]
 
-One row per duration; exit code 1 if a job was ended or its weights differ.
+One row per duration; exit code 1 if a job was terminated or its weights differ.
 """
 import os
 import time

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A disk that stalls while trainings read, log and save on it (fsfreeze): no process is ended, and the result is that
+"""A disk that stalls while runs read, log and save on it (fsfreeze): no process is terminated, and the result is that
 of an undisturbed run. Needs root (a loop device).
 
     tests/faults/stall.py [--build DIR] [--seconds 10,40,90] [--ranks 2]
 
-One row per stall; exit code 1 if a job was ended or its weights differ.
+One row per stall; exit code 1 if a job was terminated or its weights differ.
 """
 import os
 import subprocess

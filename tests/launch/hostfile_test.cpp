@@ -37,7 +37,7 @@ TEST(Hostfile, BadLinesAreNamed) {
   const auto says = [](const std::string& text, const std::string& part) {
     expect_says([&] { parse_hostfile(text, "hosts"); }, part);
   };
-  says("a slots=2\n\na slots=3\n", "hosts:3: host a is already listed in line 1");
+  says("a slots=2\n\na slots=3\n", "hosts:3: host a is already listed on line 1");
   says("a\n", "hosts:1: no slots=N after the host's name");
   says("a slots=2 b\n", "hosts:1: too many words");
   says("a slot=2\n", "hosts:1: 'slot=2' is not slots=N");

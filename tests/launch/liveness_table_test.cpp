@@ -1,7 +1,7 @@
 /// \file
 /// The watchdog's rule in docs/launching.md as a table of phase x condition: one rank is in a phase and a condition
 /// while the others wait for it in a collective. The table gives the reports of the first minute and a half, and when
-/// ranks are ended.
+/// ranks are terminated.
 
 #include "job_under_watch.h"
 
@@ -82,7 +82,7 @@ TEST(LivenessTable, AReportNamesRankPhaseAndSecondsAndComesLessAndLessOften) {
   ASSERT_EQ(found.size(), 5u);  // after 5, 10, 20, 40, 80 s
   EXPECT_TRUE(
       found[0].text.starts_with("no progress for 5 s: rank 1 (pid 101) computes (1 of a processor), step 4, "
-                                "forward; ranks 0, 2, 3 wait in a collective; no rank is ended for that; "
+                                "forward; ranks 0, 2, 3 wait in a collective; no rank is terminated for that; "
                                 "reported again after 10"))
       << found[0].text;
 }
@@ -96,9 +96,9 @@ TEST(LivenessTable, ADeclaredPhaseIsReportedAfterAMinute) {
   EXPECT_TRUE(job.pass(58, {}, false).empty());
   const auto found = job.pass(4, {}, false);
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_TRUE(
-      says(found[0].text,
-           "rank 1 (pid 101) sleeps, merging adapters; ranks 0, 2, 3 wait in a collective; no rank is ended for that"))
+  EXPECT_TRUE(says(
+      found[0].text,
+      "rank 1 (pid 101) sleeps, merging adapters; ranks 0, 2, 3 wait in a collective; no rank is terminated for that"))
       << found[0].text;
 }
 

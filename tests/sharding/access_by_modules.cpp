@@ -21,7 +21,7 @@ void train_plainly(Run& run) {
   train(run, optimizer);
 }
 
-/// `first` calls `act` before the module is wrapped and trained; `then` calls it between two trainings.
+/// `first` calls `act` before the module is wrapped and trained; `then` calls it between two training runs.
 std::function<void(Run&)> first(std::function<void(Run&)> act) {
   return [act = std::move(act)](Run& run) {
     act(run);

@@ -126,7 +126,7 @@ class Reader {
       const auto [before, first] = seen.emplace(row->key, &member);
       if (!first && dump_json(before->second->second) != dump_json(member.second))
         to_.problem(member.second.where(),
-                    concat(member.first, " contradicts ", before->second->first, " in line ",
+                    concat(member.first, " contradicts ", before->second->first, " on line ",
                            before->second->second.where().line, ", which is the same key: keep one of them"));
     }
   }
@@ -300,7 +300,7 @@ class Reader {
       if (to_.given("fp16") && *word == "bf16")
         return to_.problem(
             value.where(),
-            concat("mixed_precision bf16 contradicts fp16 in line ", find("fp16")->where().line, "; keep one of them"),
+            concat("mixed_precision bf16 contradicts fp16 on line ", find("fp16")->where().line, "; keep one of them"),
             {"bf16", "fp16"});
       return to_.give(*word, "mixed_precision", std::string("true"), value.where());
     }

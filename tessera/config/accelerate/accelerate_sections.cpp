@@ -100,7 +100,7 @@ void megatron_recompute(const AccelerateSections& s) {
   if (word == "full" && attention)
     return s.to.problem(switched->where(),
                         concat("megatron_lm_recompute_activations recomputes only attention, but "
-                               "megatron_lm_recompute_granularity full in line ",
+                               "megatron_lm_recompute_granularity full on line ",
                                granularity->where().line, " recomputes whole blocks: keep one of them"),
                         {"gradient_checkpointing"});
   if (!word && !attention) return;

@@ -27,7 +27,7 @@ bool is_key(const std::string& key) {
   });
 }
 
-/// The type that a member like `old` takes; nullptr if `fresh` has it.
+/// For an error, the type that must replace `old`; nullptr if `fresh` has that type.
 const char* expected_kind(const Value& old, const Value& fresh) {
   using Kind = Value::Kind;
   switch (old.kind()) {

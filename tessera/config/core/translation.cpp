@@ -112,7 +112,7 @@ void Translator::give(std::string_view setting, const std::string& key, const st
     return problem(where,
                    concat(key, " ", text, " contradicts ", before.key, " ", before.text,
                           before.where.line == 0 ? concat(" (", file_and_line(before.where), ")")
-                                                 : concat(" in line ", before.where.line),
+                                                 : concat(" on line ", before.where.line),
                           "; keep one of them"),
                    {setting});
   }

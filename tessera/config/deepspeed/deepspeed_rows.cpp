@@ -309,9 +309,8 @@ constexpr Row table[] = {
     ignored("autotuning.model_info", anything, "the model's config.json determines it"),
     ignored("autotuning.model_info_path", text, "the model's config.json determines it"),
     refused("elasticity", section,
-            "batch sizes that depend on the number of processes are not implemented; set them, and resume with any "
-            "number of processes by "
-            "--resume_from_checkpoint",
+            "batch sizes that depend on the number of processes are not implemented; set them, and use "
+            "--resume_from_checkpoint to resume with any number of processes",
             "enabled"),
     refused("curriculum_learning", section,
             "sampling by difficulty and dropping of tokens are not implemented; remove it", "enabled"),

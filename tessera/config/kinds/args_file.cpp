@@ -11,7 +11,7 @@
 namespace tessera::config {
 namespace {
 
-/// Whether the file belongs to another system; reports that instead of its unknown keys.
+/// Whether the file belongs to another system; if so, reports this instead of every unknown key.
 bool is_of_another_system(const std::string& path, const Value& file, Problems& problems) {
   const auto ours = std::count_if(file.members().begin(), file.members().end(), [](const Value::Member& member) {
     return find_training_argument(member.first) != nullptr || find_field(member.first) != nullptr;

@@ -125,7 +125,7 @@ class Rules : RuleChecks {
     if (d.mock_data)
       mock_data();
     else if (d.train_file.empty())
-      problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx");
+      problem({"train_file"}, "--train_file is missing: set it to a .txt or .jsonl file, or a .bin with its .idx");
     data_files("train_file", d.train_file);
     data_files("validation_file", d.validation_file);
     if (!d.column_map.empty()) read("column_map", [&] { return corpus::parse_column_map(d.column_map); });
@@ -253,7 +253,7 @@ class Rules : RuleChecks {
               is_directory(metrics) ? " is a folder, not a file" : ": no such folder");
     const std::string& folder = o.output_dir;
     if (folder.empty())
-      return problem({"output_dir"}, "--output_dir is missing: the folder that receives model, metrics and report");
+      return problem({"output_dir"}, "--output_dir is missing: set it to a folder for model, metrics and report");
     if (!path_exists(folder)) return creatable(folder);
     if (!is_directory(folder))
       return problem({"output_dir"}, said("output_dir"), " ", folder, " is a file, not a folder");

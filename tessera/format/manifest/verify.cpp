@@ -100,7 +100,7 @@ class Reader {
   struct Chunk {
     std::size_t file, number;
     std::uint64_t begin, end;
-    ChunkSums known;  ///< checksums known from earlier reading
+    ChunkSums known;  ///< checksums known from an earlier read
 
     std::uint64_t unread() const {
       if (known.state != ChunkSums::State::open) return 0;

@@ -77,8 +77,8 @@ struct LaunchOptions {
 ///
 /// No process that the ranks started outlives this call. If the agent is killed, none of their process groups outlives
 /// it (watchdog.h); only processes that called setsid() may. Throws InputError when the program cannot be started
-/// (ranks that were started are ended) or the port is in use. Call it from the main thread of a process without other
-/// threads.
+/// (ranks that were started are terminated) or the port is in use. Call it from the main thread of a process without
+/// other threads.
 int run(const std::vector<std::string>& command, const LaunchOptions& options);
 
 }  // namespace tessera::launch

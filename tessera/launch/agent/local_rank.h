@@ -33,9 +33,9 @@ struct LocalRank {
   pid_t watched_pid() const;
 
   void watch_output(std::vector<pollfd>& descriptors);
-  /// Passes on the output written so far. `all`, once the rank has exited: also reads what the pipe still holds (the
-  /// kernel's limit is 1 MiB), however slow our reader is; not more, because a process it left running may write for
-  /// ever.
+  /// Passes on the output written so far. `all`, once the rank has exited: also reads everything that is in the pipe at
+  /// that time (at most the kernel's limit of 1 MiB), however slow our reader is. It stops there, because a process
+  /// that the rank left running may keep writing forever.
   void read_output(bool all);
 
   /// Asks it to exit with a signal; SIGKILL follows at `kill_at`, or at an earlier deadline that is already set.

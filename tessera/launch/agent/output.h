@@ -82,7 +82,7 @@ class LinePrefixer {
   bool raw_ = false;
 };
 
-/// The beginning of a message, by which it is found in a rank's output.
+/// The beginning of a message, which is enough to find the message in a rank's output.
 std::string_view first_part(std::string_view message);
 
 /// Both streams of one rank: to the terminal with a prefix, to the rank's log file unchanged, or both (LaunchOptions:

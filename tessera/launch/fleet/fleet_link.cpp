@@ -436,8 +436,8 @@ void FleetLink::watch_heart(int machine, Clock::time_point now) {
                                             std::chrono::duration_cast<std::chrono::seconds>(stood_).count(), " s")
                                    : "has left: its agent was killed, or exited because of an error");
   } else if (now - each.heard > lost_after) {
-    declare_lost(machine, concat("gave no sign of life for ", options_.lost_seconds,
-                                 " s (--host_timeout): its agent or its host died or hangs, or the network is down"));
+    declare_lost(machine, concat("has not been heard from for ", options_.lost_seconds,
+                                 " s (--host_timeout): its agent or host died or hangs, or the network is down"));
   }
 }
 

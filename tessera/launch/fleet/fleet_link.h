@@ -79,8 +79,8 @@ class FleetLink {
   void begin(int generation);                     ///< forgets the last generation's event and verdict
   void throw_if_refused();                        ///< rethrows the exception that ended the joining
   std::string waiting_for();                      ///< shown to users while the store cannot be reached; else empty
-  std::set<int> lost();                           ///< machine 0: machines that have lost contact, whichever event came
-                                                  ///< first
+  std::set<int> lost();                           ///< machine 0: all machines that have lost contact in this
+                                                  ///< generation, even if another event came first
   std::optional<std::string> cut();               ///< why this machine has lost contact with the store for good
   bool store_ended();                             ///< the store has ended: contact will not return
   void rejoin();                                  ///< after cut(): tries to join again, as a new agent would

@@ -47,8 +47,8 @@ class Host {
   /// Writes a text that is too long for the terminal to a file next to the ranks' logs; returns its path, empty without
   /// a log_dir.
   std::string write_report(const std::string& name, const std::string& text);
-  /// The sequence that clears rank 0's progress line before another line is printed, where one is drawn on the
-  /// terminal.
+  /// The escape sequence that clears rank 0's progress line before another line is printed; empty if `fd` shows no
+  /// progress line.
   std::string line_start(int fd) const;
 
   const std::vector<std::string> command;

@@ -82,7 +82,7 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
       bad(concat("'", words[1], "': expected a number from 1 to ", max_slots));
     }
     for (std::size_t i = 0; i < hosts.size(); ++i) {
-      if (hosts[i].name == words[0]) bad(concat("host ", words[0], " is already listed in line ", lines[i], ""));
+      if (hosts[i].name == words[0]) bad(concat("host ", words[0], " is already listed on line ", lines[i], ""));
     }
     if (hosts.size() == max_hosts) bad(concat("more than ", max_hosts, " hosts"));
     HostSlots host{words[0], std::vector<int>(static_cast<std::size_t>(*slots)), *slots};

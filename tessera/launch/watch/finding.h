@@ -17,7 +17,7 @@ constexpr std::int64_t second_ns = 1'000'000'000;
 inline double in_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 struct LivenessLimits {
-  double heartbeat_timeout = 2.5;  ///< seconds before a stopped rank is ended; 0: never
+  double heartbeat_timeout = 2.5;  ///< seconds before a stopped rank is terminated; 0: never
   double hang_timeout = 0;         ///< seconds that a rank may sleep while nothing progresses; 0: 300; < 0: no limit
   double told_pause = 1;           ///< seconds; pauses of at least this length are reported
 
@@ -36,7 +36,7 @@ struct LivenessFinding {
   enum Kind {
     stopped,  ///< by a signal: will be ended
     paused,   ///< the rank was paused for a while, and continues
-    report,   ///< no progress, and which ranks are responsible: none is ended
+    report,   ///< no progress, and which ranks are responsible: none is terminated
     frozen,   ///< to be ended
     hang,     ///< the job is to be ended
   } kind = paused;

@@ -117,7 +117,7 @@ void LivenessWatch::look_at_process(const RankSlot& slot, const WatchedRank& ran
                 rank, memory, findings);
 }
 
-/// Judges a silent process. Only a stopped one is ended within seconds.
+/// Judges a silent process. Only a stopped one is terminated within seconds.
 void LivenessWatch::judge_silence(const std::string& name, char state, double age, const std::string& how_long,
                                   const WatchedRank& rank, Memory& memory,
                                   std::vector<LivenessFinding>& findings) const {
@@ -135,7 +135,7 @@ void LivenessWatch::judge_silence(const std::string& name, char state, double ag
   if (!stopped && age >= limits_.heartbeat_timeout * patience(state) && !memory.told_silent) {
     memory.told_silent = true;
     add(LivenessFinding::report,
-        concat(name, " gives no sign of life: ", what, "; it is not ended unless it is stopped",
+        concat(name, " shows no sign of life: ", what, "; it is terminated only if it is stopped",
                state == 'S' && limits_.hang_timeout >= 0
                    ? concat(", or silent for ", format_real(limits_.sleep_limit(), 3), " s (--hang_timeout)")
                    : ""));

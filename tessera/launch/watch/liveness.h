@@ -5,7 +5,7 @@
 ///
 /// There is one rule, given as a table in docs/launching.md and tested as that table
 /// (tests/launch/liveness_table_test.cpp): a rank that is stopped by a signal, and one that can never leave a
-/// collective, is ended within seconds; a rank that computes, waits for a disk, or is in a declared long phase is
+/// collective, is terminated within seconds; a rank that computes, waits for a disk, or is in a declared long phase is
 /// reported; a rank that merely sleeps outside of collectives while nothing progresses is reported, and ended after
 /// hang_timeout.
 ///

@@ -174,7 +174,7 @@ std::string ProgressWatch::report(const std::vector<Rank>& ranks, const Stall& s
   const std::string limit = concat(format_real(limits_.sleep_limit(), 3), " s of sleep (--hang_timeout)");
   text += may_end        ? concat("; the job ends after ", limit)
           : told.empty() ? concat("; the job ends after ", limit, " of all of them")
-                         : "; no rank is ended for that";
+                         : "; no rank is terminated for that";
   return concat(text, "; reported again after ", format_real(report_at_, 3), " s");
 }
 

@@ -125,8 +125,8 @@ class BertWithHead : public LanguageModel {
   std::shared_ptr<BertModel> bert;
 
  protected:
-  /// The head: hidden states [B, T, C], or [N, C] for a head per token -> fp32 logits. `place`: of the rows, for the
-  /// head's dropout (for N tokens: of the first row, so it depends on how rows are divided).
+  /// The head: hidden states [B, T, C], or [N, C] for a head per token -> fp32 logits. `place`: position
+  /// of the rows, for the head's dropout (for N tokens: of the first row, so dropout depends on how rows are divided).
   virtual at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) = 0;
   /// loss() of a batch with these hidden states.
   virtual at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, const ForwardContext& context,

@@ -24,8 +24,8 @@ struct ContextAttentionOptions {
   double softcap = 0;       ///< scores are soft-capped at this before the mask (nn/softcap.h); 0: no cap
   bool causal = true;       ///< no token attends to a later one of its row
   std::int64_t window = 0;  ///< causal: a token attends to itself and window - 1 tokens before it; 0: all before it
-  /// Of whole rows: flat positions b T + t at which documents begin, ascending; a token attends only to its document.
-  /// Empty: every row is one document.
+  /// Flat positions b T + t in the whole rows at which documents begin, ascending; a token attends only to its
+  /// document. Empty: every row is one document.
   nn::DocumentStarts documents = {};
   /// Non-padding tokens of each whole row (later keys are masked); empty: all. A query that attends to nothing has
   /// output 0 and no gradient.

@@ -207,7 +207,7 @@ void PipelineParallel::Impl::set_batch(std::vector<at::Tensor> the_inputs, std::
                             why, "; pass ", count, " defined tensors there, or a batch to cut"));
   };
   if (has_first() || chain->needs_batch())
-    check(the_inputs, "inputs", chain->needs_batch() ? "to receive them, as all ranks" : "the first stage");
+    check(the_inputs, "inputs", chain->needs_batch() ? "to receive them, like all ranks" : "the first stage");
   weights.clear();
   if (with_loss && has_last()) {
     check(the_targets, "targets", "the last stage");

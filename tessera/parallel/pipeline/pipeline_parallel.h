@@ -77,7 +77,7 @@ struct PipelineParallelOptions {
   /// How `loss` combines the rows of a micro-batch, and so how the losses of micro-batches are combined: mean (each
   /// weighted by its share of the batch's rows) or sum.
   comm::Reduction loss_reduction = comm::Reduction::mean;
-  /// Allows the micro-batches of a batch to differ in sizes. Costs one more small message for each.
+  /// Allows the micro-batches of a batch to differ in size. Costs one extra small message per micro-batch.
   bool variable_sizes = false;
   /// For attach() and a strategy that shards parameters. per_micro_batch: as without a pipeline, units are gathered for
   /// each pass that needs them. per_batch: a stage's parameters stay whole from its first forward to its last backward

@@ -62,11 +62,11 @@ class GradientReducer {
   /// Every parameter, by index: call on_gradient(index) when autograd has accumulated into it.
   std::vector<at::Tensor> parameters() const;
 
-  /// Call when a backward begins. `paused`: it accumulates locally, and end() reduces nothing.
+  /// Call when a backward pass begins. `paused`: gradients accumulate locally, and end() reduces nothing.
   void begin(bool paused);
   void on_gradient(std::size_t index);
-  /// Call when a backward ends: reduces the remaining gradients and shows the results. Collective. Returns true when
-  /// gradients were reduced.
+  /// Call when a backward pass ends: reduces the remaining gradients and shows the results. Collective. Returns true
+  /// when gradients were reduced.
   bool end();
   /// Reduces and shows the gradients of paused backward passes. Call between backward passes; collective.
   void reduce();

@@ -46,7 +46,7 @@ struct CtcDecoding {
 using DecodingStep = std::variant<PlainDecoding, MetaspaceDecoding, StripDecoding, SuffixDecoding, CtcDecoding,
                                   WordPieceDecoder, ReplaceStep>;
 
-/// Immutable in use; thread-safe.
+/// decode() is thread-safe.
 struct Decoder {
   std::vector<DecodingStep> steps;
   bool joins_with_blanks = false;  ///< no decoder: tokens are joined with blanks

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Chooses the checkpoint that a training resumes from, by --resume_from_checkpoint, in `tessera train` and in the
+/// Chooses the checkpoint that a run resumes from, by --resume_from_checkpoint, in `tessera train` and in the
 /// faces. Takes the newest complete one; a damaged one is set aside with a warning (checkpoint/choose.h).
 
 #include <tessera/checkpoint/choose.h>
@@ -25,7 +25,7 @@ struct ResumeRules {
 /// Whether the setting names a folder: exactly that one is used.
 bool names_a_folder(const OutputConfig& output);
 
-/// The folder that the setting selects; empty: none was asked for. `rejected`: folders not to choose. Collective; the
+/// The folder that the setting selects; empty: none was asked for. `rejected`: folders to skip. Collective; the
 /// same on every rank. If there is nothing to resume from, or a named folder is incomplete, rank 0 throws InputError
 /// and the others throw FailedElsewhere.
 std::string checkpoint_to_resume(const OutputConfig& output, const comm::Group& group, const ResumeRules& rules,

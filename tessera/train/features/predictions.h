@@ -27,8 +27,8 @@ void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& 
 /// This rank's part of the depths' losses between two logs.
 class PredictionWindow {
  public:
-  /// `losses`: of a micro-batch (LanguageModel::take_prediction_losses); times `factor` they are the rank's part of the
-  /// step's means.
+  /// Adds the losses of a micro-batch (LanguageModel::take_prediction_losses); times `factor` they are the rank's part
+  /// of the step's means.
   void add(const std::vector<at::Tensor>& losses, double factor);
   /// Returns the sums over the steps since the last call, one per depth of the model.
   std::vector<double> take(const models::LanguageModel& model);

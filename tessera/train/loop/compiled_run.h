@@ -32,7 +32,7 @@ class CompiledRun {
   explicit CompiledRun(const PassParts& parts);
 
   std::unique_ptr<StepPasses> passes();
-  /// `host`: of the same settings over the module; it keeps learning rates and, for checkpoints, states.
+  /// `host`: the update with the same settings over the module; it keeps learning rates and, for checkpoints, states.
   std::unique_ptr<Update> update(std::unique_ptr<Update> host);
   /// Weights and states on the host become those of the devices.
   void bring_back();

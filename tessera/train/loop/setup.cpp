@@ -249,7 +249,7 @@ Setup begin_setup(const RunConfig& config, const RunGroups& groups, const Start&
   setup.resume_sums = start.sums;
   if (start.overwrite) setup.config.output.overwrite_output_dir = true;
   if (config.data.train_file.empty() && !config.data.mock_data)
-    throw InputError("--train_file is missing: it names files of text, examples or tokens");
+    throw InputError("--train_file is missing: set it to files of text, examples or tokens");
   return setup;
 }
 
@@ -423,7 +423,7 @@ std::string tokenizer_place(const ModelConfig& config) {
 
 void check_output_folder(const OutputConfig& output) {
   const std::string& folder = output.output_dir;
-  if (folder.empty()) throw InputError("--output_dir is missing: the folder that receives model, metrics and report");
+  if (folder.empty()) throw InputError("--output_dir is missing: set it to a folder for model, metrics and report");
   if (path_exists(folder)) {
     if (!is_directory(folder)) throw InputError(concat("--output_dir ", folder, " is a file, not a folder"));
     if (output.resume_from_checkpoint.empty()) {

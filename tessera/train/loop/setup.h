@@ -76,7 +76,7 @@ struct Start {
 /// Chooses the checkpoint that --resume_from_checkpoint selects or, after a restart by our agent, the newest one of the
 /// job, and checks that the output folder may be used. The checkpoint's small files are verified here; its tensors are
 /// verified while they are loaded (checkpoint/choose.h), and if they are damaged, call reject_start(). `rejected`:
-/// folders not to choose. Collective. Throws InputError on one rank, FailedElsewhere on the others.
+/// folders to skip. Collective. Throws InputError on one rank, FailedElsewhere on the others.
 Start choose_start(const RunConfig& config, const comm::World& world, const std::set<std::string>& rejected = {});
 
 /// The checkpoint of `start` is damaged: sets it aside and returns, so that choose_start() can find another. Throws

@@ -15,8 +15,8 @@
 
 namespace tessera::train {
 
-/// Sums the counts of the whole step, whose scored tokens divide the loss; also whether any rank was asked to stop, and
-/// whether all ranks have written their parts of a checkpoint.
+/// Sums the counts of the step over all ranks (the loss is divided by the scored tokens), and finds out whether any
+/// rank was asked to stop and whether all ranks have written their parts of a checkpoint.
 TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batch>& batches) {
   const comm::Tag tag("step");
   const StepCounts own = count(batches);

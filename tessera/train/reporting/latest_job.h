@@ -14,7 +14,7 @@ namespace tessera::train {
 /// the first job. submit() and finish() must be called by one thread at a time.
 class LatestJob {
  public:
-  /// `name`: of the thread, for top and debuggers, at most 15 characters.
+  /// `name`: the name of the thread in top and debuggers, at most 15 characters.
   explicit LatestJob(const char* name) : name_(name) {}
   ~LatestJob();  ///< finishes the waiting job first
   LatestJob(const LatestJob&) = delete;

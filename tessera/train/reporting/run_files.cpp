@@ -105,7 +105,7 @@ void RunFiles::write() const {
 
 namespace {
 
-/// Whether runs list such names; guards against a damaged list.
+/// Whether a run may have listed this name. Entries of a damaged list must not cause other files to be removed.
 bool is_listed_name(const std::string& name) {
   return is_run_name(name) || name.starts_with(concat(kMergedFolder, "/")) ||
          fs::path(name).filename().string().starts_with("events.out.tfevents.");

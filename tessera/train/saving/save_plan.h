@@ -84,7 +84,7 @@ struct PartFile {
   checkpoint::ShardFile::Tensors finite = {};  ///< tensors in which infinities and NaN are errors
 };
 
-/// The form of a save.
+/// How a checkpoint is divided into files, and what it contains.
 struct SaveForm {
   bool optimizer = true;  ///< false: weights only
   bool full = false;      ///< rank 0 (of every stage) writes everything as whole tensors

@@ -56,7 +56,7 @@ struct RankView {
 struct JobView {
   std::string name;            ///< for users: program and output folder
   pid_t agent_pid = 0;         ///< 0: ranks of another launcher
-  bool agent_stopped = false;  ///< by a signal, or traced: the ranks are not watched
+  bool agent_stopped = false;  ///< suspended by a signal, or traced: nobody watches the ranks
   unsigned generation = 0;
   int world_size = 0;
   double seconds = -1;          ///< since its agent (or oldest rank) started; -1: unknown

@@ -31,7 +31,7 @@ int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
   if (name == "xla_compile") return tessera::tool::xla_compile(arguments);
   if (name == "calibrate") return tessera::tool::calibrate(arguments);
   throw tessera::InputError(tessera::concat("libtessera_tool.so has no subcommand '", name,
-                                            "': program and library are of different builds"));
+                                            "': program and library are from different builds"));
 }
 
 int code(tessera::ExitCode exit_code) { return static_cast<int>(exit_code); }

@@ -133,7 +133,7 @@ std::shared_ptr<const Speeds> speeds_of(const Value& file) {
   machine.device.measured = speeds;
   const auto between = [&](plan::Precision precision, double measured) {
     const plan::ReferenceSeconds parts = reference_seconds(machine, precision, speeds->processes);
-    // A burst of other programs during the steps should not spoil every plan.
+    // Other programs that are busy during the steps should not distort every plan.
     return std::clamp((measured - parts.rest) / parts.computing, 0.8, 1.5);
   };
   // Compute both before storing them, because stored values would lengthen the prediction.
@@ -290,8 +290,8 @@ int plan_calibrate_command(const Arguments& given) {
   std::printf("\ndisk: %.0f MB/s written\n%s: use it with --gpus %dxthis-machine\n", disk / 1e6, path.c_str(),
               numbers.back());
   if (unsteady > 0.25)
-    log::warning("the least steady figure spreads by ", format_real(100 * unsteady, 2),
-                 " %: measure again when the machine is quiet");
+    log::warning("the noisiest measurement varies by ", format_real(100 * unsteady, 2),
+                 " %: measure again when the machine is idle");
   return 0;
 }
 
