@@ -222,6 +222,19 @@ def different_counts(rank):
     rank.meet("end")
 
 
+@case("receives are posted on both sides long before the sends", 2, more=True)
+def early_receives(rank):
+    """As pipelines do: a stage posts the receive of gradients before it has computed what the other waits for."""
+    rank.start()
+    t = torch.zeros(4)
+    work = dist.irecv(t, 1 - rank.rank)
+    time.sleep(8)
+    dist.isend(torch.full((4,), 1.0 + rank.rank), 1 - rank.rank)
+    work.wait()
+    equal(t, torch.full((4,), 2.0 - rank.rank))
+    rank.meet("end")
+
+
 @case("abort wakes all", 2, only="tessera")
 def abort(rank):
     rank.start()
