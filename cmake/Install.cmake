@@ -33,8 +33,10 @@ foreach(header ${tessera_public_headers})
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
 
+install(FILES ${PROJECT_SOURCE_DIR}/tessera/c/tessera_c.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera/c)
+
 set(tessera_installed tessera_program tessera_core)
-foreach(target tessera tessera_tool tessera_arrow tessera_image tessera_s3 tessera_cuda tessera_xla)
+foreach(target tessera_c tessera tessera_tool tessera_arrow tessera_image tessera_s3 tessera_cuda tessera_xla)
   if(TARGET ${target})
     list(APPEND tessera_installed ${target})
   endif()
@@ -95,6 +97,8 @@ file(GLOB tessera_examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cp
 foreach(example ${tessera_examples})
   tessera_install_example(${example})
 endforeach()
+install(FILES ${PROJECT_SOURCE_DIR}/examples/c/all_reduce.c ${PROJECT_SOURCE_DIR}/examples/c/all_reduce.py
+        DESTINATION ${tessera_examples_dir}/c)
 install(FILES ${PROJECT_SOURCE_DIR}/examples/outside/examples.cmake RENAME CMakeLists.txt
         DESTINATION ${tessera_examples_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/examples/outside/CMakeLists.txt ${PROJECT_SOURCE_DIR}/examples/outside/train.cpp

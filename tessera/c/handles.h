@@ -66,9 +66,9 @@ class Table {
     if (ended_.contains(handle)) {
       throw wire::Failure(wire::Code::shut_down, concat("the ", kind_, " ", handle, " was shut down."));
     }
-    throw wire::Failure(wire::Code::invalid,
-                        concat(handle, " is no ", kind_, ": it was never given, or was given back, or belongs to the "
-                               "process that forked this one."));
+    throw wire::Failure(wire::Code::invalid, concat(handle, " is no ", kind_,
+                                                    ": it was never given, or was given back, or belongs to the "
+                                                    "process that forked this one."));
   }
 
   const char* const kind_;

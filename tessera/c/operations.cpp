@@ -39,8 +39,7 @@ void deliver(std::shared_ptr<wire::Work> started, tessera_work* work, std::int32
   if (from != nullptr) *from = started->source();
 }
 
-void run(tessera_group group, wire::Request request, const tessera_call* call, tessera_work* work,
-         std::int32_t* from) {
+void run(tessera_group group, wire::Request request, const tessera_call* call, tessera_work* work, std::int32_t* from) {
   const auto found = handles().groups.find(group);
   apply(call, request);
   const auto batch = batches.find(group);
@@ -122,8 +121,8 @@ tessera_status tessera_gather(tessera_group group, const void* input, void* outp
   return guarded([&] { run(group, make(Op::gather, input, output, count, dtype, root), call, work); });
 }
 
-tessera_status tessera_scatter(tessera_group group, const void* input, void* output, int64_t count,
-                               tessera_dtype dtype, int32_t root, const tessera_call* call, tessera_work* work) {
+tessera_status tessera_scatter(tessera_group group, const void* input, void* output, int64_t count, tessera_dtype dtype,
+                               int32_t root, const tessera_call* call, tessera_work* work) {
   return guarded([&] { run(group, make(Op::scatter, input, output, count, dtype, root), call, work); });
 }
 

@@ -49,9 +49,9 @@ tessera_dtype dtype_of(const DlTensor& tensor) {
     std::uint8_t code, bits;
     tessera_dtype dtype;
   };
-  constexpr Row rows[] = {{0, 8, TESSERA_INT8},      {0, 16, TESSERA_INT16},     {0, 32, TESSERA_INT32},
-                          {0, 64, TESSERA_INT64},    {1, 8, TESSERA_UINT8},      {2, 16, TESSERA_FLOAT16},
-                          {2, 32, TESSERA_FLOAT32},  {2, 64, TESSERA_FLOAT64},   {4, 16, TESSERA_BFLOAT16},
+  constexpr Row rows[] = {{0, 8, TESSERA_INT8},       {0, 16, TESSERA_INT16},       {0, 32, TESSERA_INT32},
+                          {0, 64, TESSERA_INT64},     {1, 8, TESSERA_UINT8},        {2, 16, TESSERA_FLOAT16},
+                          {2, 32, TESSERA_FLOAT32},   {2, 64, TESSERA_FLOAT64},     {4, 16, TESSERA_BFLOAT16},
                           {5, 64, TESSERA_COMPLEX64}, {5, 128, TESSERA_COMPLEX128}, {6, 8, TESSERA_BOOL}};
   for (const Row& row : rows) {
     if (row.code == tensor.dtype.code && row.bits == tensor.dtype.bits && tensor.dtype.lanes == 1) return row.dtype;

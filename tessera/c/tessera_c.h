@@ -28,9 +28,9 @@
 extern "C" {
 #endif
 
-/* ---- version, errors ---------------------------------------------------------------------------------------------- */
+/* ---- version, errors ------------------------------------------------------------------------------------------- */
 
-/// Of this header. Functions are only added under one number; a struct begins with its size and only grows at its end.
+/// This header's. Functions are only added under one number; a struct begins with its size and only grows at its end.
 enum { TESSERA_ABI_VERSION = 1 };
 
 /// tessera_abi_version() of the loaded library; a program checks that it equals TESSERA_ABI_VERSION.
@@ -55,7 +55,7 @@ const char* tessera_status_name(tessera_status status);
 /// The sentence of the last call of this thread that failed; "" when none did. Valid until this thread's next call.
 const char* tessera_last_error(void);
 
-/* ---- types and reductions ----------------------------------------------------------------------------------------- */
+/* ---- types and reductions -------------------------------------------------------------------------------------- */
 
 typedef int32_t tessera_dtype;
 enum {
@@ -93,7 +93,7 @@ enum {
 /// "sum". Static; "unknown" for other numbers.
 const char* tessera_op_name(tessera_op op);
 
-/* ---- worlds ------------------------------------------------------------------------------------------------------- */
+/* ---- worlds ---------------------------------------------------------------------------------------------------- */
 
 typedef uint64_t tessera_world; /* the processes that met at one store */
 typedef uint64_t tessera_group; /* some of them, in an order of their own */
@@ -112,7 +112,7 @@ typedef struct tessera_options {
   int32_t local_size; /* 0: both are computed from the hosts of all ranks */
   int32_t join_store; /* tessera_init_store: 1: somebody else serves it, rank 0 is a client, too */
   int32_t reserved;
-  const uint8_t* secret;      /* tessera_init_store: 32 bytes that all ranks share; NULL: derived from the port, which
+  const uint8_t* secret; /* tessera_init_store: 32 bytes that all ranks share; NULL: derived from the port, which
                                  keeps strangers' mistakes out, not attackers */
 } tessera_options;
 /// Fills in `size` and zeros.
@@ -154,11 +154,11 @@ tessera_status tessera_init_folder(const char* folder, int32_t rank, int32_t siz
 tessera_status tessera_init_functions(const tessera_store_functions* store, int32_t rank, int32_t size,
                                       const char* name, const tessera_options* options, tessera_world* world);
 /// Ends the world and all its groups: operations that have not ended fail with TESSERA_SHUT_DOWN here, with
-/// TESSERA_PEER_LOST elsewhere. Works may still be asked and freed. Blocks until this rank's threads have ended, not for
-/// other ranks (a barrier before it makes the end orderly).
+/// TESSERA_PEER_LOST elsewhere. Works may still be asked and freed. Blocks until this rank's threads have ended, not
+/// for other ranks (a barrier before it makes the end orderly).
 tessera_status tessera_shutdown(tessera_world world);
 
-/* ---- topology ----------------------------------------------------------------------------------------------------- */
+/* ---- topology -------------------------------------------------------------------------------------------------- */
 
 tessera_status tessera_rank(tessera_world world, int32_t* rank);
 tessera_status tessera_size(tessera_world world, int32_t* size);
@@ -172,7 +172,7 @@ tessera_status tessera_host_of(tessera_world world, int32_t rank, int32_t* host)
 /// Its name, as errors use it.
 tessera_status tessera_host_name(tessera_world world, int32_t host, char* buffer, int64_t capacity, int64_t* needed);
 
-/* ---- the world's store -------------------------------------------------------------------------------------------- */
+/* ---- the world's store ----------------------------------------------------------------------------------------- */
 
 /// For facts that the program's ranks tell each other (keys apart from the library's own). `bytes` <= 64 MB.
 tessera_status tessera_store_set(tessera_world world, const char* key, const void* value, int64_t bytes);
@@ -183,7 +183,7 @@ tessera_status tessera_store_get(tessera_world world, const char* key, int64_t t
 tessera_status tessera_store_add(tessera_world world, const char* key, int64_t delta, int64_t* sum);
 tessera_status tessera_store_remove(tessera_world world, const char* key);
 
-/* ---- groups ------------------------------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------------------------- */
 
 /// All ranks of the world, named "world". Each call gives the same handle.
 tessera_status tessera_world_group(tessera_world world, tessera_group* group);
@@ -213,10 +213,10 @@ tessera_status tessera_group_ranks(tessera_group group, int32_t* ranks, int32_t 
 tessera_status tessera_group_name(tessera_group group, char* buffer, int64_t capacity, int64_t* needed);
 /// "local" (one rank), "shm", "tcp".
 tessera_status tessera_group_transport(tessera_group group, char* buffer, int64_t capacity, int64_t* needed);
-/// Of operations that start later and state none. > 0.
+/// The time that operations which start later and state none wait for a peer. > 0.
 tessera_status tessera_group_set_timeout(tessera_group group, int64_t timeout_ms);
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------------------------ */
 
 /// What an operation may state besides its arguments; NULL means defaults. Ranks state the same scales.
 typedef struct tessera_call {
@@ -231,7 +231,8 @@ typedef struct tessera_call {
 
 /// All operations: `work` NULL: returns when it has ended, with its status. Else it is started, *work is its handle
 /// (to be freed), and the status says whether it could be started; what it ends with is told by the handle.
-/// An operation that fails for another reason than its arguments leaves the whole group failed, on all ranks.
+/// An operation that fails for another reason than its arguments leaves the whole group failed, on all ranks: the next
+/// one says so where this one was over already (over tcp the root of a broadcast may be done before others look).
 /// In place: wherever input and output have equal sizes, they may be the same pointer; they may not overlap otherwise.
 
 /// input [count] -> output [count], on all ranks.
@@ -275,7 +276,8 @@ tessera_status tessera_barrier(tessera_group group, const tessera_call* call, te
 
 enum { TESSERA_ANY_SOURCE = -1 };
 /// A message to another rank of the group. Messages of one pair and tag (>= 0) arrive in the order in which they were
-/// started, with the count and dtype of the receive (TESSERA_MISMATCH). Ends when it was received.
+/// started, with the count and dtype of the receive (TESSERA_MISMATCH). Ends when its memory may be used again: shm:
+/// when it was received; tcp: when it is on its way.
 tessera_status tessera_send(tessera_group group, const void* data, int64_t count, tessera_dtype dtype,
                             int32_t destination, int32_t tag, const tessera_call* call, tessera_work* work);
 /// `source`: a rank of the group, or TESSERA_ANY_SOURCE. `from` (may be NULL): the blocking form writes the rank that
@@ -283,7 +285,7 @@ tessera_status tessera_send(tessera_group group, const void* data, int64_t count
 tessera_status tessera_recv(tessera_group group, void* data, int64_t count, tessera_dtype dtype, int32_t source,
                             int32_t tag, int32_t* from, const tessera_call* call, tessera_work* work);
 
-/* ---- several at once ---------------------------------------------------------------------------------------------- */
+/* ---- several at once ------------------------------------------------------------------------------------------- */
 
 /// Operations that this thread starts in the group from here to tessera_batch_end() are collected (`work` NULL: they do
 /// not block; giving one is TESSERA_INVALID) and then started together: neighbouring all_reduces of one dtype, op and
@@ -292,7 +294,7 @@ tessera_status tessera_batch_begin(tessera_group group);
 /// Starts them. `work` as of an operation: ends when all have. An error of one is the error of the batch.
 tessera_status tessera_batch_end(tessera_group group, tessera_work* work);
 
-/* ---- works -------------------------------------------------------------------------------------------------------- */
+/* ---- works ----------------------------------------------------------------------------------------------------- */
 
 /// Blocks until the operation has ended, at most timeout_ms (-1: as long as it takes): the status with which it ended.
 /// TESSERA_TIMEOUT with *ended (may be NULL) 0: it goes on and can be waited for again; *ended is 1 in all other cases.
@@ -309,7 +311,7 @@ tessera_status tessera_work_source(tessera_work work, int32_t* rank);
 /// Gives the handle back. An operation that goes on is not stopped: its memory must live until it has ended.
 tessera_status tessera_work_free(tessera_work work);
 
-/* ---- memory, tensors ---------------------------------------------------------------------------------------------- */
+/* ---- memory, tensors ------------------------------------------------------------------------------------------- */
 
 /// Memory that the ranks of this host read directly, without a copy (64-byte aligned). bytes >= 1.
 tessera_status tessera_memory_allocate(int64_t bytes, void** memory);
@@ -329,7 +331,7 @@ typedef struct tessera_view {
 /// operations do not know.
 tessera_status tessera_view_dlpack(const void* managed, int32_t versioned, tessera_view* view);
 
-/* ---- what happened ------------------------------------------------------------------------------------------------ */
+/* ---- what happened --------------------------------------------------------------------------------------------- */
 
 /// Writes every operation of this rank that ends from now on into a file in Chrome's trace format (one process per
 /// rank, one row per group), until tessera_timeline_stop() or the end of the world. An existing file is replaced.

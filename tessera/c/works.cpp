@@ -71,7 +71,8 @@ tessera_status tessera_work_wait(tessera_work work, int64_t timeout_ms, int32_t*
     const auto until = endless ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(timeout_ms);
     const bool done = found->wait_until(until);
     if (ended != nullptr) *ended = done ? 1 : 0;
-    if (!done) throw Failure(Code::timeout, concat("the operation has not ended after ", timeout_ms, " ms; it goes on."));
+    if (!done)
+      throw Failure(Code::timeout, concat("the operation has not ended after ", timeout_ms, " ms; it goes on."));
     throw_if_failed(*found);
   });
 }

@@ -11,9 +11,9 @@
 
 namespace tessera::c {
 
+using std::chrono::milliseconds;
 using wire::Code;
 using wire::Failure;
-using std::chrono::milliseconds;
 
 namespace {
 
@@ -238,8 +238,8 @@ tessera_status tessera_init_functions(const tessera_store_functions* store, int3
     tessera_world& result = given(world, "world");
     const tessera_store_functions& functions = given(store, "store");
     if (functions.size != sizeof(tessera_store_functions)) {
-      throw Failure(Code::invalid, concat("store.size is ", functions.size, " instead of ",
-                                          sizeof(tessera_store_functions), "."));
+      throw Failure(Code::invalid,
+                    concat("store.size is ", functions.size, " instead of ", sizeof(tessera_store_functions), "."));
     }
     if (functions.set == nullptr || functions.get == nullptr || functions.add == nullptr) {
       throw Failure(Code::invalid, "a store needs set, get and add.");

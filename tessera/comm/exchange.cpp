@@ -16,6 +16,12 @@
 #include <thread>
 
 namespace tessera::comm {
+
+using wire::Comparer;
+using wire::decode;
+using wire::encode;
+using wire::look_at;
+using wire::Sighting;
 namespace {
 
 using std::chrono::milliseconds;

@@ -4,7 +4,7 @@
 /// the job's store. A thread and a connection of its own, because a store may be slow to answer or gone, which must
 /// hold up neither the sign of life nor anybody's wait.
 
-#include <tessera/comm/neighbours.h>
+#include <tessera/wire/neighbours.h>
 
 #include <c10/util/intrusive_ptr.h>
 

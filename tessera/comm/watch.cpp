@@ -5,9 +5,9 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/blocked.h>
 #include <tessera/comm/exchange.h>
-#include <tessera/comm/neighbours.h>
 #include <tessera/comm/thread.h>
 #include <tessera/comm/watch.h>
+#include <tessera/wire/neighbours.h>
 
 #include <fcntl.h>
 #include <time.h>
@@ -19,6 +19,11 @@
 #include <mutex>
 
 namespace tessera::comm {
+
+using wire::Comparer;
+using wire::look_at;
+using wire::neighbour_of;
+using wire::Sighting;
 namespace {
 
 using std::chrono::milliseconds;

@@ -14,11 +14,10 @@ struct DtypeRow {
   const char* name;
   std::size_t width;
 };
-constexpr DtypeRow dtypes[dtype_count] = {{"uint8", 1},   {"int8", 1},     {"int16", 2},   {"int32", 4},
-                                          {"int64", 8},   {"float16", 2},  {"bfloat16", 2}, {"float32", 4},
-                                          {"float64", 8}, {"bool", 1},     {"complex64", 8}, {"complex128", 16}};
-constexpr const char* reductions[reduction_count] = {"sum",     "product", "min", "max",
-                                                     "average", "band",    "bor", "bxor"};
+constexpr DtypeRow dtypes[dtype_count] = {{"uint8", 1},   {"int8", 1},    {"int16", 2},     {"int32", 4},
+                                          {"int64", 8},   {"float16", 2}, {"bfloat16", 2},  {"float32", 4},
+                                          {"float64", 8}, {"bool", 1},    {"complex64", 8}, {"complex128", 16}};
+constexpr const char* reductions[reduction_count] = {"sum", "product", "min", "max", "average", "band", "bor", "bxor"};
 
 const DtypeRow& row_of(Dtype dtype) { return dtypes[static_cast<int>(dtype)]; }
 
@@ -68,7 +67,7 @@ struct Or {
 struct Xor {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a ^ b; }
 };
-// Of bools: any byte but 0 is true.
+// For bools: any byte but 0 is true.
 struct BothTrue {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a != 0 && b != 0; }
 };
@@ -98,9 +97,9 @@ Arithmetic::Loop loop_of(Dtype dtype, Reduction reduction) {
     case Reduction::sum:
       return truth ? loop<std::uint8_t, AnyTrue> : dtype == Dtype::int16 ? loop<std::int16_t, Sum16> : nullptr;
     case Reduction::product:
-      return truth                       ? loop<std::uint8_t, BothTrue>
-             : dtype == Dtype::int16     ? loop<std::int16_t, Product16>
-             : dtype == Dtype::complex64 ? loop<std::complex<float>, ComplexProduct<float>>
+      return truth                        ? loop<std::uint8_t, BothTrue>
+             : dtype == Dtype::int16      ? loop<std::int16_t, Product16>
+             : dtype == Dtype::complex64  ? loop<std::complex<float>, ComplexProduct<float>>
              : dtype == Dtype::complex128 ? loop<std::complex<double>, ComplexProduct<double>>
                                           : nullptr;
     case Reduction::min:

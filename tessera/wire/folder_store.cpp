@@ -46,7 +46,8 @@ class FolderStore final : public Store {
     for (auto pause = std::chrono::microseconds(200);; pause = std::min(2 * pause, std::chrono::microseconds(10'000))) {
       if (auto value = find(key)) return *value;
       if (std::chrono::steady_clock::now() >= deadline) {
-        throw Failure(Code::timeout, concat("nobody wrote '", key, "' in ", folder_, " within ", timeout.count(), " ms."));
+        throw Failure(Code::timeout,
+                      concat("nobody wrote '", key, "' in ", folder_, " within ", timeout.count(), " ms."));
       }
       std::this_thread::sleep_for(pause);
     }

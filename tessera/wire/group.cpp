@@ -130,7 +130,8 @@ void Group::add(const Request& request, Work::Parts& parts) {
       break;
     case Op::reduce_scatter:
       if (request.prescale != 1 || input == output) own_copy();
-      if (request.prescale != 1) scale(request.dtype, keep.get(), payload_elements(request, place_.size), request.prescale);
+      if (request.prescale != 1)
+        scale(request.dtype, keep.get(), payload_elements(request, place_.size), request.prescale);
       break;
     case Op::all_to_all:
       if (input == output) own_copy();

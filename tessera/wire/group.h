@@ -20,7 +20,7 @@ namespace tessera::wire {
 struct Journal {
   Recorder recorder;
   std::function<void(const Work&, const std::string& group)> on_end;  ///< may be empty
-  std::mutex mutex;                                                   ///< of on_end
+  std::mutex mutex;                                                   ///< guards on_end
 };
 
 /// Thread-safe; collectives are to be started by one thread at a time, in the same order on all ranks.
@@ -34,7 +34,7 @@ class Group {
   const std::string& name() const { return place_.name; }
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
-  const std::vector<int>& ranks() const { return place_.ranks; }  ///< of the world
+  const std::vector<int>& ranks() const { return place_.ranks; }  ///< the world's
   const char* transport() const { return transport_->name(); }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ms_ = timeout.count(); }
 

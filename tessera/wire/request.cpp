@@ -82,7 +82,8 @@ void check(const Request& request, int rank, int size) {
   if (reduction < 0 || reduction >= reduction_count) refuse(request, reduction, " is no reduction");
   const auto width = static_cast<std::int64_t>(width_of(request.dtype));
   if (request.count < 0) refuse(request, "the count is ", request.count);
-  if (request.count > most_bytes / width / size) refuse(request, "the count ", request.count, " is more than memory can hold");
+  if (request.count > most_bytes / width / size)
+    refuse(request, "the count ", request.count, " is more than memory can hold");
   if (request.timeout.count() < 0) refuse(request, "the timeout is ", request.timeout.count(), " ms");
   if (request.uneven) {
     check_counts(request, request.output_counts, size, width);

@@ -19,8 +19,8 @@ struct Request {
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t count = 0;
-  /// With `uneven`: all_gather and reduce_scatter: output_counts is that of every rank's part; all_to_all: both, one per
-  /// rank.
+  /// With `uneven`: all_gather and reduce_scatter: output_counts is that of every rank's part; all_to_all: both, one
+  /// per rank.
   bool uneven = false;
   std::vector<std::int64_t> input_counts, output_counts;
   int peer = -1;  ///< root, destination or source

@@ -80,8 +80,8 @@ void serve_if_new(const StorePlace& place) {
   const auto found = all.places.find({place.host, place.port});
   if (found != all.places.end()) {
     if (found->second == place.secret) return;
-    throw Failure(Code::invalid, concat("this process serves a store at ", place.host, ":", place.port,
-                                        " with another secret."));
+    throw Failure(Code::invalid,
+                  concat("this process serves a store at ", place.host, ":", place.port, " with another secret."));
   }
   launch::StoreOptions options;
   options.address = place.host;

@@ -30,7 +30,7 @@ struct StorePlace {
   int port = 0;
   launch::Secret secret{};
   bool serve = false;   ///< this process serves it, unless it does already
-  int generation = -1;  ///< of an agent's store: this rank's
+  int generation = -1;  ///< this rank's, for an agent's store
   std::chrono::milliseconds timeout{300'000};
 };
 /// A store that this process serves stays until the process ends: others may still ask it.

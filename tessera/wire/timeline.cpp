@@ -45,8 +45,8 @@ class Timeline {
     for (const launch::Entry& entry : work.entries()) {
       file_ << ",\n{\"name\":\"" << launch::op_name(entry.op) << "\",\"ph\":\"X\",\"pid\":" << rank_
             << ",\"tid\":" << row->second << ",\"ts\":" << microseconds(entry.start_ns)
-            << ",\"dur\":" << microseconds(now - entry.start_ns) << ",\"args\":{\"what\":"
-            << quoted(launch::details(entry)) << ",\"bytes\":" << entry.payload_bytes;
+            << ",\"dur\":" << microseconds(now - entry.start_ns)
+            << ",\"args\":{\"what\":" << quoted(launch::details(entry)) << ",\"bytes\":" << entry.payload_bytes;
       if (work.code() != Code::ok) file_ << ",\"error\":" << quoted(work.error());
       file_ << "}}";
     }

@@ -50,7 +50,7 @@ struct Place {
   std::string name;
   int rank = 0, size = 1;
   int world_rank = 0;
-  std::vector<int> ranks;  ///< of the world, in the group's order
+  std::vector<int> ranks;  ///< the world's, in the group's order
   int host_ranks = 1;      ///< ranks of the world on this host
   std::chrono::milliseconds timeout{1'800'000}, connect_timeout{300'000};
   /// Everybody's text, in rank order; collective. `what` names it in errors.

@@ -42,8 +42,7 @@ World::World(std::shared_ptr<Store> store, WorldOptions options)
     : store_(std::move(store)), options_(std::move(options)) {
   if (options_.size < 1) throw Failure(Code::invalid, concat("a world of ", options_.size, " ranks."));
   if (options_.rank < 0 || options_.rank >= options_.size) {
-    throw Failure(Code::invalid,
-                  concat("rank ", options_.rank, " is none of a world of ", options_.size, " ranks."));
+    throw Failure(Code::invalid, concat("rank ", options_.rank, " is none of a world of ", options_.size, " ranks."));
   }
   meet();
   std::vector<int> ranks(static_cast<std::size_t>(options_.size));
@@ -72,8 +71,9 @@ std::vector<std::string> World::exchange(const std::string& prefix, const std::s
     }
   }
   if (missing.empty()) return texts;
-  throw Failure(Code::timeout, concat("waited ", seconds(options_.connect_timeout), " for ", launch::ranks_text(missing),
-                                      " of ", ranks.size(), " (", what, " of '", prefix, "'): not started, or ended."));
+  throw Failure(Code::timeout,
+                concat("waited ", seconds(options_.connect_timeout), " for ", launch::ranks_text(missing), " of ",
+                       ranks.size(), " (", what, " of '", prefix, "'): not started, or ended."));
 }
 
 void World::meet() {
@@ -85,12 +85,15 @@ void World::meet() {
   }
   const std::string host = options_.host.empty() ? shm::host_identity() : options_.host;
   const std::string name = options_.host.empty() ? hostname() : options_.host;
-  const std::string settings = concat("wire ", protocol, ", record ", sizeof(launch::Entry), ", ", options_.size,
-                                      " ranks, ", options_.tcp ? "tcp" : options_.only_shared_memory ? "shm" : "auto");
+  const std::string settings =
+      concat("wire ", protocol, ", record ", sizeof(launch::Entry), ", ", options_.size, " ranks, ",
+             options_.tcp                  ? "tcp"
+             : options_.only_shared_memory ? "shm"
+                                           : "auto");
   std::vector<int> ranks;
   for (int r = 0; r < options_.size; ++r) ranks.push_back(r);
-  const auto texts = exchange("meet", "address", ranks, me,
-                              concat(host, between, name, between, options_.address, between, settings));
+  const auto texts =
+      exchange("meet", "address", ranks, me, concat(host, between, name, between, options_.address, between, settings));
   for (int r = 0; r < options_.size; ++r) {
     std::vector<std::string> fields = fields_of(texts[static_cast<std::size_t>(r)]);
     fields.resize(4);
@@ -110,8 +113,8 @@ void World::meet() {
     }
     if (member.host == host && r < me) ++local_rank_;
   }
-  host_ranks_ = static_cast<int>(std::count_if(members_.begin(), members_.end(),
-                                               [&](const Member& member) { return member.host == host; }));
+  host_ranks_ = static_cast<int>(
+      std::count_if(members_.begin(), members_.end(), [&](const Member& member) { return member.host == host; }));
   local_size_ = host_ranks_;
   if (options_.local_size > 0) {
     local_rank_ = options_.local_rank;
@@ -142,9 +145,9 @@ std::shared_ptr<Group> World::connect(const std::vector<int>& ranks, const std::
   } else if (one_host && !options_.tcp && place.size <= shm::max_ranks) {
     transport = make_shared_memory(place);
   } else if (options_.only_shared_memory) {
-    throw Failure(Code::invalid, concat("the group '", name, "' of ", place.size, " ranks cannot share memory: ",
-                                        one_host ? concat("more than ", shm::max_ranks) : "they are on several hosts",
-                                        "."));
+    throw Failure(Code::invalid,
+                  concat("the group '", name, "' of ", place.size, " ranks cannot share memory: ",
+                         one_host ? concat("more than ", shm::max_ranks) : "they are on several hosts", "."));
   } else {
     transport = make_tcp(place, options_.address);
   }
@@ -166,10 +169,12 @@ std::shared_ptr<Group> World::make_group(const std::vector<int>& ranks, const st
     if (sorted[i] < 0 || sorted[i] >= options_.size) {
       throw Failure(Code::invalid, concat("rank ", sorted[i], " is none of a world of ", options_.size, " ranks."));
     }
-    if (i > 0 && sorted[i] == sorted[i - 1]) throw Failure(Code::invalid, concat("rank ", sorted[i], " twice in a group."));
+    if (i > 0 && sorted[i] == sorted[i - 1])
+      throw Failure(Code::invalid, concat("rank ", sorted[i], " twice in a group."));
   }
   if (!std::binary_search(sorted.begin(), sorted.end(), options_.rank)) {
-    throw Failure(Code::invalid, concat("rank ", options_.rank, " is not in the group that it makes: only members call it."));
+    throw Failure(Code::invalid,
+                  concat("rank ", options_.rank, " is not in the group that it makes: only members call it."));
   }
   std::string list;
   for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);

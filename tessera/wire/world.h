@@ -17,7 +17,7 @@ namespace tessera::wire {
 struct WorldOptions {
   std::string name;  ///< prefixes its keys in the store
   int rank = 0, size = 1;
-  std::chrono::milliseconds timeout{1'800'000};        ///< of operations that state none
+  std::chrono::milliseconds timeout{1'800'000};        ///< for operations that state none
   std::chrono::milliseconds connect_timeout{300'000};  ///< for all ranks to come
   bool tcp = false;                                    ///< always, also on one host
   bool only_shared_memory = false;                     ///< never tcp

@@ -11,8 +11,8 @@ namespace tessera::structure {
 /// Checks every source file under `root`/tessera and `root`/tools. Returns one line per violation, sorted:
 /// "tessera/nn/a.h:3: <tessera/train/b.h>: rule". An empty result means that the tree obeys. Rules:
 ///  - a layer includes itself and the layers below it; the umbrella tessera/tessera.h may include everything and is
-///    included by no layer, nor is the C interface; checkpoint does not include launch, nor train/core train/loop; nothing under tessera/
-///    includes tools/, tests/, bench/ or examples/;
+///    included by no layer, nor is the C interface; checkpoint does not include launch, nor train/core train/loop;
+///    nothing under tessera/ includes tools/, tests/, bench/ or examples/;
 ///  - the torch-free layers, the kernels and the program (tools/tessera except its torch/) include no LibTorch header,
 ///    and the program no layer that needs LibTorch;
 ///  - torch/torch.h nowhere; Gloo's headers only in tessera/comm/gloo.cpp; fmt and spdlog nowhere (LibTorch's wheel

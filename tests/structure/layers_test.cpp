@@ -59,9 +59,9 @@ TEST(LayerRules, FeaturesOfARunAreAlone) {
 }
 
 TEST(LayerRules, EachLayerMayIncludeExactlyItselfAndThoseBelow) {
-  const std::vector<std::string> order = {"base",   "layout",     "text",  "format",   "corpus", "config",
-                                          "launch", "storage",    "plan",  "kernels",  "wire",   "comm",
-                                          "nn",     "data",       "checkpoint", "optim", "parallel", "models", "train"};
+  const std::vector<std::string> order = {"base",       "layout", "text",     "format", "corpus", "config", "launch",
+                                          "storage",    "plan",   "kernels",  "wire",   "comm",   "nn",     "data",
+                                          "checkpoint", "optim",  "parallel", "models", "train"};
   for (std::size_t from = 0; from < order.size(); ++from) {
     for (std::size_t to = 0; to < order.size(); ++to) {
       const auto found =

@@ -1,7 +1,7 @@
 // The comparison of two ranks' collectives, without ranks.
 #include <gtest/gtest.h>
 
-#include <tessera/comm/neighbours.h>
+#include <tessera/wire/neighbours.h>
 
 #include <string>
 #include <vector>

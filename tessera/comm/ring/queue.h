@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// ring/: our collectives (wire/ring) over the messages of LibTorch's backends.
+///
 /// Runs the operations of one group one after another. A thread of the queue takes them up, unless the caller waits for
 /// the next one first: then the caller runs it, without a change of threads.
 

@@ -7,8 +7,8 @@
 #include <tessera/comm/backend.h>
 #include <tessera/comm/kernel_types.h>
 #include <tessera/comm/rendezvous.h>
-#include <tessera/wire/shm/work_queue.h>
 #include <tessera/comm/watch.h>
+#include <tessera/wire/shm/work_queue.h>
 
 #include <optional>
 #include <utility>

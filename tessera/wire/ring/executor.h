@@ -7,9 +7,9 @@
 /// stays in the cache. bf16 and fp16 are combined in fp32 and rounded once: what was combined before travels as fp32,
 /// everything else in its own type (direct: 2 S (R-1)/R bytes in all, as for any type).
 
-#include <tessera/wire/ring/schedule.h>
 #include <tessera/kernels/cpu/reduce.h>
 #include <tessera/wire/arithmetic.h>
+#include <tessera/wire/ring/schedule.h>
 
 #include <cstddef>
 #include <cstdint>

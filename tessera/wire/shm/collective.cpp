@@ -175,10 +175,9 @@ struct Collectives::Run {
   }
 
   [[noreturn]] void differ(int r, const Slot& theirs, const std::string& how) const {
-    throw Failure(Code::mismatch,
-                  concat("the ranks started different operations: ", communicator.member_text(me), " ",
-                       launch::describe(operation.entry), ", ", communicator.member_text(r), " ",
-                       launch::describe(launch::Entry(theirs.entry)), how));
+    throw Failure(Code::mismatch, concat("the ranks started different operations: ", communicator.member_text(me), " ",
+                                         launch::describe(operation.entry), ", ", communicator.member_text(r), " ",
+                                         launch::describe(launch::Entry(theirs.entry)), how));
   }
 
   void compare(int r, const Slot& theirs) const {

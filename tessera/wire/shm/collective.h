@@ -13,8 +13,8 @@
 ///                       where the results of a slice have a place
 ///   all others          every rank copies from those who give
 
-#include <tessera/wire/shm/communicator.h>
 #include <tessera/wire/operation.h>
+#include <tessera/wire/shm/communicator.h>
 
 #include <atomic>
 #include <cstdint>

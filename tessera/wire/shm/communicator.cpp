@@ -166,6 +166,8 @@ void Communicator::throw_if_failed() const {
 }
 
 void Communicator::check_members(int for_rank, const Wait& wait) const {
+  // Before the others: they fail because this rank has left.
+  if (control().state.load() == TeamState::closed) throw Failure(Code::shut_down, "the group was closed by shutdown()");
   throw_if_failed();
   // First of all: one that found a deadlock, in whatever group, may have left since.
   for (const Member& member : members_) {
@@ -173,7 +175,6 @@ void Communicator::check_members(int for_rank, const Wait& wait) const {
       pass_on(own_.header(), member.segment->header());
     }
   }
-  if (control().state.load() == TeamState::closed) throw Failure(Code::shut_down, "the group was closed by shutdown()");
   check_peer(for_rank, wait);
   for (int r = 0; r < size(); ++r) {
     const Member& member = members_[static_cast<std::size_t>(r)];
@@ -273,8 +274,7 @@ void Communicator::Sleeping::show() {
 }
 
 void Communicator::Sleeping::look() {
-  const bool left =
-      for_rank_ != any_source && communicator_.control(for_rank_).state.load() != TeamState::open;
+  const bool left = for_rank_ != any_source && communicator_.control(for_rank_).state.load() != TeamState::open;
   const auto now = Clock::now();
   if (now < next_look_ && now < communicator_.deadline(wait_) && !left) return;
   next_look_ = now + slice_limit;

@@ -3,8 +3,8 @@
 /// The ranks of one group as one of them sees them: their control areas, how to wait for them, and how a failure
 /// reaches everybody. Waits spin shortly, then sleep in slices; each slice looks whether waiting still makes sense.
 
-#include <tessera/wire/shm/control.h>
 #include <tessera/wire/operation.h>
+#include <tessera/wire/shm/control.h>
 #include <tessera/wire/shm/segment.h>
 
 #include <chrono>

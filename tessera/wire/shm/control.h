@@ -5,9 +5,9 @@
 ///
 ///   [ Control | slot_count x inline_bytes: small payloads | staging_depth x chunk_bytes: chunks of large ones ]
 
+#include <tessera/launch/watch/record.h>
 #include <tessera/wire/failure.h>
 #include <tessera/wire/shm/doorbell.h>
-#include <tessera/launch/watch/record.h>
 
 #include <atomic>
 #include <cstddef>

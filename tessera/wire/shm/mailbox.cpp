@@ -201,8 +201,8 @@ Communicator::Wait Mailbox::wait_of(const Message& message, Communicator::Clock:
 bool Mailbox::wait_until(Message& message, Communicator::Clock::time_point until) {
   const Raised raised(communicator_.is_starter() ? &starter_blocked_ : nullptr);
   const Communicator::Wait wait = wait_of(message, until);
-  const bool ended = communicator_.await(message.operation.root, communicator_.control().bell, wait,
-                                         [&] { return done(message); });
+  const bool ended =
+      communicator_.await(message.operation.root, communicator_.control().bell, wait, [&] { return done(message); });
   if (ended && !message.error.empty()) throw Failure(Code::mismatch, message.error);
   return ended;
 }

@@ -4,8 +4,8 @@
 /// named, others are copied), the receiver copies it out and says so; both are done then. Messages from one rank with
 /// one tag are taken in the order in which they were sent.
 
-#include <tessera/wire/shm/communicator.h>
 #include <tessera/wire/operation.h>
+#include <tessera/wire/shm/communicator.h>
 
 #include <atomic>
 #include <cstdint>

@@ -2,8 +2,8 @@
 /// \file
 /// Chunks of a large collective on their way through the staging of its ranks.
 
-#include <tessera/wire/shm/communicator.h>
 #include <tessera/wire/operation.h>
+#include <tessera/wire/shm/communicator.h>
 
 #include <cstdint>
 #include <functional>

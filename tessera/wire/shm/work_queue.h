@@ -4,10 +4,10 @@
 /// tensors to. Small collectives are published when they start and end in the wait; large ones are run by a thread of
 /// the group, unless somebody waits first and runs them himself.
 
+#include <tessera/wire/operation.h>
 #include <tessera/wire/shm/collective.h>
 #include <tessera/wire/shm/communicator.h>
 #include <tessera/wire/shm/mailbox.h>
-#include <tessera/wire/operation.h>
 
 #include <atomic>
 #include <condition_variable>

@@ -121,8 +121,9 @@ void all_to_all(const Operation& operation, Mesh& mesh, ring::Link& link) {
   }
   const auto me = static_cast<std::size_t>(mesh.rank());
   if (operation.input_splits[me] != operation.output_splits[me]) {
-    throw Failure(Code::mismatch, concat(launch::describe(operation.entry), ": this rank sends itself ",
-                                         operation.input_splits[me], " bytes and expects ", operation.output_splits[me]));
+    throw Failure(Code::mismatch,
+                  concat(launch::describe(operation.entry), ": this rank sends itself ", operation.input_splits[me],
+                         " bytes and expects ", operation.output_splits[me]));
   }
   if (operation.input_splits[me] > 0) {
     std::memcpy(operation.output + to[me], operation.input + from[me], operation.input_splits[me]);
@@ -166,9 +167,8 @@ void sum(const Operation& operation, Mesh& mesh, ring::Link& link, ring::Scratch
     }
     job.input = job.output;
   }
-  const auto bytes = static_cast<std::int64_t>(operation.part_bytes) * (op == Op::all_gather || op == Op::reduce_scatter
-                                                                           ? mesh.size()
-                                                                           : 1);
+  const auto bytes = static_cast<std::int64_t>(operation.part_bytes) *
+                     (op == Op::all_gather || op == Op::reduce_scatter ? mesh.size() : 1);
   const auto choice = ring::choose(job.collective, bytes, mesh.size(), false).value_or(ring::Choice{});
   job.algorithm = choice.algorithm;
   job.chunk_bytes = choice.chunk_bytes;

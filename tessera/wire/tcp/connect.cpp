@@ -1,5 +1,5 @@
-// How the ranks of a group find each other: everybody listens and writes its addresses and a random word into the store;
-// a rank connects to those before it and proves by their word that it has read it there.
+// How the ranks of a group find each other: everybody listens and writes its addresses and a random word into the
+// store; a rank connects to those before it and proves by their word that it has read it there.
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/store/hmac.h>
@@ -102,7 +102,8 @@ Listener listen_anywhere(int backlog) {
       four.sin_addr.s_addr = htonl(INADDR_ANY);
       length = sizeof four;
     }
-    if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd.get(), backlog) != 0) continue;
+    if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd.get(), backlog) != 0)
+      continue;
     length = sizeof address;
     if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) continue;
     listener.port = ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
@@ -256,7 +257,8 @@ std::shared_ptr<Mesh> connect(const Place& place, const std::string& address) {
     if (Clock::now() >= deadline) {
       std::string who;
       for (int r = place.rank + 1; r < place.size; ++r) {
-        if (!sockets[static_cast<std::size_t>(r)]) who += concat(who.empty() ? "" : ", ", members[static_cast<std::size_t>(r)]);
+        if (!sockets[static_cast<std::size_t>(r)])
+          who += concat(who.empty() ? "" : ", ", members[static_cast<std::size_t>(r)]);
       }
       throw Failure(Code::timeout, concat("nobody connected from ", who, "."));
     }
@@ -267,7 +269,8 @@ std::shared_ptr<Mesh> connect(const Place& place, const std::string& address) {
     const auto soon = std::min(deadline, Clock::now() + std::chrono::seconds(5));
     if (!read_all(fd.get(), &hello, sizeof hello, soon)) continue;
     // Who does not know the word is a stranger.
-    if (!launch::equal_constant_time(hello.word, word) || hello.rank <= place.rank || hello.rank >= place.size) continue;
+    if (!launch::equal_constant_time(hello.word, word) || hello.rank <= place.rank || hello.rank >= place.size)
+      continue;
     UniqueFd& socket = sockets[static_cast<std::size_t>(hello.rank)];
     if (socket) continue;
     tune(fd.get());

@@ -184,14 +184,14 @@ void Mesh::take_head(int peer) {
     from.target = match(peer, header);
     if (from.target) {
       const launch::Entry& mine = from.target->entry;
-      const bool same = header.kind == piece ? header.fingerprint == mine.fingerprint
-                                             : std::strcmp(entry.dtype, mine.dtype) == 0;
+      const bool same =
+          header.kind == piece ? header.fingerprint == mine.fingerprint : std::strcmp(entry.dtype, mine.dtype) == 0;
       if (same && header.bytes == from.target->bytes) return;
       if (header.kind == message) {
-        set_failure(concat("the message does not fit: ", members_[static_cast<std::size_t>(rank_)], " ",
-                           launch::describe(mine), ", ", members_[static_cast<std::size_t>(peer)], " ",
-                           launch::describe(entry)),
-                    Code::mismatch, true);
+        set_failure(
+            concat("the message does not fit: ", members_[static_cast<std::size_t>(rank_)], " ", launch::describe(mine),
+                   ", ", members_[static_cast<std::size_t>(peer)], " ", launch::describe(entry)),
+            Code::mismatch, true);
       } else {
         mismatch(peer, mine, header);
       }
@@ -499,7 +499,8 @@ bool Mesh::wait(const Handle& posted, const Patience& patience) {
   while (!posted->done) {
     throw_if_unusable(peer);
     const auto now = Clock::now();
-    if (peer != any_source && peers_[static_cast<std::size_t>(peer)].left && peers_[static_cast<std::size_t>(peer)].finished) {
+    if (peer != any_source && peers_[static_cast<std::size_t>(peer)].left &&
+        peers_[static_cast<std::size_t>(peer)].finished) {
       throw Failure(Code::peer_lost, concat(members_[static_cast<std::size_t>(peer)],
                                             " left the group (shutdown) while this rank waits for it ", patience.what,
                                             ". ", fewer_batches_hint));

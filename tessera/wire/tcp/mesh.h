@@ -22,7 +22,7 @@ namespace tessera::wire::tcp {
 
 /// A send or receive that was posted. Its members belong to the mesh's mutex.
 struct Posted {
-  launch::Entry entry;  ///< of the operation that it belongs to
+  launch::Entry entry;  ///< the operation that it belongs to
   int peer = -1;        ///< any_source: of a message
   int tag = -1;         ///< -1: a piece of a collective
   std::byte* data = nullptr;
@@ -79,9 +79,9 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   };
   enum Kind : std::uint8_t { piece, message, announcement, failure, goodbye };
   struct Outgoing {
-    std::string head;    // header, entry, small payloads
+    std::string head;  // header, entry, small payloads
     const std::byte* data = nullptr;
-    std::size_t bytes = 0, sent = 0;  // of head and data together
+    std::size_t bytes = 0, sent = 0;  // head and data together
     Handle posted;
   };
   struct Arrived {
@@ -93,7 +93,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   struct Peer {
     launch::UniqueFd fd;
     std::deque<Outgoing> out;
-    std::string head;  // of the frame that is arriving
+    std::string head;  // beginning of the frame that is arriving
     bool in_payload = false;
     Header header;
     std::size_t got = 0;

@@ -70,9 +70,10 @@ class TcpTransport final : public Transport {
     mesh.check();
     const launch::Op op = operation.entry.op;
     if (op == launch::Op::send || op == launch::Op::recv) {
-      auto posted = op == launch::Op::send
-                        ? mesh.send(operation.root, operation.tag, operation.output, operation.part_bytes, operation.entry)
-                        : mesh.recv(operation.root, operation.tag, operation.output, operation.part_bytes, operation.entry);
+      auto posted =
+          op == launch::Op::send
+              ? mesh.send(operation.root, operation.tag, operation.output, operation.part_bytes, operation.entry)
+              : mesh.recv(operation.root, operation.tag, operation.output, operation.part_bytes, operation.entry);
       return std::make_shared<PendingPost>(running_, std::move(posted), operation);
     }
     auto task = running_->tasks.push([running = running_.get(), what = std::move(operation)] {

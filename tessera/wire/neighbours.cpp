@@ -1,4 +1,4 @@
-#include <tessera/comm/neighbours.h>
+#include <tessera/wire/neighbours.h>
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
-namespace tessera::comm {
+namespace tessera::wire {
 
 using launch::Entry;
 
@@ -147,4 +147,4 @@ bool Comparer::settled(const Entry& entry) const {
   return false;
 }
 
-}  // namespace tessera::comm
+}  // namespace tessera::wire

@@ -3,8 +3,8 @@
 /// What the watcher sees of other ranks: sightings from slots of the board, or from texts that travel through a store,
 /// and their comparison with this rank's.
 
-#include <tessera/wire/mismatch.h>
 #include <tessera/launch/agent/board.h>
+#include <tessera/wire/mismatch.h>
 
 #include <cstdint>
 #include <map>
@@ -15,10 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::comm {
-
-using wire::PairCheck;
-using wire::Sighting;
+namespace tessera::wire {
 
 /// Looks at a slot. Takes the entries from id `cursor` on (those that are just being written wait for the next time)
 /// and moves the cursor.
@@ -57,4 +54,4 @@ class Comparer {
 /// The member after `rank`, round about.
 int neighbour_of(int rank, const std::vector<int>& members);
 
-}  // namespace tessera::comm
+}  // namespace tessera::wire

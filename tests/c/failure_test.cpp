@@ -1,0 +1,255 @@
+// Ranks that die, stop, disagree or give up: everybody else learns who and why, in time.
+#include <gtest/gtest.h>
+
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "processes.h"
+
+namespace tessera::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+class Failures : public ::testing::TestWithParam<const char*> {
+ protected:
+  void run(int n, const std::function<void(Rank&)>& body, int killed = -1) const {
+    run_processes(n, GetParam(), body, killed);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values("shm", "tcp"), [](const auto& info) { return info.param; });
+
+// What CI's machines add to the promised times: sanitizers, and other jobs.
+constexpr double patience = 2;
+
+TEST_P(Failures, AKilledRankIsNamed) {
+  run(
+      3,
+      [](Rank& me) {
+        float number = 1;
+        me.ok(tessera_barrier(me.group, nullptr, nullptr), "barrier");
+        std::int64_t died = 0;
+        if (me.rank == 1) {
+          died = Clock::now().time_since_epoch().count();
+          me.ok(tessera_store_set(me.world, "died", &died, sizeof died), "store");
+          raise(SIGKILL);
+        }
+        const std::string text =
+            me.status(tessera_all_reduce(me.group, &number, &number, 1, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr),
+                      TESSERA_PEER_LOST, "all_reduce without rank 1");
+        const auto now = Clock::now();
+        std::int64_t bytes = 0;
+        me.ok(tessera_store_get(me.world, "died", 1000, &died, sizeof died, &bytes), "store");
+        const double late = std::chrono::duration<double>(now - Clock::time_point(Clock::duration(died))).count();
+        me.expect(late < 0.1 * patience + 0.1, "named after " + std::to_string(late) + " s");
+        me.expect(has(text, "rank 1 (pid ") && has(text, " is gone"), text);
+        // And from now on at once.
+        const std::string again =
+            me.status(tessera_barrier(me.group, nullptr, nullptr), TESSERA_PEER_LOST, "barrier after it");
+        me.expect(has(again, "rank 1 (pid "), again);
+        me.status(tessera_group_state(me.group), TESSERA_PEER_LOST, "state");
+      },
+      1);
+}
+
+TEST_P(Failures, AnAsynchronousOperationEndsToo) {
+  run(
+      2,
+      [](Rank& me) {
+        me.ok(tessera_barrier(me.group, nullptr, nullptr), "barrier");
+        if (me.rank == 1) raise(SIGKILL);
+        float number = 1;
+        tessera_work reduced = 0, received = 0;
+        me.ok(tessera_recv(me.group, &number, 1, TESSERA_FLOAT32, 1, 0, nullptr, nullptr, &received), "recv");
+        me.ok(tessera_all_reduce(me.group, &number, &number, 1, TESSERA_FLOAT32, TESSERA_SUM, nullptr, &reduced),
+              "start");
+        for (const tessera_work work : {reduced, received}) {
+          const auto begin = Clock::now();
+          std::int32_t ended = 0;
+          while (ended == 0 && seconds_since(begin) < 10) {
+            me.ok(tessera_work_test(work, &ended), "test");
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+          me.expect(ended == 1, "polled for ever");
+          me.status(tessera_work_status(work), TESSERA_PEER_LOST, "status");
+          char text[300];
+          me.ok(tessera_work_error(work, text, sizeof text, nullptr), "error");
+          me.expect(has(text, "rank 1 (pid "), text);
+          me.ok(tessera_work_free(work), "free");
+        }
+      },
+      1);
+}
+
+TEST_P(Failures, AStoppedRankIsNamedAfterTheTimeout) {
+  run(3, [](Rank& me) {
+    me.ok(tessera_barrier(me.group, nullptr, nullptr), "barrier");
+    if (me.rank == 2) {
+      std::this_thread::sleep_for(std::chrono::seconds(4));
+      return;
+    }
+    tessera_call call{};
+    call.size = sizeof call;
+    call.timeout_ms = 1000;
+    const auto begin = Clock::now();
+    const std::string text = me.status(tessera_barrier(me.group, &call, nullptr), TESSERA_TIMEOUT, "barrier");
+    me.expect(seconds_since(begin) >= 0.9 && seconds_since(begin) < 1.0 + patience, "after another time");
+    me.expect(has(text, "rank 2 (pid ") || has(text, "failed: waited 1"), text);
+  });
+}
+
+// Over TCP a sender may be done before the receiver looks: then the next operation tells.
+tessera_status then_barrier(tessera_group group, tessera_status status) {
+  return status == TESSERA_OK ? tessera_barrier(group, nullptr, nullptr) : status;
+}
+
+TEST_P(Failures, DifferentOperationsAreNamed) {
+  struct Pair {
+    const char* what;
+    std::function<tessera_status(tessera_group, float*)> one, other;
+    const char *first, *second;
+  };
+  const std::vector<Pair> pairs = {
+      {"another operation",
+       [](tessera_group g, float* x) {
+         return then_barrier(g, tessera_broadcast(g, x, 4, TESSERA_FLOAT32, 0, nullptr, nullptr));
+       },
+       [](tessera_group g, float* x) {
+         return tessera_all_reduce(g, x, x, 4, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr);
+       },
+       "broadcast #", "all_reduce #"},
+      {"another dtype",
+       [](tessera_group g, float* x) {
+         return tessera_all_reduce(g, x, x, 4, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr);
+       },
+       [](tessera_group g, float* x) {
+         return tessera_all_reduce(g, x, x, 4, TESSERA_INT32, TESSERA_SUM, nullptr, nullptr);
+       },
+       "4 x float32, sum", "4 x int32, sum"},
+      {"another count",
+       [](tessera_group g, float* x) {
+         return tessera_all_reduce(g, x, x, 4, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr);
+       },
+       [](tessera_group g, float* x) {
+         return tessera_all_reduce(g, x, x, 5, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr);
+       },
+       "4 x float32", "5 x float32"},
+      {"another root, both receive",
+       [](tessera_group g, float* x) { return tessera_broadcast(g, x, 4, TESSERA_FLOAT32, 1, nullptr, nullptr); },
+       [](tessera_group g, float* x) { return tessera_broadcast(g, x, 4, TESSERA_FLOAT32, 0, nullptr, nullptr); },
+       "root 1", "root 0"},
+      {"another label",
+       [](tessera_group g, float* x) {
+         tessera_call call{};
+         call.size = sizeof call;
+         call.label = "first layer";
+         return tessera_all_reduce(g, x, x, 4, TESSERA_FLOAT32, TESSERA_SUM, &call, nullptr);
+       },
+       [](tessera_group g, float* x) {
+         return tessera_all_reduce(g, x, x, 4, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr);
+       },
+       "first layer", "all_reduce #"},
+      {"another reduction",
+       [](tessera_group g, float* x) {
+         return tessera_all_reduce(g, x, x, 4, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr);
+       },
+       [](tessera_group g, float* x) {
+         return tessera_all_reduce(g, x, x, 4, TESSERA_FLOAT32, TESSERA_MAX, nullptr, nullptr);
+       },
+       "float32, sum", "float32, max"},
+      {"another size of a message",
+       [](tessera_group g, float* x) {
+         return then_barrier(g, tessera_send(g, x, 4, TESSERA_FLOAT32, 1, 0, nullptr, nullptr));
+       },
+       [](tessera_group g, float* x) {
+         return tessera_recv(g, x, 3, TESSERA_FLOAT32, 0, 0, nullptr, nullptr, nullptr);
+       },
+       "send #0", "recv #0"},
+  };
+  for (const Pair& pair : pairs) {
+    run(2, [&](Rank& me) {
+      float numbers[8] = {};
+      const auto begin = Clock::now();
+      const auto status = me.rank == 0 ? pair.one(me.group, numbers) : pair.other(me.group, numbers);
+      const std::string text = me.status(status, TESSERA_MISMATCH, pair.what);
+      me.expect(seconds_since(begin) < 1.0 + patience, std::string(pair.what) + ": late");
+      me.expect(has(text, pair.first) && has(text, pair.second), std::string(pair.what) + ": " + text);
+    });
+  }
+}
+
+TEST_P(Failures, UnevenExchangesThatDoNotFit) {
+  run(2, [](Rank& me) {
+    float numbers[8] = {}, results[8] = {};
+    const std::int64_t to[] = {1, 2}, from[] = {1, me.rank == 0 ? 2 : 1};
+    me.status(tessera_all_to_all_v(me.group, numbers, to, results, from, TESSERA_FLOAT32, nullptr, nullptr),
+              TESSERA_MISMATCH, "all_to_all_v");
+  });
+}
+
+TEST_P(Failures, AnAbortReachesThoseWhoWait) {
+  run(3, [](Rank& me) {
+    if (me.rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      me.ok(tessera_group_abort(me.group, "no more data"), "abort");
+    }
+    float number = 0;
+    const std::string text =
+        me.status(tessera_recv(me.group, &number, 1, TESSERA_FLOAT32, (me.rank + 1) % 3, 0, nullptr, nullptr, nullptr),
+                  TESSERA_ABORTED, "recv");
+    me.expect(has(text, "aborted: no more data"), text);
+    me.status(tessera_barrier(me.group, nullptr, nullptr), TESSERA_ABORTED, "barrier after it");
+    me.status(tessera_group_state(me.group), TESSERA_ABORTED, "state");
+  });
+}
+
+// Another thread ends the world while this one waits.
+TEST_P(Failures, ShutdownEndsOwnWaitsAndTheOthersAreTold) {
+  run(2, [](Rank& me) {
+    float number = 0;
+    if (me.rank == 0) {
+      std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        tessera_shutdown(me.world);
+      });
+      me.status(tessera_all_reduce(me.group, &number, &number, 1, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr),
+                TESSERA_SHUT_DOWN, "all_reduce");
+      other.join();
+      me.status(tessera_barrier(me.group, nullptr, nullptr), TESSERA_SHUT_DOWN, "barrier of an ended group");
+      me.status(tessera_shutdown(me.world), TESSERA_SHUT_DOWN, "a second shutdown");
+      return;
+    }
+    const std::string text =
+        me.status(tessera_recv(me.group, &number, 1, TESSERA_FLOAT32, 0, 0, nullptr, nullptr, nullptr),
+                  TESSERA_PEER_LOST, "recv");
+    me.expect(has(text, "rank 0 (pid ") && has(text, "left the group (shutdown) while this rank waits"), text);
+  });
+}
+
+TEST(Meeting, MissingRanksAreNamed) {
+  const TemporaryFolder folder;
+  tessera_options options = options_of("auto");
+  options.connect_timeout_ms = 300;
+  tessera_world world = 7;
+  EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 1, 4, "few", &options, &world), TESSERA_TIMEOUT);
+  EXPECT_STREQ(tessera_last_error(), "waited 0.3 s for ranks 0, 2, 3 of 4 (address of 'meet'): not started, or ended.");
+  EXPECT_EQ(world, 7u);
+}
+
+TEST(Meeting, ARankComesOnce) {
+  const TemporaryFolder folder;
+  tessera_world world = 0;
+  EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 0, 1, "once", nullptr, &world), TESSERA_OK);
+  EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 0, 1, "once", nullptr, &world), TESSERA_INVALID);
+  EXPECT_STREQ(tessera_last_error(),
+               "rank 0 of 'once' came to the store before: two processes with one rank, or a name that was used "
+               "already.");
+  EXPECT_EQ(tessera_shutdown(world), TESSERA_OK);
+}
+
+}  // namespace
+}  // namespace tessera::testing
