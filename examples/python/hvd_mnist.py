@@ -39,7 +39,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--lr", type=float, default=0.03)
     parser.add_argument("--fp16-allreduce", action="store_true")
     parser.add_argument("--use-adasum", action="store_true")
     args = parser.parse_args(arguments)

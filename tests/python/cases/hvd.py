@@ -281,18 +281,11 @@ def refused(rank):
 
 @case("a rank that dies is named", 3, only="tessera")
 def dead_rank(rank):
-    import os
-    import pickle
-    import signal
     rank.environment()
     hvd.init()
     hvd.allreduce(torch.ones(3))
     if rank.rank == 2:
-        with open(rank.folder + "/result-2", "wb") as file:
-            pickle.dump(None, file)
-        with open(rank.folder + "/said-2", "w") as file:
-            file.write('{"status": "pass", "why": ""}')
-        os.kill(os.getpid(), signal.SIGKILL)
+        rank.die()
     begin = time.monotonic()
     with raises("(?i)rank 2", hvd.HorovodInternalError):
         hvd.allreduce(torch.ones(3))
@@ -431,13 +424,13 @@ def example_mnist(rank):
     rank.environment()
     mnist = example("hvd_mnist")
     losses = mnist.main(["--epochs", "1"])
-    assert losses[-1] < 0.5 * losses[0], losses
+    assert losses[-1] < 0.9 * losses[0], losses
     dist.init_process_group("gloo", store=rank.store(), rank=rank.rank, world_size=2)
     torch.manual_seed(42)
     data = mnist.digits(1024, 1)
     sampler = DistributedSampler(data)
     model = torch.nn.parallel.DistributedDataParallel(mnist.Net())
-    opt, theirs = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    opt, theirs = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9), []
     for x, y in DataLoader(data, batch_size=32, sampler=sampler):
         opt.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(x), y)
