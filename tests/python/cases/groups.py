@@ -1,6 +1,5 @@
 """Groups, ways to start, and what happens when things go wrong."""
 import os
-import signal
 import threading
 import time
 from datetime import timedelta
@@ -185,13 +184,7 @@ def killed_rank(rank):
     rank.start(timeout=60.0)
     dist.barrier()
     if rank.rank == 1:
-        # Says that it has passed before it dies: the harness then knows that this was wanted.
-        with open(os.path.join(rank.folder, "result-1"), "wb") as file:
-            import pickle
-            pickle.dump(None, file)
-        with open(os.path.join(rank.folder, "said-1"), "w") as file:
-            file.write('{"status": "pass", "why": ""}')
-        os.kill(os.getpid(), signal.SIGKILL)
+        rank.die()
     begin = time.monotonic()
     with raises("(?i)rank 1"):
         dist.all_reduce(torch.ones(4))
@@ -219,6 +212,19 @@ def different_counts(rank):
     with raises("4|5"):
         dist.all_reduce(torch.ones(4 + rank.rank))
     assert time.monotonic() - begin < 3
+    rank.meet("end")
+
+
+@case("receives are posted on both sides long before the sends", 2, more=True)
+def early_receives(rank):
+    """As pipelines do: a stage posts the receive of gradients before it has computed what the other waits for."""
+    rank.start()
+    t = torch.zeros(4)
+    work = dist.irecv(t, 1 - rank.rank)
+    time.sleep(8)
+    dist.isend(torch.full((4,), 1.0 + rank.rank), 1 - rank.rank)
+    work.wait()
+    equal(t, torch.full((4,), 2.0 - rank.rank))
     rank.meet("end")
 
 

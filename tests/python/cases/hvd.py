@@ -242,6 +242,16 @@ def several_threads(rank):
     hvd.shutdown()
 
 
+@case("nothing to say for some seconds", 2, only="tessera", more=True)
+def idle(rank):
+    rank.environment()
+    hvd.init()
+    for _ in range(2):
+        time.sleep(6)
+        near(hvd.allreduce(torch.ones(3), op="Sum"), torch.full((3,), 2.0))
+    hvd.shutdown()
+
+
 @case("what is refused", 2, only="tessera")
 def refused(rank):
     rank.environment()
@@ -271,18 +281,11 @@ def refused(rank):
 
 @case("a rank that dies is named", 3, only="tessera")
 def dead_rank(rank):
-    import os
-    import pickle
-    import signal
     rank.environment()
     hvd.init()
     hvd.allreduce(torch.ones(3))
     if rank.rank == 2:
-        with open(rank.folder + "/result-2", "wb") as file:
-            pickle.dump(None, file)
-        with open(rank.folder + "/said-2", "w") as file:
-            file.write('{"status": "pass", "why": ""}')
-        os.kill(os.getpid(), signal.SIGKILL)
+        rank.die()
     begin = time.monotonic()
     with raises("(?i)rank 2", hvd.HorovodInternalError):
         hvd.allreduce(torch.ones(3))
@@ -401,3 +404,49 @@ def elastic(rank):
     weights = hvd.allgather(model.weight.detach().view(1, -1))
     equal(weights[0], weights[1])
     hvd.shutdown()
+
+
+def example(name):
+    """The module of examples/python."""
+    import importlib.util
+    import os
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    spec = importlib.util.spec_from_file_location(name, os.path.join(root, "examples", "python", name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@case("the example hvd_mnist: its losses are DDP's", 2, only="tessera")
+def example_mnist(rank):
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, DistributedSampler
+    rank.environment()
+    mnist = example("hvd_mnist")
+    losses = mnist.main(["--epochs", "1"])
+    assert losses[-1] < 0.9 * losses[0], losses
+    dist.init_process_group("gloo", store=rank.store(), rank=rank.rank, world_size=2)
+    torch.manual_seed(42)
+    data = mnist.digits(1024, 1)
+    sampler = DistributedSampler(data)
+    model = torch.nn.parallel.DistributedDataParallel(mnist.Net())
+    opt, theirs = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9), []
+    for x, y in DataLoader(data, batch_size=32, sampler=sampler):
+        opt.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        opt.step()
+        theirs.append(loss.item())
+    equal(torch.tensor(losses), torch.tensor(theirs), 1e-5)
+
+
+@case("the examples hvd_synthetic_benchmark and hvd_elastic", 2, only="tessera")
+def example_others(rank):
+    rank.environment()
+    assert example("hvd_synthetic_benchmark").main(["--num-iters", "1", "--fp16-allreduce"]) > 0
+    elastic_example = example("hvd_elastic")
+    steps, loss = elastic_example.main([])
+    equal(steps, list(range(30)))
+    again, loss_again = elastic_example.main(["--fail-at", "12"])
+    equal(again, list(range(12)) + [12] + list(range(10, 12)) + list(range(12, 30)))
+    equal(loss_again, loss)

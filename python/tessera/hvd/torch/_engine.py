@@ -8,16 +8,17 @@ that decides. What arrives together is told and run together: small reductions t
 A rank that has joined takes part in the reductions and gathers of the others with zeros and nothing.
 """
 import ctypes
+import os
 import pickle
 import queue
+import socket
 import struct
 import threading
 from collections import OrderedDict, deque
 
 from tessera import _c
 
-_FRAME = 4096  # bytes of a message; what is longer follows in a second one
-_TOLD, _ORDER = 1, 2  # tags
+_PATIENCE = 60  # seconds for the ranks of a world that have met already to connect to rank 0
 
 
 class HorovodInternalError(RuntimeError):
@@ -37,28 +38,87 @@ class Request:
 
 
 class Channel:
-    """Messages of any length between two ranks of a C group; sending and receiving by one thread each."""
+    """Messages of any length over a socket; receiving by one thread. `peer`: a rank, for errors."""
 
-    def __init__(self, group, peer, tag):
-        self._group, self._peer, self._tag, self._frame = group, peer, tag, ctypes.create_string_buffer(_FRAME)
+    def __init__(self, connection, peer):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection, self._peer, self._lock = connection, peer, threading.Lock()
 
     def send(self, data):
-        frame = ctypes.create_string_buffer(_FRAME)
-        frame[:4 + min(len(data), _FRAME - 4)] = struct.pack("<I", len(data)) + data[:_FRAME - 4]
-        _c.call("send", self._group, frame, _FRAME, _c.UINT8, self._peer, self._tag, None, None)
-        if len(data) > _FRAME - 4:
-            _c.call("send", self._group, data, len(data), _c.UINT8, self._peer, self._tag, None, None)
+        try:
+            with self._lock:
+                self._connection.sendall(struct.pack("<I", len(data)) + data)
+        except OSError as error:
+            raise HorovodInternalError("tessera: rank {} is gone: {}".format(self._peer, error)) from error
 
     def receive(self):
-        forever = _c.Call(timeout_ms=10 ** 10)
-        _c.call("recv", self._group, self._frame, _FRAME, _c.UINT8, self._peer, self._tag, None, ctypes.byref(forever),
-                None)
-        size, = struct.unpack_from("<I", self._frame)
-        if size <= _FRAME - 4:
-            return self._frame[4:4 + size]
-        whole = ctypes.create_string_buffer(size)
-        _c.call("recv", self._group, whole, size, _c.UINT8, self._peer, self._tag, None, ctypes.byref(forever), None)
-        return whole.raw
+        size, = struct.unpack("<I", self._exactly(4))
+        return self._exactly(size)
+
+    def _exactly(self, size):
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                some = self._connection.recv(size - len(parts))
+            except OSError as error:
+                raise HorovodInternalError("tessera: rank {} is gone: {}".format(self._peer, error)) from error
+            if not some:
+                raise HorovodInternalError("tessera: rank {} is gone, or has ended its part".format(self._peer))
+            parts += some
+        return bytes(parts)
+
+    def close(self):
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was quicker
+        self._connection.close()
+
+
+def meet(world, rank, size):
+    """Channels of rank 0 to all others, by rank; of another rank to rank 0. Who connects shows a secret that rank 0 has
+    put into the world's store. A socket, because waiting for long in a receive of the library, which is what a rank
+    without work does, counts as a deadlock there."""
+    key = b"hvd.leader"
+    if rank == 0:
+        secret = os.urandom(16)
+        with socket.create_server(("", 0), backlog=size) as server:
+            value = pickle.dumps((secret, socket.gethostname(), _own_address(), server.getsockname()[1]), protocol=4)
+            _c.call("store_set", world, key, value, len(value))
+            server.settimeout(_PATIENCE)
+            channels = {}
+            while len(channels) < size - 1:
+                connection, _ = server.accept()
+                connection.settimeout(_PATIENCE)
+                try:
+                    said = Channel(connection, "?")._exactly(20)
+                except HorovodInternalError:
+                    said = b""
+                if said[:16] != secret:
+                    connection.close()
+                    continue
+                connection.settimeout(None)
+                other, = struct.unpack("<I", said[16:])
+                channels[other] = Channel(connection, other)
+        return channels
+    buffer, length = ctypes.create_string_buffer(4096), ctypes.c_int64()
+    _c.call("store_get", world, key, _PATIENCE * 1000, buffer, 4096, ctypes.byref(length))
+    secret, host, address, port = pickle.loads(buffer.raw[:length.value])
+    connection = socket.create_connection(("127.0.0.1" if host == socket.gethostname() else address, port), _PATIENCE)
+    connection.settimeout(None)
+    connection.sendall(secret + struct.pack("<I", rank))
+    return {0: Channel(connection, 0)}
+
+
+def _own_address():
+    """The address of this host that reaches the meeting place (MASTER_ADDR), else the one of its name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((os.environ.get("MASTER_ADDR", ""), 9))  # sends nothing
+            own = probe.getsockname()[0]
+        except OSError:
+            own = "127."
+    return socket.gethostname() if own.startswith("127.") else own
 
 
 class Leader:
@@ -145,17 +205,15 @@ class Engine:
 
     def __init__(self, world, rank, size, zeros):
         self.rank, self.size, self.world, self._zeros = rank, size, world, zeros
-        ranks = (ctypes.c_int32 * size)(*range(size))
-        self.talk = _c.handle("group_create", world, ranks, size, b"tessera.hvd.talk")
         self.groups = {0: _c.handle("world_group", world)}
         self.set_ranks = {0: tuple(range(size))}
         self._lock = threading.Condition()
         self._pending, self._outbox, self._numbers = {}, deque(), {}
         self._by_number, self._joins, self._broken, self.closing = {}, [], None, False
-        self._threads = []
+        self._threads, self._to = [], {}
         if size > 1:
             self._heard, self._own_orders = queue.SimpleQueue(), queue.SimpleQueue()
-            self._to = {r: Channel(self.talk, r, _ORDER) for r in range(1, size)} if rank == 0 else {}
+            self._to = meet(world, rank, size)
             self._spawn(self._send_loop, "sends")
             self._spawn(self._order_loop, "runs")
             if rank == 0:
@@ -221,24 +279,35 @@ class Engine:
         return self.wait(request)
 
     def fail(self, error):
-        """Everything in flight, and everything to come, fails with this."""
+        """Everything in flight, and everything to come, fails with this; rank 0 tells the others why."""
         with self._lock:
-            if self._broken is None:
+            first = self._broken is None
+            if first:
                 self._broken = error
             requests = list(self._pending.values()) + self._joins
             self._pending, self._joins = {}, []
             self._lock.notify_all()
         for request in requests:
             request.end(error=self._broken)
+        if first and self.rank == 0 and not self.closing:
+            for channel in self._to.values():
+                try:
+                    channel.send(pickle.dumps([("failed", str(error))], protocol=4))
+                except HorovodInternalError:
+                    pass  # it is the one that is gone, or has heard of it by itself
 
     def close(self):
         self.closing = True
         self.fail(HorovodInternalError("tessera: shutdown() was called"))
+        for channel in self._to.values():
+            channel.close()
+        if self.rank == 0 and self.size > 1:
+            self._own_orders.put(None)
+            self._heard.put(None)
 
     # ---- threads ----
 
     def _send_loop(self):
-        channel = Channel(self.talk, 0, _TOLD) if self.rank else None
         while True:
             with self._lock:
                 while not self._outbox and self._broken is None:
@@ -249,29 +318,36 @@ class Engine:
             if self.rank == 0:
                 self._heard.put((0, items))
             else:
-                channel.send(pickle.dumps(items, protocol=4))
+                self._to[0].send(pickle.dumps(items, protocol=4))
 
     def _hear_loop(self, rank):
-        channel = Channel(self.talk, rank, _TOLD)
         while True:
-            self._heard.put((rank, pickle.loads(channel.receive())))
+            self._heard.put((rank, pickle.loads(self._to[rank].receive())))
 
     def _leader_loop(self):
         leader = Leader(self.size, lambda rank, orders: self._own_orders.put(orders) if rank == 0
                         else self._to[rank].send(pickle.dumps(orders, protocol=4)))
         while True:
-            rank, items = self._heard.get()
-            leader.hear(rank, items)
+            heard = self._heard.get()
+            if heard is None:
+                return
+            leader.hear(*heard)
             while not self._heard.empty():
-                leader.hear(*self._heard.get())
+                heard = self._heard.get()
+                if heard is None:
+                    return
+                leader.hear(*heard)
             leader.decide()
 
     def _order_loop(self):
-        channel = Channel(self.talk, 0, _ORDER) if self.rank else None
         while True:
-            orders = self._own_orders.get() if self.rank == 0 else pickle.loads(channel.receive())
+            orders = self._own_orders.get() if self.rank == 0 else pickle.loads(self._to[0].receive())
+            if orders is None:
+                return
             ready = []
             for order in orders:
+                if order[0] == "failed":
+                    raise HorovodInternalError(order[1])
                 if order[0] == "joined":
                     self._run(ready)
                     ready = []

@@ -1,0 +1,79 @@
+"""A classifier of digits in Horovod's style; the digits are drawn, so nothing is downloaded. Of a script for Horovod the
+one import changes.
+
+    tessera launch --num_processes 2 -- python3 hvd_mnist.py [--epochs 2] [--fp16-allreduce] [--use-adasum]
+"""
+import argparse
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import tessera.hvd.torch as hvd  # was: import horovod.torch as hvd
+
+
+class Net(torch.nn.Module):
+    """[rows, 1, 28, 28] -> logits [rows, 10]."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = torch.nn.Conv2d(1, 10, 5), torch.nn.Conv2d(10, 20, 5)
+        self.fc1, self.fc2 = torch.nn.Linear(320, 50), torch.nn.Linear(50, 10)
+
+    def forward(self, x):
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
+        x = F.relu(F.max_pool2d(self.conv2(x), 2))
+        return self.fc2(F.relu(self.fc1(x.flatten(1))))
+
+
+def digits(count, seed):
+    """Images of ten fixed patterns with noise, and which pattern each one is."""
+    patterns = 2 * torch.randn(10, 1, 28, 28, generator=torch.Generator().manual_seed(7))
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 10, (count,), generator=generator)
+    return TensorDataset(patterns[labels] + 0.5 * torch.randn(count, 1, 28, 28, generator=generator), labels)
+
+
+def main(arguments=None):
+    """Trains; the losses of this rank, step by step."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=0.03)
+    parser.add_argument("--fp16-allreduce", action="store_true")
+    parser.add_argument("--use-adasum", action="store_true")
+    args = parser.parse_args(arguments)
+
+    hvd.init()
+    torch.manual_seed(42)
+    train = digits(1024, 1)
+    sampler = DistributedSampler(train, num_replicas=hvd.size(), rank=hvd.rank())
+    loader = DataLoader(train, batch_size=args.batch_size, sampler=sampler)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, named_parameters=model.named_parameters(),
+        compression=hvd.Compression.fp16 if args.fp16_allreduce else hvd.Compression.none,
+        op=hvd.Adasum if args.use_adasum else hvd.Average)
+    losses = []
+    for epoch in range(args.epochs):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        test = digits(512, 2)
+        hits = (model(test.tensors[0]).argmax(1) == test.tensors[1]).float().mean()
+        hits = hvd.allreduce(hits, name="avg_accuracy")
+        if hvd.rank() == 0:
+            print("epoch {}: loss {:.4f}, accuracy {:.3f}".format(epoch + 1, losses[-1], hits.item()), flush=True)
+    hvd.shutdown()
+    return losses
+
+
+if __name__ == "__main__":
+    main()
