@@ -50,7 +50,7 @@ TEST_F(XlaTopologies, EachCompilesTheStep) {
   };
   const std::vector<Case> cases = {{"v5e:2x2", "TPU v5 lite", 4},
                                    {"v5e:4x4", "TPU v5 lite", 16},
-                                   {"v5p:2x2x1", "TPU v5p", 4},
+                                   {"v5p:2x2x1", "TPU v5", 4},
                                    {"v6e:2x2", "TPU v6 lite", 4},
                                    {"tpu7x:2x2x1", "TPU7x", 8}};
   const int units = 9;  // eight blocks and the root
@@ -65,9 +65,11 @@ TEST_F(XlaTopologies, EachCompilesTheStep) {
     EXPECT_EQ(gradients.collectives.reduce_scatters, units);
     EXPECT_EQ(gradients.collectives.all_reduces, 0);
     EXPECT_EQ(report.programs[1].collectives.all_reduces, 1);
-    // Parameters and gradients are half of the states of AdamW.
-    const auto half = static_cast<double>(report.states) / 2;
-    EXPECT_NEAR(static_cast<double>(gradients.memory.arguments), half, 0.02 * half);
+    // Parameters and gradients are half of the states of AdamW; each array is padded to 4 KiB, the batch's two and the
+    // loss as well.
+    const std::int64_t half = report.states / 2, arrays = 2 * units + 3;
+    EXPECT_GE(gradients.memory.arguments, half);
+    EXPECT_LE(gradients.memory.arguments, half + 4096 * arrays);
   }
 }
 
