@@ -1,4 +1,4 @@
-// Sums in the order of the ranks, from all_to_all and all_gather: for backends without an accumulate() of their own.
+// Sums in rank order, from all_to_all and all_gather, for backends without their own accumulate().
 #include <ATen/ATen.h>
 
 #include <tessera/comm/backend.h>
@@ -14,7 +14,7 @@ void finish(const Backend::Started& started) {
   if (started) started->wait();
 }
 
-/// Parts of `numel` elements of a flat tensor, one per rank.
+/// Splits a flat tensor into `count` equal parts, one per rank.
 std::vector<at::Tensor> parts(const at::Tensor& flat, int count) {
   const std::int64_t numel = flat.numel() / count;
   std::vector<at::Tensor> result;
@@ -57,14 +57,14 @@ Backend::Started Backend::accumulate(at::Tensor accumulator, at::Tensor input) {
   }
   const std::int64_t n = input.numel(), slice = (n + size() - 1) / size();
   at::Tensor sum = accumulator.view(-1), everything = input.view(-1);
-  if (slice * size() != n) {  // slices of one size: the last ones are padded
+  if (slice * size() != n) {  // all slices have the same size: pad the end
     everything = at::zeros({slice * size()}, input.options());
     everything.narrow(0, 0, n).copy_(input.view(-1));
     sum = at::zeros({slice * size()}, accumulator.options());
     sum.narrow(0, 0, n).copy_(accumulator.view(-1));
   }
   const std::vector<std::int64_t> splits(static_cast<std::size_t>(size()), slice);
-  const at::Tensor received = at::empty_like(everything);  // [ranks x slice]: everyone's part of my slice
+  const at::Tensor received = at::empty_like(everything);  // [ranks x slice]: every rank's copy of this rank's slice
   finish(all_to_all(received, everything, splits, splits));
   const at::Tensor own = sum.narrow(0, rank() * slice, slice);
   add_in_order(own, parts(received, size()));

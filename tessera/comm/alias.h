@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One set of connections under several names: ranks that an axis of a mesh has in common with another group.
+/// Shares one set of connections between several group names: a mesh axis whose ranks equal those of another group.
 
 #include <tessera/comm/backend.h>
 
@@ -9,9 +9,9 @@
 
 namespace tessera::comm {
 
-/// Does everything through `connections`, and is recorded under its own name, with its own count of collectives. They
-/// run in the order in which they are started on either, which must be the same on every rank. close() leaves the
-/// connections to whoever made them.
+/// Returns a backend that runs every operation through `connections` but is recorded under its own name, with its own
+/// count of collectives. Operations on either run in the order in which they are started, which must be the same on
+/// every rank. close() does not close `connections`: their owner does.
 std::shared_ptr<Backend> make_alias(std::shared_ptr<Backend> connections, const std::string& name);
 
 }  // namespace tessera::comm

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What a transport implements. Users call Group (group.h), which validates, numbers and records, then calls a Backend.
+/// The interface of a transport. Users call Group (group.h), which validates, numbers and records, then calls a
+/// Backend.
 
 #include <ATen/core/Tensor.h>
 
@@ -25,23 +26,23 @@ namespace tessera::comm {
 class Pending {
  public:
   virtual ~Pending();
-  /// Blocks until the result is in the output tensor; throws any std::exception when it failed. Called at most once at
-  /// a time, and not again after it returned or threw.
+  /// Blocks until the result is in the output tensor; throws any std::exception if the collective failed. Never called
+  /// concurrently, nor again after it returned or threw.
   virtual void wait() = 0;
-  /// True when wait() would not block.
+  /// True if wait() would not block.
   virtual bool done() = 0;
 };
 
 /// One rank's end of a group. Arguments are already validated: contiguous tensors on device(), equal dtypes, sizes that
-/// fit, root and peer in range (a peer is never this rank), reductions with a dtype that can_reduce() and at least one
-/// element in every tensor except for all_to_all with splits. nullptr as result = already done. Tensors must be kept
-/// alive by the Pending.
+/// fit, root and peer in range (a peer is never this rank), reductions with a dtype that can_reduce() accepts and at
+/// least one element in every tensor, except for all_to_all with splits. A nullptr result means already done. The
+/// Pending must keep the tensors alive.
 class Backend {
  public:
   using Started = std::shared_ptr<Pending>;
 
-  /// `name` is the group's, `kind` the transport's ("gloo"): what the row of that name can do (layout/backends.h), this
-  /// one can, and a kind that is in no row can do nothing but the collectives.
+  /// `name` is the group's, `kind` the transport's ("gloo"). The capabilities are those of the row named `kind` in
+  /// layout/backends.h; a kind without a row supports only the collectives.
   Backend(std::string name, std::string kind, int rank, int size, c10::Device device);
   virtual ~Backend();
   Backend(const Backend&) = delete;
@@ -56,8 +57,8 @@ class Backend {
 
   virtual bool can_reduce(at::ScalarType dtype) const = 0;
 
-  /// Called with the record of the operation that the next call on this thread starts: a transport may compare it with
-  /// the other ranks' (a mismatch is an error at once, with both texts).
+  /// Called with the record of the operation that the next call on this thread starts. A transport may compare it with
+  /// the other ranks' records: a mismatch is then an immediate error that quotes both.
   virtual void announce(const launch::Entry& entry);
 
   virtual Started broadcast(at::Tensor tensor, int root) = 0;
@@ -67,8 +68,9 @@ class Backend {
   virtual Started gather(at::Tensor output, at::Tensor input, int root) = 0;
   virtual Started all_gather(at::Tensor output, at::Tensor input) = 0;
   virtual Started reduce_scatter(at::Tensor output, at::Tensor input, Reduction op) = 0;
-  /// Group's accumulate and accumulate_scatter. Here: slices by all_to_all, folded in rank order, all_gather; done when
-  /// they return. A transport that folds itself overrides them and keeps the order (kernels/cpu/reduce.h).
+  /// Implement Group's accumulate and accumulate_scatter. The default distributes slices with all_to_all, adds them in
+  /// rank order and calls all_gather, all before it returns. A transport with its own summation overrides these and
+  /// keeps the order (kernels/cpu/reduce.h).
   virtual Started accumulate(at::Tensor accumulator, at::Tensor input);
   virtual Started accumulate_scatter(at::Tensor accumulator, at::Tensor input);
   /// Splits in elements (not rows), one per peer, never empty.
@@ -78,28 +80,28 @@ class Backend {
   virtual Started recv(at::Tensor tensor, int source, int tag) = 0;
   virtual Started barrier() = 0;
 
-  /// Called when an operation of the group has failed, with the error's text: ends what still waits or runs, on this
-  /// rank and on the others, which would wait for ever. Their errors say `why` where the transport can tell it. Later
-  /// operations throw. Once or several times, on any thread; does not block.
+  /// Called when an operation of the group has failed, with the error's text: ends the waiting and running operations
+  /// on this rank and on the others, which would otherwise wait forever. Their errors quote `why` if the transport can
+  /// transmit it. Later operations throw. May be called several times, on any thread; does not block.
   virtual void abort(const std::string& why);
 
-  /// Leaves the group: connections are closed; later operations throw. Called by shutdown(); handles may live on.
+  /// Leaves the group: closes the connections; later operations throw. Called by shutdown(); handles may outlive it.
   virtual void close() = 0;
 
-  /// Numbers for the record (Group's business): collectives, and send/recv separately, so that the former agree between
-  /// ranks.
+  /// Sequence numbers for the record (called by Group): collectives are counted apart from send/recv, so that their
+  /// numbers agree between ranks.
   std::uint64_t take_sequence(bool collective) { return collective ? collectives_++ : messages_++; }
-  /// Hash of the fingerprints of all collectives so far, this one included; of groups that share connections, whose
-  /// order counts, of those of both.
+  /// Hash of the fingerprints of all collectives so far, this one included. Groups that share connections share one
+  /// hash, because the order across them matters.
   virtual std::uint64_t extend_chain(std::uint64_t fingerprint) {
     return chain_ = (chain_ ^ fingerprint) * 0x9e3779b97f4a7c15ULL + 1;
   }
-  /// The same ranks for tensors of the host, beside a device's group: made at the first call, which is collective then.
-  /// nullptr: there is none (the host's own group, an adopted one).
+  /// A group of the same ranks for host tensors, next to a device's group. Created by the first call, which is
+  /// collective. nullptr if this group is already the host's, or was adopted.
   std::shared_ptr<Backend> host();
-  void set_host(std::function<std::shared_ptr<Backend>()> make) { make_host_ = std::move(make); }  ///< World's business
+  void set_host(std::function<std::shared_ptr<Backend>()> make) { make_host_ = std::move(make); }  ///< called by World
 
-  /// The group's number in the job (World's business), equal on all its ranks; 0 for an adopted one.
+  /// The group's number in the job (set by World), equal on all its ranks; 0 for an adopted group.
   std::uint32_t group_id() const { return group_id_; }
   void set_group_id(std::uint32_t id) { group_id_ = id; }
 
@@ -110,24 +112,25 @@ class Backend {
   Capabilities capabilities_;
   std::uint64_t collectives_ = 0, messages_ = 0, chain_ = 0;
   std::uint32_t group_id_ = 0;
-  std::function<std::shared_ptr<Backend>()> make_host_;  // empty: host() is known, or there is none
+  std::function<std::shared_ptr<Backend>()> make_host_;  // empty: host() is already known, or does not exist
   std::shared_ptr<Backend> host_;
 };
 
-/// What a factory of the table of backends makes one end of a group from. Collective over the group's ranks: throws
-/// Error when a peer does not come or cannot be reached, InputError for what the backend is not for.
+/// Arguments of a factory in the table of backends, which makes one end of a group. Factories are collective over the
+/// group's ranks and throw Error if a peer does not arrive or cannot be reached, InputError for a request that the
+/// backend does not support.
 struct BackendRequest {
-  std::string name;  ///< the group's, for texts
+  std::string name;  ///< the group's name, for messages
   int rank = 0, size = 1;
   c10::Device device = c10::kCPU;         ///< with index
-  std::vector<std::string> hosts = {};    ///< per rank in the group: equal texts can share memory
-  launch::RankEnvironment environment;    ///< this process's place in the job
-  c10::intrusive_ptr<c10d::Store> store;  ///< keys are unique to this group
+  std::vector<std::string> hosts = {};    ///< per rank of the group; ranks with equal texts can share memory
+  launch::RankEnvironment environment;    ///< this process's rank, host and launcher
+  c10::intrusive_ptr<c10d::Store> store;  ///< its keys are used by this group only
   std::chrono::milliseconds connect_timeout{300'000};
-  std::chrono::milliseconds timeout{1'800'000};  ///< how long a collective may take
+  std::chrono::milliseconds timeout{1'800'000};  ///< limit for one collective
 };
 
-/// One rank: copies. Any device.
+/// A group of one rank: collectives are copies. Any device.
 std::shared_ptr<Backend> make_local_backend(const std::string& name, c10::Device device);
 
 const char* reduction_name(Reduction op);

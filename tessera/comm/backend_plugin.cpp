@@ -10,23 +10,23 @@ namespace tessera::comm {
 const void* plugin_table(const std::string& device, const char* symbol, int abi) {
   const std::string library = concat("libtessera_", device, ".so");
   using Entry = const void* (*)();
-  // Shared symbols: LibTorch's registries. Never closed: tensors may outlive every group.
+  // Symbols are global because of LibTorch's registries. Never closed: tensors may outlive every group.
   const auto entry = [&] {
     try {
       return reinterpret_cast<Entry>(load_entry(library, symbol, Symbols::shared));
     } catch (const Error& error) {
-      throw InputError(concat("the ", device == "cuda" ? "CUDA" : device,
-                              " plug-in is not built, or what it needs is not installed: ", error.what(), ". ",
-                              device == "cuda"
-                                  ? "Build with TESSERA_CUDA=ON on a machine with nvcc 13 and nccl.h, or stay"
+      throw InputError(
+          concat("the ", device == "cuda" ? "CUDA" : device,
+                 " plug-in is not built, or a library that it needs is not installed: ", error.what(), ". ",
+                 device == "cuda" ? "Build with TESSERA_CUDA=ON on a machine with nvcc 13 and nccl.h, or stay"
                                   : "Install the whole of Tessera, or stay",
-                              " on the CPU (--device cpu)."));
+                 " on the CPU (--device cpu)."));
     }
   }();
   const void* table = entry();
   const int found = table == nullptr ? -1 : *static_cast<const int*>(table);
   if (found != abi) {
-    throw InputError(concat(library, " is of another build of Tessera (interface ", found, " of ", symbol,
+    throw InputError(concat(library, " belongs to another build of Tessera (interface ", found, " of ", symbol,
                             ", expected ", abi, "); rebuild both together."));
   }
   return table;
@@ -52,14 +52,14 @@ c10::Device open_device(Device device, int local_rank) {
   if (device == Device::cpu) return c10::Device(c10::kCPU);
   const int count = backend_plugin("cuda").device_count();
   if (count == 0) throw InputError("the device is cuda, but this process sees no CUDA device (CUDA_VISIBLE_DEVICES?).");
-  // LibTorch asks once whether there is CUDA (a backward pass does), and keeps the answer.
+  // LibTorch checks for CUDA once (in a backward pass) and caches the answer.
   if (!at::detail::getCUDAHooks().hasCUDA()) {
     throw InputError(
         "the device is cuda, but LibTorch has decided that this process has no CUDA: tensors were used with autograd "
-        "before the CUDA plug-in was loaded. Call tessera::init() before any of that.");
+        "before the CUDA plug-in was loaded. Call tessera::init() first.");
   }
   const c10::Device chosen(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
-  // Memory and kernels without a device of their own go to the current one.
+  // Allocations and kernels without an explicit device use the current one.
   c10::impl::getDeviceGuardImpl(c10::kCUDA)->setDevice(chosen);
   return chosen;
 }

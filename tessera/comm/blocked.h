@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the threads of this process are blocked in: only a process of which every thread that starts collectives waits
-/// for one can be part of a deadlock.
+/// Which collectives block the threads of this process. A process can be part of a deadlock only if every thread that
+/// starts collectives is waiting for one.
 
 #include <atomic>
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace tessera::comm {
 
-/// A collective that is waited for.
+/// A collective that a thread waits for.
 struct BlockedIn {
-  std::uint64_t entry_id = 0;  ///< the recorder's number
+  std::uint64_t entry_id = 0;  ///< its id in the recorder
   std::int64_t since_ns = 0;
 };
 
-/// One place per thread that ever waited; a thread that ends gives its place back.
+/// One slot per thread that has ever waited; a thread that ends releases its slot.
 class BlockedThreads {
  public:
   static constexpr int capacity = 64;
 
-  /// The newest wait when every known thread is blocked, else nullopt (also before the first wait, and once more
-  /// threads than `capacity` wait at a time).
+  /// The newest wait if every known thread is blocked, else nullopt. Also nullopt before the first wait, and
+  /// permanently after more than `capacity` threads have waited at once.
   std::optional<BlockedIn> all() const;
 
  private:
@@ -40,7 +40,7 @@ class BlockedThreads {
 /// This process's threads.
 BlockedThreads& blocked_threads();
 
-/// While it lives, this thread waits for that entry of the recorder. Nests; the outer one counts.
+/// Marks this thread as waiting for that entry of the recorder while the object lives. May nest; the outermost counts.
 class Blocked {
  public:
   Blocked(std::uint64_t entry_id, std::int64_t now_ns);
@@ -49,7 +49,7 @@ class Blocked {
   Blocked& operator=(const Blocked&) = delete;
 
  private:
-  BlockedThreads::Place* place_;  // nullptr: an outer one counts, or there is no place left
+  BlockedThreads::Place* place_;  // nullptr: nested in another Blocked, or no slot is free
 };
 
 }  // namespace tessera::comm

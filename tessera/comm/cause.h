@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// What an exception says, for people.
+/// User-facing text of an exception.
 
 #include <exception>
 #include <string>
 
 namespace tessera::comm {
 
-/// what(), without the C++ backtrace of LibTorch that c10's errors carry: it tells a user nothing.
+/// what() without the C++ backtrace that LibTorch's c10 errors append, which does not help users.
 std::string cause_text(const std::exception& error);
 
 }  // namespace tessera::comm

@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds period(250), period_while_blocked(100), period_in_a_hurry(20);
 constexpr std::int64_t blocked_ns = 100'000'000;
-constexpr std::int64_t long_blocked_ns = 5'000'000'000;  // from here on the slow period does
+constexpr std::int64_t long_blocked_ns = 5'000'000'000;  // blocked longer than this: back to the slow period
 constexpr std::size_t most_entries = 256;                // in one message
 
 const std::string verdict_key = "watch/verdict";
@@ -42,7 +42,7 @@ struct Exchange::Impl {
 
   const int rank;
   Comparer comparer;
-  c10::intrusive_ptr<c10d::Store> store;  // the thread's own, once it runs
+  c10::intrusive_ptr<c10d::Store> store;  // used only by the thread once it runs
 
   std::mutex mutex;
   std::condition_variable wake;
@@ -52,16 +52,16 @@ struct Exchange::Impl {
   std::promise<void> ended;
   std::future<void> end = ended.get_future();
 
-  // Only the thread touches these.
+  // Used only by the thread.
   std::uint64_t cursor = 0;
   std::deque<std::vector<launch::Entry>> published;  // the entries of the last two messages
   bool published_blocked = false;
   launch::RankState published_state = launch::RankState::none;
-  std::set<int> heard;  // ranks whose key exists
+  std::set<int> heard;  // ranks whose key is known to exist
   bool spread_done = false;
 
   void run();
-  bool round();  // true when this rank waits
+  bool round();  // true while this rank waits
   void publish(const Sighting& mine);
   std::optional<Sighting> read(int other);
   void share_verdict();
@@ -87,14 +87,14 @@ void Exchange::Impl::run() {
       if (ending) break;
     }
   } catch (const std::exception&) {
-    // The store is gone, and its host with it: there is nobody left to compare with.
+    // The store is gone, and its host with it: no rank is left to compare with.
   }
   alive = false;
   store.reset();
   ended.set_value();
 }
 
-// What is new, and what was new in the last message: a reader may have missed that.
+// Publishes the new entries and those of the previous message, which a reader may have missed.
 void Exchange::Impl::publish(const Sighting& mine) {
   published.push_back(mine.entries);
   if (published.size() > 3) published.pop_front();
@@ -110,7 +110,7 @@ void Exchange::Impl::publish(const Sighting& mine) {
 }
 
 std::optional<Sighting> Exchange::Impl::read(int other) {
-  if (heard.count(other) == 0) {  // get() would wait for the key
+  if (heard.count(other) == 0) {  // get() would block until the key exists
     if (!store->check({key_of(other)})) return std::nullopt;
     heard.insert(other);
   }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The comparison of ranks that share no board (another host, or another launcher than ours): sightings travel through
-/// the job's store. A thread and a connection of its own, because a store may be slow to answer or gone, which must
-/// hold up neither the sign of life nor anybody's wait.
+/// Compares the collectives of ranks that share no board (another host, or a foreign launcher) by exchanging sightings
+/// through the job's store. Uses its own thread and connection: a slow or lost store must delay neither the heartbeat
+/// nor any wait.
 
 #include <tessera/wire/neighbours.h>
 
@@ -21,20 +21,21 @@ namespace tessera::comm {
 
 class Exchange {
  public:
-  /// Clones the store in its thread; one that cannot be cloned or reached ends the comparison, not the program.
+  /// Clones the store in its thread. If that fails, or the store is unreachable, the comparison stops; the program
+  /// continues.
   Exchange(int rank, const c10::intrusive_ptr<c10d::Store>& store);
-  /// Ends the thread. One that hangs in a request is left behind after a second.
+  /// Stops the thread; abandons it after one second if it hangs in a request.
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
   void add_group(std::uint32_t id, const std::vector<int>& members);
-  /// Compare as soon and as often as possible: somebody waits for the result.
+  /// `on`: exchange as often as possible, because a caller waits for the result.
   void hurry(bool on);
-  /// Tell the other ranks why they must stop.
+  /// Publishes to the other ranks why they must stop.
   void spread(const std::string& verdict);
   bool settled(const launch::Entry& entry) const;
-  /// False when the store was lost: nothing more will come.
+  /// False after the store was lost: no further results will arrive.
   bool alive() const;
 
  private:

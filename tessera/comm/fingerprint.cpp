@@ -9,10 +9,10 @@
 namespace tessera::comm {
 namespace {
 
-constexpr std::size_t most_named = 8;       // differing facts in one message
+constexpr std::size_t most_named = 8;       // differing facts named in one message
 constexpr std::size_t longest_value = 200;  // bytes of a value in a message
 
-// "5:hello": the length goes first, so that any bytes are allowed.
+// "5:hello": length-prefixed, so that any bytes are allowed.
 void put(std::string& text, const std::string& part) {
   text.append(std::to_string(part.size())).append(":").append(part);
 }
@@ -53,7 +53,7 @@ Fingerprint from_text(const std::string& text) {
 }
 
 std::optional<std::string> differences(const std::map<int, Fingerprint>& facts_of_rank) {
-  std::vector<std::string> names;  // in the order in which the ranks give them
+  std::vector<std::string> names;  // in order of first appearance
   for (const auto& [rank, facts] : facts_of_rank) {
     for (const auto& fact : facts) {
       if (std::find(names.begin(), names.end(), fact.first) == names.end()) names.push_back(fact.first);
@@ -62,7 +62,7 @@ std::optional<std::string> differences(const std::map<int, Fingerprint>& facts_o
   std::string text;
   std::size_t count = 0;
   for (const std::string& name : names) {
-    std::vector<std::pair<std::string, std::vector<int>>> values;  // shown value, its ranks
+    std::vector<std::pair<std::string, std::vector<int>>> values;  // displayed value, ranks that have it
     for (const auto& [rank, facts] : facts_of_rank) {
       const auto found = std::find_if(facts.begin(), facts.end(), [&](const auto& fact) { return fact.first == name; });
       const std::string value = found == facts.end() ? "not given" : "= " + found->second;

@@ -1,4 +1,4 @@
-// The backends `gloo` and `c10d_gloo`, and the only file that sees ProcessGroupGloo, through the stand-in headers of
+// The backends `gloo` and `c10d_gloo`. The only file that includes ProcessGroupGloo, through the stand-in headers of
 // cmake/gloo_stubs.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -12,7 +12,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
                                             const GlooInterface& interface, std::chrono::milliseconds connect_timeout,
                                             std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(connect_timeout);
-  options->threads = 1;  // collectives of one group run one after another, in the order they were started
+  options->threads = 1;  // collectives of a group run one at a time, in the order in which they were started
   options->devices.push_back(interface.name.empty() ? c10d::ProcessGroupGloo::createDeviceForHostname(interface.address)
                                                     : c10d::ProcessGroupGloo::createDeviceForInterface(interface.name));
   auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);

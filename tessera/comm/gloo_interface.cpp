@@ -20,7 +20,7 @@ std::string numeric(const sockaddr* address, socklen_t length) {
   return getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
 }
 
-// The local address of a UDP socket "connected" to host:port (nothing is sent); "" when there is no route.
+// Returns the local address of a UDP socket "connected" to host:port (nothing is sent); "" without a route.
 std::string address_towards(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -41,7 +41,7 @@ std::string address_towards(const std::string& host, int port) {
   return "";
 }
 
-// The first IPv4 address of an interface that is up and not loopback; "" when there is none.
+// Returns the first IPv4 address of an interface that is up and not loopback; "" if there is no such interface.
 std::string first_outside_address() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return "";
@@ -61,7 +61,7 @@ GlooInterface gloo_interface(const std::string& master_addr, int master_port, bo
   if (const char* name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != 0)
     return {.name = name, .address = ""};
   std::string address = address_towards(master_addr, master_port);
-  // On the master's own host its name often resolves to 127.0.1.1, where other hosts cannot reach it.
+  // The master's host name often resolves to 127.0.1.1 on that host itself, an address unreachable from others.
   if (address.empty() || launch::is_loopback(address)) address = first_outside_address();
   if (address.empty()) {
     throw InputError(concat("Gloo: no network interface of this host leads to MASTER_ADDR=", master_addr,

@@ -1,5 +1,4 @@
-// The choke point: every collective of every backend passes through here to be validated, numbered, fingerprinted and
-// recorded.
+// Every collective of every backend passes through this file to be validated, numbered, fingerprinted and recorded.
 #include <ATen/ATen.h>
 
 #include <tessera/base/clock.h>
@@ -32,7 +31,7 @@ void Backend::abort(const std::string&) {}
 std::shared_ptr<Backend> Backend::host() {
   if (make_host_) {
     host_ = make_host_();
-    make_host_ = {};  // after a failure the next call fails, too: it does not go another way than other ranks
+    make_host_ = {};  // only once: after a failure the next call must fail, too, not diverge from the other ranks
   }
   return host_;
 }
@@ -87,7 +86,7 @@ std::string rank_text(const Backend& backend) {
                 ")");
 }
 
-// A hash of what must agree between ranks.
+// Hashes everything that must agree between ranks.
 class Fingerprint {
  public:
   Fingerprint& add(std::string_view bytes) {
@@ -101,14 +100,14 @@ class Fingerprint {
   std::uint64_t hash_ = fnv1a("");
 };
 
-// The error of a failed collective: what a person needs first. A transport whose peers started something else only
-// knows that a connection broke, so the records of the ranks are compared before it is believed. If nobody else has the
-// reason, the group is aborted: ranks that wait for this one in it would wait on if the caller caught the error.
+// Builds the error of a failed collective, most useful facts first. If a peer started a different collective, the
+// transport sees only a broken connection, so the ranks' records are compared first. If that yields no reason, the
+// group is aborted: otherwise, if the caller caught the error, ranks that wait for this one would wait forever.
 Error failure(Backend& backend, const Entry& entry, const std::exception& error) {
   const double seconds = seconds_since(entry.start_ns);
   std::string cause = cause_text(error);
   const auto reason = backend.capabilities().names_causes ? stop_requested() : explain_failure(entry);
-  if (reason && cause.find(*reason) == std::string::npos) cause = concat(*reason, "\n  The transport says: ", cause);
+  if (reason && cause.find(*reason) == std::string::npos) cause = concat(*reason, "\n  Transport error: ", cause);
   const std::string place = launch::read_text(heartbeat().slot().place);
   std::string text = concat(describe(entry), " failed on rank ", backend.rank(), " (", place, place.empty() ? "" : "; ",
                             backend.kind(), ") after ", format_real(seconds, 3), " s: ", cause);
@@ -117,9 +116,9 @@ Error failure(Backend& backend, const Entry& entry, const std::exception& error)
     if (!backend.capabilities().names_causes) {
       text +=
           "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that failed "
-          "first says more.";
+          "first reports more.";
     }
-    heartbeat().fail(text);  // before the others can fail because of it
+    heartbeat().fail(text);  // before other ranks fail because of it
     backend.abort(what);
   }
   text += "\n  Last collectives of this process:";
@@ -130,12 +129,12 @@ Error failure(Backend& backend, const Entry& entry, const std::exception& error)
   return Error(text);
 }
 
-// Records what the backend moved, if it reports that.
+// Records the bytes that the backend moved, if it reports them.
 void take_moved_bytes(const Entry& entry) {
   if (const std::int64_t bytes = take_moved(); bytes >= 0) recorder().moved(entry, bytes);
 }
 
-// Records the end of a collective and gives failures their names.
+// Records the end of a collective and adds its description to errors.
 class Recorded final : public Pending {
  public:
   Recorded(std::shared_ptr<Backend> backend, std::shared_ptr<Pending> inner, const Entry& entry, std::int64_t moved)
@@ -177,12 +176,12 @@ class Recorded final : public Pending {
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Pending> inner_;
   Entry entry_;
-  std::int64_t moved_;  // reported when it was started; -1: nothing
+  std::int64_t moved_;  // reported at the start; -1: not reported
   bool finished_ = false;
   std::exception_ptr failure_;
 };
 
-// What one call is about, for its checks and its record.
+// Checks and records one call.
 class Call {
  public:
   Call(const std::shared_ptr<Backend>& backend, Op op) : backend_(backend), op_(op) {
@@ -216,7 +215,7 @@ class Call {
     return *this;
   }
 
-  // One tensor holds R parts of the other's size.
+  // The larger tensor must have R times as many elements as the smaller one.
   Call& parts(const at::Tensor& whole, const char* whole_role, const at::Tensor& part, const char* part_role) {
     if (whole.numel() != part.numel() * backend_->size()) {
       reject("the ", whole_role, " has ", whole.numel(), " elements; the rule is ranks x the ", part_role,
@@ -225,7 +224,7 @@ class Call {
     return *this;
   }
 
-  /// Elements that this rank sends to others, where the parts may be uneven.
+  /// Sets how many elements this rank sends to others, for uneven parts.
   Call& sends(std::int64_t elements) {
     sent_ = elements;
     return *this;
@@ -261,7 +260,7 @@ class Call {
     return *this;
   }
 
-  // An accumulator has the input's dtype, but fp32 for the halves.
+  // An accumulator has the input's dtype, except fp32 for bf16/fp16 inputs.
   Call& accumulation(const at::Tensor& accumulator, const at::Tensor& input) {
     tensor(input, "input").reduction(Reduction::sum);
     const bool half = *dtype_ == at::kHalf || *dtype_ == at::kBFloat16;
@@ -280,7 +279,7 @@ class Call {
   std::int64_t numel() const { return numel_; }
   const Backend& backend() const { return *backend_; }
 
-  // Numbers and records the call, runs `begin` (skipped when there is nothing to move) and wraps what it returns.
+  // Numbers and records the call, runs `begin` (skipped if there is nothing to move) and wraps its result.
   template <class Begin>
   Work start(const Begin& begin, bool nothing_to_move) {
     if (const auto reason = stop_requested()) {
@@ -290,9 +289,9 @@ class Call {
     entry.start_ns = monotonic_ns();
     recorder().begin(entry);
     std::shared_ptr<Pending> pending;
-    take_moved();  // what an operation outside of a Group left behind
+    take_moved();  // discards the count of operations outside any Group
     try {
-      // Collectives write like the raw memory writes they are on most transports: no autograd, no version bumps.
+      // Collectives write like the raw memory writes that most transports perform: no autograd, no version bumps.
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       const Blocked here(entry.id, entry.start_ns);
       if (!nothing_to_move) {
@@ -331,7 +330,7 @@ class Call {
     if (dtype_) launch::write_text(entry.dtype, dtype_name(*dtype_));
     launch::write_text(entry.group, backend_->name());
     launch::write_text(entry.tag, Tag::current());
-    // Ranks other than the root see only their part in scatter and gather, and all_to_all may be uneven.
+    // In scatter and gather, ranks other than the root see only their own part, and all_to_all may be uneven.
     const bool same_numel = op_ != Op::scatter && op_ != Op::gather && op_ != Op::all_to_all;
     entry.fingerprint = Fingerprint()
                             .add(op_name(op_))
@@ -356,7 +355,7 @@ class Call {
   std::optional<std::int64_t> sent_;
 };
 
-// Rows per peer -> elements per peer, checked against the tensor.
+// Converts rows per peer to elements per peer and checks them against the tensor.
 std::vector<std::int64_t> element_splits(const Call& call, const at::Tensor& tensor,
                                          const std::vector<std::int64_t>& rows, const char* role) {
   const int size = call.backend().size();
@@ -481,7 +480,7 @@ Work Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int
     call.reject("this rank sends itself ", from[self], " elements but expects ", to[self], "; the splits disagree.");
   }
   call.sends(input.numel() - from[self]);
-  // With splits, a rank that moves nothing must still take part: its peers cannot know.
+  // With splits, a rank that moves nothing must still take part: its peers cannot know that it moves nothing.
   const bool nothing = call.numel() == 0 && output_splits.empty() && input_splits.empty();
   return call.start([&] { return backend_->all_to_all(output, input, std::move(to), std::move(from)); }, nothing);
 }

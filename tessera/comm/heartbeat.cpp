@@ -14,14 +14,14 @@ namespace tessera::comm {
 using launch::RankState;
 
 Heartbeat::Heartbeat()
-    : slot_(new launch::RankSlot{}) {}  // never freed: threads may write to it as long as the process lives
+    : slot_(new launch::RankSlot{}) {}  // never freed: threads may write to it until the process ends
 
 void Heartbeat::join(const launch::RankEnvironment& environment) {
   const bool given = environment.board_fd >= 0;
   launch::Board board;
   if (given) {
     board = launch::Board::open(environment.board_fd);
-    fcntl(environment.board_fd, F_SETFD, FD_CLOEXEC);  // programs that this one starts have no business with it
+    fcntl(environment.board_fd, F_SETFD, FD_CLOEXEC);  // child processes must not inherit it
   } else {
     board = launch::Board::create(1, environment.rank, environment.world_size, environment.job);
   }
@@ -39,7 +39,7 @@ void Heartbeat::join(const launch::RankEnvironment& environment) {
   slot.generation = generation_;
   slot.heartbeat_ns = slot.progress_ns = monotonic_ns();
   slot.state = RankState::joining;
-  // A former board of this process stays mapped: nothing knows who still writes to it.
+  // An earlier board of this process stays mapped: threads may still write to it.
   if (board_) new launch::Board(std::move(board_));
   board_ = std::move(board);
   slot_ = &slot;
@@ -50,7 +50,7 @@ void Heartbeat::join(const launch::RankEnvironment& environment) {
 }
 
 void Heartbeat::set_state(RankState state) {
-  // A failed rank stays so: what it still does is clearing up.
+  // A failed rank keeps this state while it cleans up.
   if (this->state() != RankState::failed) slot_->state.store(state, std::memory_order_release);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What this rank shows of itself to others: its slot of the board (launch/agent/board.h). Torch-free.
+/// The state that this rank publishes: its slot on the board (launch/agent/board.h). Torch-free.
 
 #include <tessera/base/error.h>
 #include <tessera/launch/agent/board.h>
@@ -15,46 +15,46 @@
 
 namespace tessera::comm {
 
-/// One training step, for whoever watches.
+/// Progress of one training step, for observers.
 struct StepSign {
   std::int64_t step = 0, total_steps = 0;
-  std::int64_t step_ns = 0;  ///< how long it took
+  std::int64_t step_ns = 0;  ///< duration of the step
   double tokens_per_second = 0;
   double loss = 0;
 };
 
-/// This process's place on the board. Thread-safe, except join().
+/// This process's slot on the board. Thread-safe, except join().
 class Heartbeat {
  public:
   Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Takes the slot of this rank on the board that the agent gave (environment.board_fd), else on a board of one slot
-  /// made here, and clears it. Throws InputError when the descriptor holds no board of this build or no slot for this
-  /// rank. The board stays mapped until the process ends.
+  /// Takes and clears this rank's slot on the agent's board (environment.board_fd), or on a one-slot board made here.
+  /// Throws InputError if the descriptor is not a board of this build or has no slot for this rank. The board stays
+  /// mapped until the process ends.
   void join(const launch::RankEnvironment& environment);
 
-  /// This rank's slot; memory of this process before join().
+  /// This rank's slot; private memory of this process before join().
   launch::RankSlot& slot() const { return *slot_; }
   /// The board of this host; nullptr before join().
   const launch::Board* board() const { return board_ ? &board_ : nullptr; }
 
   void set_state(launch::RankState state);
   launch::RankState state() const { return slot_->state.load(std::memory_order_relaxed); }
-  /// For people: "forward", "save checkpoint-200". Cut to 31 bytes.
+  /// For display: "forward", "save checkpoint-200". Truncated to 31 bytes.
   void set_phase(std::string_view phase);
-  /// Where this rank stands in the mesh: "dp_shard 1, tp 0" (layout::describe_rank). For people, in errors and on the
-  /// board. Cut to 63 bytes.
+  /// This rank's mesh coordinates: "dp_shard 1, tp 0" (layout::describe_rank). For display in errors and on the board.
+  /// Truncated to 63 bytes.
   void set_place(std::string_view place);
-  /// Something was finished: a micro-batch, a batch of an evaluation, a file. (Collectives count by themselves.)
+  /// Reports progress: a finished micro-batch, evaluation batch or file. (Collectives are counted automatically.)
   void advance();
   void set_step(const StepSign& sign);
-  /// This rank fails: its state, why in words, and with which code it is going to end (the first call counts: what
-  /// follows is a consequence).
+  /// Marks this rank as failed, with the reason and the exit code it will end with. Only the first call has an effect:
+  /// later failures are consequences.
   void fail(std::string_view why, ExitCode code = ExitCode::failed);
 
-  /// Nothing that this process waits for can succeed, because ... (a mismatch). The first call counts.
+  /// Records why no wait of this process can succeed (a mismatch). Only the first call has an effect.
   void set_verdict(const std::string& why);
   std::optional<std::string> verdict() const;
   /// The verdict, the agent's request to stop, or a newer generation; see comm::stop_requested().
@@ -67,14 +67,14 @@ class Heartbeat {
   std::atomic<bool> has_verdict_{false};
   mutable std::mutex mutex_;
   std::string verdict_;
-  std::int64_t step_times_[100] = {};  // ring of the last durations, for the 99th percentile
+  std::int64_t step_times_[100] = {};  // ring of recent durations, for the 99th percentile
   std::uint64_t steps_seen_ = 0;
 };
 
-/// This process's; usable before init().
+/// This process's heartbeat; usable before init().
 Heartbeat& heartbeat();
 
-/// While it lives, this rank is in that state (evaluating, saving).
+/// Sets this rank's state (evaluating, saving) while the object lives.
 class LifeState {
  public:
   explicit LifeState(launch::RankState state) : before_(heartbeat().state()) { heartbeat().set_state(state); }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// LibTorch's dtypes and our reductions in the words of the reduction kernels (kernels/cpu/reduce.h).
+/// Converts LibTorch's dtypes and our reductions to the enums of the reduction kernels (kernels/cpu/reduce.h).
 
 #include <c10/core/ScalarType.h>
 
@@ -11,7 +11,7 @@
 
 namespace tessera::comm {
 
-/// nullopt: a dtype that can be moved but not reduced.
+/// nullopt for a dtype that can be moved but not reduced.
 std::optional<kernels::Number> number_of(at::ScalarType dtype);
 
 kernels::Fold fold_of(Reduction op);

@@ -19,8 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Once the reason is known, the other threads have so long to fail in an orderly way: to notice it where they wait, and
-// then to end the program.
+// Once the reason is known, the other threads get this long to notice it in their waits, and then to end the program.
 constexpr milliseconds time_to_notice(500), time_to_unwind(3000);
 
 std::string words_of(const std::exception_ptr& error) {
@@ -29,17 +28,18 @@ std::string words_of(const std::exception_ptr& error) {
   } catch (const std::exception& known) {
     return known.what();
   } catch (...) {
-    return "an exception that is no std::exception";
+    return "an exception that is not a std::exception";
   }
 }
 
-// In the thread that is about to die. gloo::EnforceNotMet and its kin are not visible to us as types.
+// Called in the dying thread. Identified by name, because gloo::EnforceNotMet and related types are not visible here.
 bool is_thrown_by_gloo() {
   const std::type_info* type = abi::__cxa_current_exception_type();
   return type != nullptr && std::string_view(type->name()).find("4gloo") != std::string_view::npos;
 }
 
-// Whether nobody is left to tell it: this thread died holding locks of Gloo, and those who want them never come back.
+// True if the remaining threads cannot end the program themselves: this thread may hold locks of Gloo that they wait
+// for.
 bool others_are_stuck() {
   const auto begin = std::chrono::steady_clock::now();
   while (true) {

@@ -1,4 +1,4 @@
-// One rank: every collective is a copy or nothing.
+// A group of one rank: every collective is a copy or does nothing.
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
@@ -31,7 +31,7 @@ class LocalBackend final : public Backend {
   void close() override {}
 
  private:
-  // Shapes may differ ([1 * n] against [n]); the number of elements does not.
+  // Shapes may differ ([1 * n] and [n]), numbers of elements do not.
   static Started copy(at::Tensor& output, const at::Tensor& input) {
     if (output.data_ptr() != input.data_ptr()) output.view(-1).copy_(input.view(-1));
     return nullptr;

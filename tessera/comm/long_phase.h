@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A phase that may take minutes without a collective (loading a model, making tokens, an evaluation) says so: who
-/// watches reports it, and ends nobody for it (launch/watch/progress.h).
+/// Announces a phase that may take minutes without a collective (loading a model, generating tokens, evaluating): the
+/// watchdog reports it but does not end the rank for it (launch/watch/progress.h).
 
 #include <tessera/launch/agent/board.h>
 
@@ -10,16 +10,16 @@
 
 namespace tessera::comm {
 
-/// While it lives, this rank is in that phase: RankState::working, or the state that it has already, where that says
-/// more (evaluating, saving; joining, leaving). Nests. For the thread that trains.
+/// While it lives, this rank is in that phase, in RankState::working or in its current state if that is more specific
+/// (evaluating, saving, joining, leaving). Nests. For the training thread.
 class LongPhase {
  public:
-  explicit LongPhase(std::string_view name);  ///< "merging adapters": for people, cut to 31 bytes
+  explicit LongPhase(std::string_view name);  ///< "merging adapters": for display, truncated to 31 bytes
   ~LongPhase();
   LongPhase(const LongPhase&) = delete;
   LongPhase& operator=(const LongPhase&) = delete;
 
-  /// A piece of it is done: what follows has all the time anew.
+  /// Reports a finished part of the phase, which restarts its time limit.
   void advance();
 
  private:

@@ -9,7 +9,7 @@
 namespace tessera::comm {
 namespace {
 
-/// Those of more than one rank, outermost first, each once.
+/// The distinct axes of more than one rank, outermost first.
 std::vector<layout::Axis> dividing(const layout::Mesh& mesh, std::span<const layout::Axis> axes) {
   std::vector<layout::Axis> left;
   for (const layout::Axis axis : axes)
@@ -30,11 +30,11 @@ std::string joined(std::span<const layout::Axis> axes) {
 MeshGroups::MeshGroups(World& world, const layout::Mesh& mesh) : world_(&world), mesh_(mesh) {
   if (mesh.world_size() != world.size())
     throw InputError(
-        concat("mesh ", describe(mesh), " is of ", mesh.world_size(), " ranks, the world of ", world.size()));
+        concat("mesh ", describe(mesh), " has ", mesh.world_size(), " ranks, but the world has ", world.size()));
 }
 
 Group MeshGroups::over(std::span<const layout::Axis> axes) const {
-  static_cast<void>(group_of(mesh_, world_->rank(), axes));  // axes of two views are refused, whatever their sizes
+  static_cast<void>(group_of(mesh_, world_->rank(), axes));  // refuses axes of two views, whatever their sizes
   const std::vector<layout::Axis> divided = dividing(mesh_, axes);
   if (divided.empty()) return Group(make_local_backend(concat(joined(axes), " ", world_->rank()), world_->device()));
   return world_->split(all_groups(mesh_, divided), joined(divided));

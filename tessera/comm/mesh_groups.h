@@ -15,23 +15,23 @@
 
 namespace tessera::comm {
 
-/// Copyable; the groups are the World's, which keeps them until shutdown().
+/// Copyable; the World owns the groups and keeps them until shutdown().
 ///
-/// A group is made when it is asked for first. That call waits for the members of this rank's own group only, but every
-/// rank of the world must come to it, in the same order among all calls that make groups (World::new_group and split
-/// too); asking again for a group that is there is neither collective nor bound to an order. Axes of one rank do not
-/// count: over({dp_shard, cp}) is of(dp_shard) when cp has one rank, and a group of one rank is local and free. A group
-/// of the ranks of another one (tp of a mesh that has no other axis: the world) shares that one's connections under its
-/// own name, so that errors, the record, the timeline, tables and `tessera top` say which axis it was.
+/// A group is created by the first request for it. That call waits only for the members of this rank's own group, but
+/// every rank of the world must make it, in the same order among all calls that create groups (World::new_group and
+/// split included). Requests for an existing group are not collective and may come in any order. Axes of one rank are
+/// ignored: over({dp_shard, cp}) is of(dp_shard) if cp has one rank, and a group of one rank is local and free. A group
+/// with the same ranks as an existing one (tp of a mesh that has no other axis: the world) shares that group's
+/// connections under its own name, so that errors, the record, the timeline, tables and `tessera top` show the axis.
 class MeshGroups {
  public:
-  /// Not collective. Throws InputError when the mesh is not of the world's size.
+  /// Not collective. Throws InputError if the mesh's size differs from the world's.
   MeshGroups(World& world, const layout::Mesh& mesh);
 
   const layout::Mesh& mesh() const { return mesh_; }  ///< as given to the constructor
-  /// The group along `axis` that this rank is in.
+  /// This rank's group along `axis`.
   Group of(layout::Axis axis) const { return over(std::span(&axis, 1)); }
-  /// The group over several axes of one view, in any order. Throws InputError for axes of two views.
+  /// The group over several axes of the same view, in any order. Throws InputError for axes of two views.
   Group over(std::span<const layout::Axis> axes) const;
   Group over(std::initializer_list<layout::Axis> axes) const { return over(std::span(axes.begin(), axes.size())); }
 
@@ -40,7 +40,7 @@ class MeshGroups {
   layout::Mesh mesh_;
 };
 
-/// MeshGroups(world, mesh).over(axes), for one group.
+/// Shorthand for MeshGroups(world, mesh).over(axes).
 Group mesh_group(World& world, const layout::Mesh& mesh, std::span<const layout::Axis> axes);
 
 }  // namespace tessera::comm

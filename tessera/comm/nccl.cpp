@@ -1,4 +1,4 @@
-// The backend `nccl`, which the plug-in of CUDA makes (plugin_cuda.cpp).
+// The backend `nccl`, implemented by the CUDA plug-in (plugin_cuda.cpp).
 #include <tessera/comm/backend_plugin.h>
 
 std::shared_ptr<tessera::comm::Backend> tessera::layout::Nccl::make(const comm::BackendRequest& request) {

@@ -1,4 +1,4 @@
-// NCCL groups and what is asked of the devices, from libtessera_cuda.so for libtessera.so, which never links CUDA
+// NCCL groups and device queries, exported by libtessera_cuda.so to libtessera.so, which never links CUDA
 // (backend_plugin.h).
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -20,19 +20,18 @@ std::string device_identity(int index) {
   char bus[64] = {};
   const cudaError_t status = cudaDeviceGetPCIBusId(bus, sizeof bus, index);
   if (status != cudaSuccess) {
-    throw Error(concat("CUDA device ", index, " does not tell its PCI bus: ", cudaGetErrorString(status)));
+    throw Error(concat("CUDA device ", index, ": cannot read its PCI bus id: ", cudaGetErrorString(status)));
   }
   return bus;
 }
 
-/// ProcessGroupNCCL orders its work with events on the current stream and bounds it by its watchdog; the communicator
-/// is made by the first collective. bf16/fp16 sums are NCCL's own (fp32 inside its reduction kernels), so they travel
-/// as they are.
+/// ProcessGroupNCCL orders its work with events on the current stream and bounds it with its watchdog; the first
+/// collective creates the communicator. bf16/fp16 are sent as they are: NCCL's reduction kernels sum them in fp32.
 std::shared_ptr<Backend> make_backend(const BackendRequest& request) {
-  // The tensors of a collective are kept alive by its Pending and by LibTorch's work until the caller's stream is
-  // behind it. recordStream would instead delay the reuse of their memory by as much as the host runs ahead.
+  // The Pending and LibTorch's work keep a collective's tensors alive until the caller's stream has passed it.
+  // recordStream would instead delay the reuse of their memory by as much as the host runs ahead.
   setenv("TORCH_NCCL_AVOID_RECORD_STREAMS", "1", /*overwrite=*/0);
-  // A failed or late collective throws in wait(); ending the process is the agent's business.
+  // A failed or late collective throws in wait(); the agent, not NCCL, ends the process.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
   c10::cuda::set_device(request.device.index());
   auto options = c10d::ProcessGroupNCCL::Options::create();

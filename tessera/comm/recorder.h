@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The record (wire/recorder.h) of this process, and what its collectives belong to.
+/// This process's record (wire/recorder.h), and tags that describe its collectives.
 
 #include <tessera/launch/watch/record.h>
 #include <tessera/wire/recorder.h>
@@ -21,19 +21,18 @@ using launch::wire_bytes;
 using wire::OpTotals;
 using wire::Recorder;
 
-/// The record of this process; part of the World, usable before init() as well.
+/// This process's record; part of the World, but usable before init().
 Recorder& recorder();
 
-/// For backends, inside of an operation or of its Pending's wait(): this many bytes left this process, where that is
-/// not what the theory says (wire_bytes in launch/watch/record.h). Several calls for one collective add up.
+/// For backends, inside an operation or its Pending's wait(): reports the bytes that left this process if they differ
+/// from the theoretical number (wire_bytes in launch/watch/record.h). Several calls for one collective add up.
 void report_moved(std::int64_t bytes);
-/// What this thread's backends reported since the last call, or -1 (Group's business).
+/// Bytes that this thread's backends have reported since the last call, or -1 for none (called by Group).
 std::int64_t take_moved();
 
-/// Names what the collectives started by this thread belong to, while it lives. Nests; the innermost is recorded. Part
-/// of a collective's signature: ranks that start equal collectives for different things (the parameters of two units)
-/// are told so like any other mismatch, therefore the text is the same on every rank. (The first bytes of it:
-/// Entry::tag.)
+/// Describes the collectives that this thread starts while the object lives. Nests; the innermost is recorded. The tag
+/// is part of a collective's signature: ranks that start equal collectives for different purposes (the parameters of
+/// two units) get a mismatch error, so the text must be the same on every rank. (Entry::tag keeps its first bytes.)
 class Tag {
  public:
   explicit Tag(std::string text);

@@ -34,28 +34,28 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* verdict_key = "join/verdict";    // set by rank 0: "ok", or what went wrong
-constexpr std::string_view given_wrongly = "given: ";  // before a verdict that another start alone cannot change
+constexpr const char* verdict_key = "join/verdict";    // set by rank 0: "ok", or the error
+constexpr std::string_view given_wrongly = "given: ";  // prefix of verdicts that a restart cannot change
 constexpr const char* count_key = "join/count";
 constexpr milliseconds first_report(5000), next_report(10000);  // when missing ranks are reported
-constexpr milliseconds more_culprits(300);  // after the first rank that differs: others that differ are named with it
+constexpr milliseconds more_culprits(300);  // after the first differing rank: others found in this time are named, too
 
 std::string joined_key(int rank) { return concat("join/", rank); }
 std::string owner_key(int rank) { return concat("join/", rank, "/process"); }
-std::string order_key(std::int64_t place) { return concat("join/order/", place); }  // the place-th rank that joined
+std::string order_key(std::int64_t place) { return concat("join/order/", place); }  // the place-th rank to join
 
-// An agent that restarts its ranks keeps the store, with the keys of the failed attempt in it.
+// An agent that restarts its ranks keeps the store, including the failed attempt's keys.
 std::string run_prefix(const launch::RankEnvironment& environment) {
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
   if (environment.launcher == "torchrun" && attempt != nullptr) return concat("tessera/", attempt);
   std::string prefix = launch::generation_prefix(environment.generation);
-  prefix.pop_back();  // PrefixStore writes the last slash itself
+  prefix.pop_back();  // PrefixStore appends the slash itself
   return prefix;
 }
 
 std::string host_and_pid() { return concat(host_name("?"), " pid ", getpid()); }
 
-// Polls until `done()` or the deadline. Store::wait cannot be used for this: it reports a timeout, not who is missing.
+// Polls until `done()` or the deadline. Store::wait reports only that it timed out, not which ranks are missing.
 template <class Done>
 bool poll_until(Clock::time_point deadline, const Done& done, milliseconds longest_pause = milliseconds(50)) {
   milliseconds pause(1);
@@ -75,7 +75,7 @@ std::vector<int> missing_ranks(c10d::Store& store, int size, const std::function
   return missing;
 }
 
-// True when every rank's key is there: one request, however many ranks.
+// True if every rank's key exists. One request, whatever the number of ranks.
 bool all_there(c10d::Store& store, int size, const std::function<std::string(int)>& key) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < size; ++rank) keys.push_back(key(rank));
@@ -84,12 +84,12 @@ bool all_there(c10d::Store& store, int size, const std::function<std::string(int
 
 std::string seconds_text(milliseconds time) { return format_real(static_cast<double>(time.count()) / 1000, 4) + " s"; }
 
-// A remedy for variables that a shell or a pod has left.
+// A remedy for variables left over from a shell or a pod.
 std::string left_behind(const launch::RankEnvironment& environment) {
   if (environment.unvouched.empty()) return {};
   return concat(" ", environment.unvouched,
-                " are in the environment, and no launcher that is known has set them: unset "
-                "them, MASTER_ADDR and MASTER_PORT to run without the others, or start the others with them, too.");
+                " are set in the environment, but not by a known launcher: unset "
+                "them,  MASTER_ADDR and MASTER_PORT to run a single rank, or start the other ranks, too.");
 }
 
 // "waited 5 s for ranks 2, 3 of 4; here: ranks 0, 1 on node1".
@@ -115,12 +115,12 @@ void report_missing(c10d::Store& store, const launch::RankEnvironment& environme
                left_behind(environment));
 }
 
-// Our agent knows the processes of its host and says more of them.
+// Our agent knows its host's processes and reports more about them.
 bool agent_reports(const launch::RankEnvironment& environment) {
   return environment.board_fd >= 0 && environment.local_world_size == environment.world_size;
 }
 
-// Reports who is missing, when it is time to.
+// Reports the missing ranks at intervals.
 class Reporter {
  public:
   Reporter(c10d::Store& store, const launch::RankEnvironment& environment)
@@ -156,7 +156,7 @@ std::optional<std::string> different(const std::map<int, Fingerprint>& joined) {
                 ". Start every rank with the same arguments and files.");
 }
 
-// Rank 0's side: waits for all, comparing each as it comes, then says what is wrong ("ok" when nothing is).
+// Rank 0's side: waits for all ranks, comparing each as it joins. Returns the error, or "ok".
 std::string judge(c10d::Store& store, const launch::RankEnvironment& environment, milliseconds timeout) {
   const int size = environment.world_size;
   auto deadline = Clock::now() + timeout;
@@ -193,7 +193,7 @@ std::string judge(c10d::Store& store, const launch::RankEnvironment& environment
       left_behind(environment));
 }
 
-// The others' side. When rank 0 is not there to say who is missing, the first of those who are says it.
+// The other ranks' side. If rank 0 has not joined, the lowest rank that has reports the missing ones.
 std::string await_verdict(c10d::Store& store, const launch::RankEnvironment& environment, milliseconds timeout) {
   const int rank = environment.rank;
   const auto deadline = Clock::now() + timeout;
@@ -206,7 +206,7 @@ std::string await_verdict(c10d::Store& store, const launch::RankEnvironment& env
       return store.get_to_str(verdict_key);
     } catch (const c10::DistStoreError&) {
       const auto end = Clock::now();
-      if (end >= deadline || end - begin < slice / 2) throw;  // the time is up, or it was no timeout
+      if (end >= deadline || end - begin < slice / 2) throw;  // the deadline has passed, or the error was not a timeout
     }
     bool first = true;
     for (int other = 0; other < rank && first; ++other) first = !store.check({joined_key(other)});
@@ -214,15 +214,15 @@ std::string await_verdict(c10d::Store& store, const launch::RankEnvironment& env
   }
 }
 
-// LibTorch's log of lost connections is pages of addresses, and the exceptions that follow say the same: nothing below
-// `level` is logged; TORCH_CPP_LOG_LEVEL keeps everything as the user wants it.
+// LibTorch logs pages of addresses for a lost connection, and the exceptions that follow contain the same facts. Raises
+// its log level to `level`, unless the user set TORCH_CPP_LOG_LEVEL.
 void limit_libtorch_log(int level) {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = level;
 }
 
 bool is_ipv4_loopback(const std::string& host) { return host == "localhost" || host.rfind("127.", 0) == 0; }
 
-// TCPStore would listen on every interface of the host; a job on one host needs only the loopback one.
+// TCPStore would listen on every interface; a job on one host needs only the loopback interface.
 int listen_on_loopback(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) throw Error(std::strerror(errno));
@@ -273,13 +273,13 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
   options.isServer = environment.rank == 0 && !environment.agent_hosts_store;
-  options.waitWorkers = false;  // rendezvous() waits, and can name the missing
+  options.waitWorkers = false;  // rendezvous() waits, and can name missing ranks
   options.timeout = timeout;
-  limit_libtorch_log(c10::GLOG_FATAL);  // while connecting: each retry is an error to c10d
+  limit_libtorch_log(c10::GLOG_FATAL);  // while connecting: c10d logs each retry as an error
   const std::string where = endpoint_text(environment.master_addr, environment.master_port);
   try {
     if (options.isServer && environment.store_fd >= 0) {
-      options.masterListenFd = environment.store_fd;  // which takes it over
+      options.masterListenFd = environment.store_fd;  // the store takes ownership
     } else if (options.isServer && is_ipv4_loopback(environment.master_addr)) {
       options.masterListenFd = listen_on_loopback(environment.master_port);
     }
@@ -322,7 +322,8 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
       verdict = judge(store, environment, timeout);
       store.set(verdict_key, verdict);
     } else {
-      verdict = await_verdict(store, environment, timeout + milliseconds(5000));  // rank 0 can say more: it goes first
+      verdict = await_verdict(store, environment, timeout + milliseconds(5000));  // longer than rank 0's timeout, whose
+                                                                                  // verdict has more details
     }
   } catch (const Error&) {
     throw;
@@ -341,7 +342,7 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
 }
 
 std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, milliseconds timeout) {
-  // check() first: a wait that runs into its timeout looks like a lost store.
+  // check() first: get() reports its timeout like a lost store.
   if (!poll_until(Clock::now() + timeout, [&] { return store.check({key}); })) return std::nullopt;
   return store.get_to_str(key);
 }
@@ -354,7 +355,7 @@ std::vector<std::string> exchange_texts(c10d::Store& store, const std::string& q
   for (int r = 0; r < size; ++r) {
     auto theirs = wait_for_key(store, key(r), timeout);
     if (!theirs) {
-      throw Error(concat("rank ", r, " did not give its ", question, " within ",
+      throw Error(concat("rank ", r, " did not publish its ", question, " within ",
                          format_real(static_cast<double>(timeout.count()) / 1000, 4), " s"));
     }
     texts.push_back(std::move(*theirs));
@@ -383,7 +384,7 @@ std::vector<int> leave(c10d::Store& store, int rank, int size, milliseconds time
       store.set(gone_key(rank), "1");
     }
   } catch (const std::exception&) {
-    missing.push_back(0);  // the store is gone, so its host is: there is nobody left to wait for
+    missing.push_back(0);  // the store is gone, and so is its host: nobody is left to wait for
   }
   return missing;
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How the ranks of a job find each other: the store, who joined, whether all run the same build.
+/// Rendezvous of a job's ranks: opens the store, waits for every rank and checks that all run the same build.
 
 #include <c10/util/intrusive_ptr.h>
 
@@ -19,33 +19,33 @@ class Store;
 namespace tessera::comm {
 
 /// Opens the job's key-value store: our agent's authenticated one if the environment names it (AgentStore), else a
-/// c10d::TCPStore, which rank 0 serves (on the environment's socket if it has one) unless torchrun's agent does (rank 0
-/// then logs which store is joined). Errors name host and port. Every key is under a prefix of this run: restarts by an
-/// agent do not see old keys, and our store refuses ranks of an older generation.
+/// c10d::TCPStore served by rank 0 (on the environment's socket if it has one) or by torchrun's agent; under torchrun,
+/// rank 0 logs which store is joined. Errors name host and port. Every key has a prefix unique to this run: after a
+/// restart by an agent, old keys are invisible, and our store refuses ranks of an older generation.
 c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& environment,
                                            std::chrono::milliseconds timeout);
 
-/// Waits until every rank has joined with the same `build` text and the same `facts`. On failure every rank that is
-/// there throws the same Error: the missing ranks, or the facts that differ with their values and ranks (within a
-/// second of the joining of the first rank that differs, whoever is missing then), or a rank that joined twice. While
-/// it waits, the first rank that is there logs who is missing and who has come, after 5 s and then every 10 s.
-/// Facts or builds that differ are an InputError: the same start again would fail again.
+/// Waits until every rank has joined with the same `build` text and the same `facts`. On failure every rank that has
+/// joined throws the same Error, which names the missing ranks, a rank that joined twice, or the differing facts with
+/// their values and ranks. A difference is reported within a second after the first differing rank joins, even if
+/// others are missing. While it waits, the lowest rank that has joined logs after 5 s, and then every 10 s, which ranks
+/// have joined and which are missing. Differing facts or builds are an InputError: the same start would fail again.
 void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, const std::string& build,
                 std::chrono::milliseconds timeout, const Fingerprint& facts = {});
 
-/// The value of a key, or nullopt when nobody sets it within `timeout`. Throws c10::Error when the store is lost.
+/// The value of a key, or nullopt if it is not set within `timeout`. Throws c10::Error if the store is lost.
 std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout);
 
-/// Every rank's text for one `question` ("device"; once per question and store), by rank. Collective; throws Error
-/// naming a rank that does not come.
+/// Exchanges one text per rank; the result is indexed by rank. `question` ("device") is the key: use each once per
+/// store. Collective; throws Error naming a rank that does not arrive.
 std::vector<std::string> exchange_texts(c10d::Store& store, const std::string& question, int rank, int size,
                                         const std::string& mine, std::chrono::milliseconds timeout);
 
-/// Leaves together: waits (at most `timeout`) until every rank has called it, then rank 0, which may host the store,
-/// until the others have gone. Returns the ranks that did not come, for a warning; never throws for them.
+/// Leaves collectively: waits (at most `timeout`) until every rank has called it; rank 0, which may host the store,
+/// then waits until the others have gone. Returns the ranks that did not come, for a warning; never throws for them.
 std::vector<int> leave(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
-/// What must be equal on every rank: versions and the sizes of what crosses the wire.
+/// Versions and sizes of everything sent between ranks: must be equal on every rank.
 std::string build_text();
 
 }  // namespace tessera::comm

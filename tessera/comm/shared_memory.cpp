@@ -13,16 +13,16 @@
 namespace tessera::comm {
 namespace {
 
-/// `options` without a gradient: factories below autograd do not know it.
+/// Ignores requires_grad in `options`: factories below autograd do not support it.
 at::Tensor ordinary(at::IntArrayRef sizes, const at::TensorOptions& options, const std::string& why) {
   static std::atomic<bool> reported = false;
-  if (!reported.exchange(true)) log::debug("tensors of empty_shared lie in ordinary memory: ", why);
+  if (!reported.exchange(true)) log::debug("empty_shared allocates ordinary memory: ", why);
   return at::empty(sizes, options);
 }
 
 at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
   const auto numel = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-  if (numel <= 0) return at::empty(sizes, options);  // nothing, or at::empty's error
+  if (numel <= 0) return at::empty(sizes, options);  // empty, or at::empty reports the error
   const auto bytes = static_cast<std::size_t>(numel) * options.dtype().itemsize();
   const std::shared_ptr<wire::shm::Arena> arena = wire::shm::process_arena();
   void* const piece = arena->allocate(bytes);
@@ -36,7 +36,7 @@ at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
       options);
 }
 
-/// Where the memory comes from is decided by `group`; null: there is none.
+/// `group` decides where the memory comes from; nullptr before init().
 at::Tensor make(const Group* group, at::IntArrayRef sizes, const at::TensorOptions& options) {
   if (group == nullptr) return ordinary(sizes, options, "init() was not called");
   if (!options.device().is_cpu()) return ordinary(sizes, options, concat("the device is ", options.device().str()));

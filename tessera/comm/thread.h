@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Helper threads with manners: signals are for the program's own threads.
+/// Helper threads that leave signals to the program's own threads.
 
 #include <pthread.h>
 #include <signal.h>
@@ -10,8 +10,8 @@
 
 namespace tessera::comm {
 
-/// A thread with every signal blocked from its first instruction on. `name`: for top and debuggers, at most 15
-/// characters.
+/// Starts a thread that has every signal blocked from its first instruction. `name`: shown by top and debuggers, at
+/// most 15 characters.
 template <class Function>
 std::thread quiet_thread(const char* name, Function function) {
   sigset_t all, before;

@@ -37,7 +37,7 @@ std::int64_t process_cpu_ns() {
   return std::int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
 }
 
-// Resident bytes of this process, from an open /proc/self/statm; 0 when that cannot be read.
+// Resident bytes of this process, from an open /proc/self/statm; 0 if it cannot be read.
 std::int64_t resident_bytes(int statm) {
   char text[128];
   const ssize_t n = pread(statm, text, sizeof text - 1, 0);
@@ -69,11 +69,11 @@ struct Watcher::Impl {
   bool ending = false, hurry = false, at_once = false;
   std::thread thread;
 
-  // Only the thread touches these.
+  // Used only by the thread.
   launch::UniqueFd statm;
   int beats = 0;
   std::uint64_t cursor = 0;
-  std::map<int, std::uint64_t> cursors;  // in the slots of the neighbours
+  std::map<int, std::uint64_t> cursors;  // read positions in the neighbours' slots
 
   const launch::RankSlot* slot_of(int other) const;
   void run();
@@ -81,7 +81,7 @@ struct Watcher::Impl {
   void compare();
 };
 
-// nullptr when that rank has no slot on this board, or has not come to it in this generation.
+// nullptr if that rank has no slot on this board, or has not joined in this generation yet.
 const launch::RankSlot* Watcher::Impl::slot_of(int other) const {
   const launch::Board& board = *heartbeat().board();
   const int index = other - board.header().first_rank;
@@ -111,7 +111,7 @@ void Watcher::Impl::beat() {
 }
 
 void Watcher::Impl::compare() {
-  // This rank first: what it had started by then was reported by add_group() before.
+  // Look at this rank first: add_group() has already reported what it had started by then.
   const Sighting mine = look_at(heartbeat().slot(), rank, cursor);
   std::vector<Sighting> theirs;
   for (const int other : on_board.others()) {
@@ -133,7 +133,7 @@ Watcher::Watcher(int rank) : impl_(std::make_unique<Impl>(rank)) {
 }
 
 Watcher::~Watcher() {
-  // This rank may host the store, through which the others have yet to hear of a mismatch.
+  // This rank may host the store through which the other ranks still have to learn of a mismatch.
   if (impl_->through_store && heartbeat().verdict()) std::this_thread::sleep_for(milliseconds(400));
   {
     const std::lock_guard lock(impl_->mutex);

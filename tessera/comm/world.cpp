@@ -43,8 +43,8 @@ using std::chrono::milliseconds;
 
 milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
 
-// The one global of the project: this process's record and world. Never destroyed: groups held by static objects, and
-// threads of LibTorch, may outlive main().
+// The project's only global: this process's record and world. Never destroyed: groups in static objects, and LibTorch's
+// threads, may outlive main().
 struct Process {
   Heartbeat heartbeat;
   Recorder recorder{heartbeat.slot()};
@@ -72,7 +72,8 @@ void check_ranks(const std::vector<int>& ranks, const std::string& name, int wor
   }
 }
 
-// The row that InitOptions::backend, or TESSERA_BACKEND for auto, names; nullptr: each group's follows from its ranks.
+// Returns the backend named by InitOptions::backend, or by TESSERA_BACKEND for auto; nullptr: chosen per group from the
+// placement of its ranks.
 const BackendRow* choose_backend(const InitOptions& options, int world_size, bool one_host) {
   const std::vector<std::string> names = layout::backend_names(/*with_comparison=*/true);
   std::string name = options.backend, origin = "InitOptions::backend";
@@ -107,7 +108,8 @@ std::shared_ptr<Backend> make_backend(const BackendRow& row, const BackendReques
   return made;
 }
 
-/// cpu or cuda for auto: cuda when the plug-in is there and sees a device. `tells`: why not, as a warning.
+/// Resolves auto to cuda if the plug-in can be loaded and finds a device, else to cpu. `tells`: log the reason as a
+/// warning.
 Device device_that_works(const InitOptions& options, bool tells) {
   if (options.device == Device::xla)
     throw InputError(
@@ -123,7 +125,8 @@ Device device_that_works(const InitOptions& options, bool tells) {
   return found;
 }
 
-// Intra-op threads from OMP_NUM_THREADS, which launchers set; LibTorch alone would take every core in every rank.
+// Sets the intra-op threads to OMP_NUM_THREADS, which launchers set; by default, LibTorch would use every core in every
+// rank.
 void set_threads() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   if (text == nullptr || *text == 0) return;
@@ -134,18 +137,18 @@ void set_threads() {
   at::set_num_threads(static_cast<int>(*threads));
 }
 
-// A peer that dies closes its sockets: writing to one must be an error with a name, not the death of this process by
-// SIGPIPE (under Python the interpreter sees to that). A handler that the program installed stays.
+// A dead peer closes its sockets: writing to one must be an error that names it, not a SIGPIPE that kills this process
+// (Python already ignores the signal). Keeps a handler that the program installed.
 void ignore_broken_pipes() {
   struct sigaction present{};
   if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
-// A program that ends without shutdown() takes down what the watcher uses.
+// A program that ends without shutdown() destroys objects that the watcher uses, so stop the watcher first.
 void stop_watching_at_exit() {
   static const bool once = [] {
     std::atexit([] {
-      // A process that was forked from a rank has no such thread.
+      // A process forked from a rank does not have that thread.
       if (heartbeat().slot().pid == getpid()) process().watcher.reset();
     });
     return true;
@@ -182,24 +185,24 @@ struct World::Impl {
   launch::RankEnvironment environment;
   InitOptions options;
   c10::Device device = c10::kCPU;
-  const BackendRow* backend = nullptr;      // every group's; nullptr: each group's follows from the places of its ranks
+  const BackendRow* backend = nullptr;      // used for every group; nullptr: chosen per group from its ranks' placement
   std::vector<std::string> hosts, devices;  // per rank; devices: accelerators only
   c10::intrusive_ptr<c10d::Store> store;    // null for one rank
   Group group;
   std::vector<std::weak_ptr<Backend>> backends;
   int groups_made = 0;
-  std::map<std::string, Group> splits;                             // what split() gave, by what was asked
-  std::map<std::vector<int>, std::shared_ptr<Backend>> connected;  // ranks whose connections others may share
+  std::map<std::string, Group> splits;                             // results of split(), by request
+  std::map<std::vector<int>, std::shared_ptr<Backend>> connected;  // ranks whose connections may be shared
 
   bool one_host() const { return environment.local_world_size == environment.world_size; }
   milliseconds timeout() const { return to_milliseconds(options.timeout_seconds); }
   milliseconds connect_timeout() const { return to_milliseconds(std::min(options.timeout_seconds, 300.0)); }
 
-  // `rank` and `size` are those inside the group; `number` makes the store's keys unique; `wanted`: nullptr: what
-  // suits.
+  // `rank` and `size` refer to the group; `number` makes the store's keys unique; `wanted`: nullptr: choose by
+  // placement.
   Group make_group(const BackendRow* wanted, const std::string& name, const std::vector<int>& ranks, int number) {
     const layout::Placement place = placement(ranks);
-    // NCCL refuses two ranks on one device: their tensors go through host memory then.
+    // NCCL refuses two ranks on one device: their tensors go through host memory instead.
     const bool staged = place.ranks > 1 && place.shares_device && (wanted == nullptr || wanted->device != Device::cpu);
     if (staged || wanted == nullptr || place.ranks == 1)
       wanted = layout::fitting_backend(staged ? Device::cpu : options.device, place);
@@ -239,7 +242,7 @@ struct World::Impl {
     return Group(std::move(made));
   }
 
-  // The host's group beside a device's (Backend::host()).
+  // The host group that belongs to a device's group (Backend::host()).
   std::shared_ptr<Backend> make_host_backend(const BackendRow& row, BackendRequest request) {
     request.name += " (host)";
     request.device = c10::kCPU;
@@ -249,14 +252,14 @@ struct World::Impl {
     return made;
   }
 
-  // The group is the one that was made last: its collectives are compared with those of its other members from here on.
+  // Starts comparing the collectives of the group created last with its other members.
   void watch_group(int number, const std::vector<int>& members) {
     const auto id = static_cast<std::uint32_t>(number) + 1;
     if (const auto backend = backends.back().lock()) backend->set_group_id(id);
     process().watcher->add_group(id, members);
   }
 
-  // Members that ask for different things would wait for each other until the timeout.
+  // Checks that all members make the same request: otherwise they would wait for each other until the timeout.
   void agree_on(const std::string& what, const std::string& request, int number, const std::vector<int>& members) {
     if (!store) return;
     const auto key = [number](int r) { return concat("group/", number, "/request/", r); };
@@ -308,15 +311,15 @@ World::~World() {
   Impl& impl = *impl_;
   if (recorder().any_failed() || stop_requested()) {
     process().watcher.reset();
-    // The others are not coming: leave at once, the launcher ends them. A transport that still waits for a peer would
-    // block in its destructor until the timeout, so the groups stay as they are until the process ends.
+    // The other ranks will not arrive: leave at once; the launcher ends them. A transport that still waits for a peer
+    // would block in its destructor until the timeout, so the groups are leaked.
     for (const auto& weak : impl.backends) {
       if (auto backend = weak.lock()) new std::shared_ptr<Backend>(std::move(backend));
     }
     return;
   }
   heartbeat().set_state(launch::RankState::leaving);
-  // Nobody closes connections that a slower rank still reads from, and rank 0, which may host the store, goes last.
+  // No rank closes connections that a slower rank still reads from, and rank 0, which may host the store, leaves last.
   if (impl.store) {
     const std::vector<int> missing = leave(*impl.store, rank(), size(), impl.connect_timeout());
     for (const int r : missing) log::warning("shutdown: rank ", r, " did not leave with the others");
@@ -326,7 +329,7 @@ World::~World() {
   for (const auto& weak : impl.backends) {
     const auto backend = weak.lock();
     if (!backend) continue;
-    backend->set_host([] { return throw_closed(); });  // handles may live on, this World does not
+    backend->set_host([] { return throw_closed(); });  // handles may outlive this World
     backend->close();
   }
   impl.splits.clear();
@@ -414,7 +417,8 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   using namespace comm;
   if (process().world) throw Error("tessera::init() was called twice in one process.");
   if (environment.world_size < 1 || environment.rank < 0 || environment.rank >= environment.world_size) {
-    throw InputError(concat("rank ", environment.rank, " of ", environment.world_size, " ranks is not possible."));
+    throw InputError(
+        concat("rank ", environment.rank, " does not exist in a world of ", environment.world_size, " ranks."));
   }
   if (!(options.timeout_seconds > 0)) {
     throw InputError(concat("InitOptions::timeout_seconds = ", options.timeout_seconds, " must be positive."));
@@ -448,7 +452,7 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
                                      impl->connect_timeout());
     }
     impl->group = impl->make_group(impl->backend, "world", everyone, 0);
-    // Containers with namespaces of their own may share a host's name.
+    // Containers with separate namespaces may have the same host name.
     if (impl->backend == nullptr && impl->device.is_cpu() && impl->one_host() && environment.rank == 0 &&
         impl->placement(everyone).hosts > 1)
       log::info("not all ranks can share memory: collectives go over ", impl->group.backend());

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Training of a torch::nn::Module on the devices of a PJRT plug-in, for programs that link libtessera.so;
-/// libtessera_xla.so is loaded when it is asked for.
+/// libtessera_xla.so is loaded on demand.
 ///
 ///   const auto devices = xla::open_devices();
 ///   const auto step = devices->compile(*model, [&](const auto& batch) {
@@ -18,7 +18,7 @@
 
 namespace tessera::xla {
 
-/// Throws InputError: no plug-in, none of its devices, or another number of them than is asked for.
+/// Throws InputError if there is no plug-in, no device, or a number of devices other than requested.
 inline std::shared_ptr<Devices> open_devices(const DeviceRequest& request = {}) {
   return comm::plugin_table<XlaPlugin>("xla").open(request);
 }

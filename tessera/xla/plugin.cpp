@@ -1,4 +1,4 @@
-// The table of libtessera_xla.so.
+// The function table of libtessera_xla.so.
 
 #include <ATen/ATen.h>
 
@@ -17,14 +17,15 @@
 namespace tessera::xla {
 namespace {
 
-/// Whether the plug-in is one of XLA's CPU backend, which makes as many devices as it is asked for; others refuse the
-/// option, libtpu after minutes.
+/// Whether the plug-in is of XLA's CPU backend, which creates as many devices as requested. Others refuse that option,
+/// libtpu only after minutes.
 bool makes_devices(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   return name.find("cpu") != std::string::npos;
 }
 
-/// Without a TPU libtpu looks for one for minutes. Device files of TPUs: /dev/accel0 (up to v4), /dev/vfio/0 (later).
+/// Without a TPU, libtpu searches for one for minutes. Device files of TPUs: /dev/accel0 (up to v4), /dev/vfio/0
+/// (later).
 void require_tpu(const std::string& path) {
   if (path.substr(path.rfind('/') + 1).find("libtpu") == std::string::npos) return;
   std::error_code ignored;
@@ -51,7 +52,7 @@ class PjrtDevices final : public Devices {
     client_ = std::make_shared<Client>(plugin, makes_devices(path_) ? std::max(1, count) : 0, std::move(cache));
     if (count > 0 && client_->devices() != count)
       throw InputError(
-          concat("device xla: ", count, " devices are asked for, and ", path_, " has ", client_->devices()));
+          concat("device xla: ", count, " devices are requested, but ", path_, " has ", client_->devices()));
   }
   int count() const override { return client_->devices(); }
   std::string describe() const override {
@@ -71,7 +72,8 @@ std::unique_ptr<Devices> open(const DeviceRequest& request) { return std::make_u
 
 TopologyReport compile_ahead(const TopologyRequest& request, torch::nn::Module& module, const CompiledStep::Loss& loss,
                              const TrainingOptions& options) {
-  setenv("TPU_SKIP_MDS_QUERY", "1", /*overwrite=*/0);  // libtpu would wait minutes for a TPU machine's services
+  setenv("TPU_SKIP_MDS_QUERY", "1", /*overwrite=*/0);  // otherwise libtpu waits minutes for the services of a TPU
+                                                       // machine
   const Topology topology(Plugin::load(find_plugin(request.plugin)), request.topology);
   const int devices = topology.devices();
   for (at::Tensor parameter : module.parameters())

@@ -236,7 +236,7 @@ TEST(XlaOperators, EveryRuleEqualsLibTorch) {
   at::manual_seed(1);
   for (const auto& cases : {elementwise_cases(), shape_cases(), product_cases(), reduction_cases(), indexing_cases()})
     for (const Case& c : cases) expect_equal(c);
-  // "kept" is no operator of LibTorch; KeptIsTheCpusMask compares it.
+  // "kept" is not an operator of LibTorch; KeptIsTheCpusMask compares it.
   const std::set<std::string> elsewhere = {"kept"};
   for (const xla::RuleTable* const table :
        {&xla::elementwise_rules(), &xla::shape_rules(), &xla::product_rules(), &xla::reduction_rules(),
@@ -280,13 +280,13 @@ TEST(XlaCapture, RefusesWhatACompiledStepCannotDo) {
   const at::Tensor buffer = at::zeros({3, 4});
   const std::vector<std::pair<std::function<at::Tensor(const at::Tensor&)>, std::string>> cases = {
       {[](const at::Tensor& x) { return x * x.sum().item<double>(); },
-       "the step cannot be captured: aten::_local_scalar_dense makes the step's course depend on data"},
+       "the step cannot be captured: aten::_local_scalar_dense makes the step's control flow depend on data"},
       {[](const at::Tensor& x) { return x.nonzero(); },
-       "the step cannot be captured: aten::nonzero makes the step's course depend on data"},
+       "the step cannot be captured: aten::nonzero makes the step's control flow depend on data"},
       {[](const at::Tensor& x) { return at::equal(x, x) && !at::equal(x, x * 2) ? x : x + 1; },
-       "the step cannot be captured: aten::equal makes the step's course depend on data"},
+       "the step cannot be captured: aten::equal makes the step's control flow depend on data"},
       {[](const at::Tensor& x) { return x.masked_select(x > 0); },
-       "the step cannot be captured: aten::masked_select makes the step's course depend on data"},
+       "the step cannot be captured: aten::masked_select makes the step's control flow depend on data"},
       {[](const at::Tensor& x) { return at::dropout(x, 0.5, true); },
        "the step cannot be captured: aten::bernoulli_.float draws random numbers, which a compiled step would repeat"},
       {[](const at::Tensor& x) { return x + at::rand({3, 4}); },

@@ -44,7 +44,7 @@ TEST_F(Pjrt, ArraysComeBackAsTheyWent) {
     std::vector<float> back(6);
     buffer.read(back.data(), back.size() * sizeof(float));
     EXPECT_EQ(back, values);
-    EXPECT_NE(error_of([&] { buffer.read(back.data(), 20); }).find("has 24 bytes, 20 were expected"),
+    EXPECT_NE(error_of([&] { buffer.read(back.data(), 20); }).find("has 24 bytes, but 20 were expected"),
               std::string::npos);
   }
 }

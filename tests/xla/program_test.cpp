@@ -312,7 +312,7 @@ TEST_F(XlaProgram, ASecondRunLoadsThePrograms) {
     write_file_atomically(path_join(at("programs"), name), bytes);
   }
   const std::string third = start("third");
-  EXPECT_TRUE(contains(third, "is not taken from the cache: ")) << third;
+  EXPECT_TRUE(contains(third, "a cached program is ignored: ")) << third;
   EXPECT_TRUE(contains(third, "xla: compiled the step of a micro-batch"));
   EXPECT_EQ(curve("first"), curve("third"));
   EXPECT_TRUE(contains(start("fourth"), "xla: loaded the step of a micro-batch"));
@@ -337,7 +337,7 @@ TEST_F(XlaProgram, WhatCannotBeCompiledIsRefusedBeforeAnythingIsWritten) {
     EXPECT_FALSE(path_exists(at("refused")));
   }
   const auto two = tessera(Strings{"launch", "--num_processes", "2", program} + training("refused", on_xla("2")));
-  EXPECT_NE(two.err.find("device xla: one process drives all devices of a host, and there are 2 processes"),
+  EXPECT_NE(two.err.find("device xla: one process drives all devices of a host, but there are 2 processes"),
             std::string::npos)
       << two.err;
 }

@@ -86,7 +86,7 @@ TEST_F(XlaRefusedSteps, ByWhatTheirLossDoes) {
       {[](const at::Tensor& w, const Tensors&) { return at::div(w, 3, "floor").sum(); },
        "device xla: a division with rounding_mode cannot be compiled"},
       {[](const at::Tensor& w, const Tensors& b) { return w.sum() + w.detach().index_select(1, b[0].flatten()).sum(); },
-       "device xla: index_select() of another dimension than the first cannot be compiled"},
+       "device xla: index_select() along a dimension other than the first cannot be compiled"},
       {[](const at::Tensor& w, const Tensors& b) { return w.sum() + w.detach().gather(1, b[0].slice(1, 0, 2)).sum(); },
        "device xla: gather() of a part of the rows cannot be compiled"},
       {[](const at::Tensor& w, const Tensors&) { return (w + at::rand({4, 3})).sum(); },
@@ -120,10 +120,11 @@ TEST_F(XlaRefusedSteps, ByWhatTheyAreGiven) {
   xla::CompiledTraining training(testing::cpu_devices(2), module, loss(module), {});
   const at::Tensor one = at::ones({}), other = at::ones({3});
   EXPECT_EQ(testing::error_of([&] { training.accumulate({{{one}}, {{one}}, {{one}}}); }),
-            "device xla: 3 micro-batches for 2 devices; every device needs the same number of them, one at least");
+            "device xla: 3 micro-batches for 2 devices; every device needs the same number of them, at least one");
   EXPECT_EQ(testing::error_of([&] { training.accumulate({{{one}}, {{other}}}); }),
-            "device xla: devices compute one program, and two of them got Float [] and Float [3]");
-  EXPECT_EQ(testing::error_of([&] { training.set_states({}, 1); }), "device xla: there is no state exp_avg.weight");
+            "device xla: all devices run the same program, but two of them got Float [] and Float [3]");
+  EXPECT_EQ(testing::error_of([&] { training.set_states({}, 1); }),
+            "device xla: missing optimizer state exp_avg.weight");
   const auto add_ones = [&](std::int64_t leading) {
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(leading), 1);
     sizes.push_back(3);
@@ -142,7 +143,7 @@ TEST(XlaRefusals, ModelsAndDevices) {
   };
   EXPECT_EQ(refused("llama"), "");
   EXPECT_EQ(refused("mixtral"),
-            "device xla: models with experts cannot be compiled: which rows an expert has depends on data");
+            "device xla: models with experts cannot be compiled: the rows of an expert depend on data");
   EXPECT_EQ(error_of([] { tessera::init({.device = Device::xla}); }),
             "device xla is for `tessera train`; a program of yours compiles its step with xla::open_devices()");
   unsetenv("TESSERA_PJRT_PLUGIN");

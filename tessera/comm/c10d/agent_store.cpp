@@ -12,7 +12,7 @@ using Bytes = std::vector<std::uint8_t>;
 Bytes to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string to_text(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 
-// Our errors as the types that c10d's users catch.
+// Rethrows our errors as the types that c10d's users catch.
 template <class F>
 auto translated(const F& request) {
   try {

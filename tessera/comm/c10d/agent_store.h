@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// c10d's store interface on our agent's authenticated store (launch/store/store_client.h): Gloo and NCCL meet through
-/// it.
+/// Implements c10d's store interface on our agent's authenticated store (launch/store/store_client.h); Gloo and NCCL
+/// rendezvous through it.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -11,15 +11,15 @@
 
 namespace tessera::comm {
 
-/// As c10d::TCPStore in everything that c10d relies on (waits, compareSet on absent keys, numbers as text),
-/// except that getNumKeys counts only what was set. Thread-safe; a thread that waits holds up no other. Timeouts throw
-/// c10::DistStoreError naming the missing keys, a lost store c10::DistNetworkError naming host:port and the reason.
-/// A timeout of zero waits without end (c10d::Store::kNoTimeout).
+/// Behaves like c10d::TCPStore in everything that c10d relies on (waits, compareSet on absent keys, numbers as text),
+/// except that getNumKeys counts only keys that were set. Thread-safe; a waiting thread does not block others. A
+/// timeout throws c10::DistStoreError naming the missing keys, a lost store c10::DistNetworkError naming host:port and
+/// the reason. A timeout of zero waits forever (c10d::Store::kNoTimeout).
 class AgentStore final : public c10d::Store {
  public:
   AgentStore(std::shared_ptr<launch::StoreClient> client, std::chrono::milliseconds timeout);
 
-  /// Shares the connections; has a timeout of its own.
+  /// Shares the connections, but has its own timeout.
   c10::intrusive_ptr<c10d::Store> clone() override;
 
   using c10d::Store::compareSet;

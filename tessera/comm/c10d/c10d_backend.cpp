@@ -24,7 +24,7 @@ namespace {
 
 using C10dWork = c10::intrusive_ptr<c10d::Work>;
 
-// How waits end for a reason to stop: Gloo's block this thread, an accelerator's only order streams.
+// Gloo's waits block this thread, so they must end for a reason to stop; an accelerator's only order streams.
 void wait_for(const C10dWork& work, bool blocks) {
   if (blocks) {
     wait_for_collective(work);
@@ -48,13 +48,14 @@ class CollectivePending final : public Pending {
  private:
   C10dWork work_;
   bool blocks_;
-  // Until the caller's stream is behind the work: the allocator must not hand their memory on before (no recordStream).
+  // Kept alive until the caller's stream has passed the work: the allocator must not reuse their memory earlier (no
+  // recordStream).
   std::vector<at::Tensor> tensors_;
   std::function<void()> finish_;
 };
 
-// A send or recv of Gloo. c10d learns of its end only inside wait(), so the first question whether it is done hands the
-// waiting to a thread.
+// A send or recv of Gloo. c10d notices its end only inside wait(), so the first call of done() starts a thread that
+// waits.
 class MessagePending final : public Pending {
  public:
   MessagePending(C10dWork work, at::Tensor tensor, std::shared_ptr<MessageWaiter> waiter)
@@ -91,7 +92,7 @@ c10d::ReduceOp c10d_reduction(Reduction op) {
   switch (op) {
     case Reduction::sum:
     case Reduction::mean:
-      return c10d::ReduceOp::SUM;  // the division follows: Gloo's AVG rejects integers and fp16 overflows
+      return c10d::ReduceOp::SUM;  // divided afterwards: Gloo's AVG rejects integers and fp16 overflows
     case Reduction::min:
       return c10d::ReduceOp::MIN;
     case Reduction::max:
@@ -134,7 +135,7 @@ class C10dBackend final : public Backend {
   }
 
   Started reduce(at::Tensor tensor, int root, Reduction op) override {
-    // The transport may use the tensor of any rank as scratch; only the root's may change.
+    // The transport may use any rank's tensor as scratch, but only the root's may change.
     const bool is_root = rank() == root;
     std::vector<at::Tensor> raw{is_root ? working_copy_if_half(tensor) : working_copy(tensor)};
     report_moved(wire_bytes(Op::reduce, static_cast<std::int64_t>(raw[0].nbytes()), size()));
@@ -210,7 +211,7 @@ class C10dBackend final : public Backend {
           },
           {output, input, raw, part}, finish_reduction(output, part, op));
     }
-    // Gloo's own reduce_scatter is an all-reduce too, but of the input itself and finished only in its wait().
+    // Gloo's own reduce_scatter is an all-reduce, too, but in place on the input, and it finishes only in its wait().
     const at::Tensor raw = working_copy(input), mine = raw.narrow(0, rank() * output.numel(), output.numel());
     report_moved(wire_bytes(Op::all_reduce, static_cast<std::int64_t>(raw.nbytes()), size()));
     return collective([raw, op](c10d::Backend& backend) { return all_reduce_raw(backend, raw, op); },
@@ -259,7 +260,7 @@ class C10dBackend final : public Backend {
   void close() override {
     queue_.reset();
     last_.reset();
-    // ProcessGroupNCCL warns, and aborts what is under way, when it is destroyed without this.
+    // Without this, ProcessGroupNCCL's destructor warns and aborts the operations in flight.
     if (backend_ && !device().is_cpu() && !aborted_) backend_->shutdown();
     backend_.reset();
     owner_.reset();
@@ -273,15 +274,15 @@ class C10dBackend final : public Backend {
 
   using Begin = std::function<C10dWork(c10d::Backend&)>;
 
-  // Gloo closes all connections of a group when a wait for a message runs into its timeout: the peers' operations, and
-  // this rank's own, fail at once. In a thread: after a crash inside of Gloo its locks may never be free again.
+  // Gloo closes all connections of a group when a wait for a message times out: the operations of the peers and of this
+  // rank then fail at once. In a thread, because after a crash inside Gloo its locks may never be released.
   void close_connections() {
     quiet_thread("tessera-abort", [backend = backend_, peer = (rank() + 1) % size()] {
       std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
       try {
         backend->recv(nothing, peer, ring::abort_tag)->wait(std::chrono::milliseconds(1));
       } catch (const std::exception&) {
-        // The timeout that was asked for, or the connections are closed already.
+        // The expected timeout, or the connections are already closed.
       }
     }).detach();
   }
@@ -293,8 +294,8 @@ class C10dBackend final : public Backend {
     return backend.allreduce(tensors, options);
   }
 
-  // One of the transport's own. The operations of a group run in the order in which they were started, so it queues up
-  // behind those of ring/.
+  // Starts one of the transport's own collectives. A group's operations run in the order in which they were started, so
+  // it is queued behind those of ring/.
   Started collective(const Begin& begin, std::vector<at::Tensor> tensors, std::function<void()> finish = {}) {
     c10d::Backend& backend = open();
     if (!queue_ || queue_->idle()) {
@@ -319,7 +320,7 @@ class C10dBackend final : public Backend {
       throw Error(concat("tag ", tag, " is reserved; tags of messages are below ", ring::first_own_tag));
   }
 
-  // `whole`: the tensor of all ranks' parts.
+  // `whole`: the tensor that contains all ranks' parts.
   std::optional<ring::Choice> choose(ring::Collective what, const at::Tensor& whole) const {
     if (!own_collectives_) return std::nullopt;
     if (choice_ && ring::implements(choice_->algorithm, what)) return choice_;
@@ -327,8 +328,8 @@ class C10dBackend final : public Backend {
     return ring::choose(what, static_cast<std::int64_t>(whole.nbytes()), size(), half);
   }
 
-  // One of ring/. Which one follows from the tensors: `output` and `input` are one tensor (all_reduce), or one of them
-  // holds all ranks' parts.
+  // Starts a collective of ring/. Its kind follows from the tensors: `output` and `input` are one tensor (all_reduce),
+  // or the larger one contains all ranks' parts.
   Started own(const ring::Choice& choice, const at::Tensor& output, const at::Tensor& input, Reduction op) {
     open();
     ring::Job job;
@@ -365,7 +366,7 @@ class C10dBackend final : public Backend {
     announce_half_reduction(kind(), rank());
     return at::kFloat;
   }
-  // [n], never the caller's memory.
+  // [n], always a copy.
   at::Tensor working_copy(const at::Tensor& tensor) const {
     return tensor.view(-1).to(reduction_dtype(tensor), /*non_blocking=*/false, /*copy=*/true);
   }
@@ -374,7 +375,7 @@ class C10dBackend final : public Backend {
     return tensor.view(-1).to(reduction_dtype(tensor));
   }
 
-  // Divides (mean) in the wide type, then stores into the caller's tensor if `result` is not already there.
+  // Divides in the wide type (mean), then copies to the caller's tensor if `result` is not already that tensor.
   std::function<void()> finish_reduction(const at::Tensor& target, const at::Tensor& result, Reduction op) const {
     const bool divide = op == Reduction::mean;
     const bool store = result.data_ptr() != target.data_ptr();
@@ -389,12 +390,12 @@ class C10dBackend final : public Backend {
   bool own_collectives_;
   std::optional<ring::Choice> choice_;
   std::shared_ptr<void> owner_;
-  C10dWork last_;  // the last one of the transport's own collectives
+  C10dWork last_;  // the newest of the transport's own collectives
   std::shared_ptr<MessageWaiter> waiter_ = std::make_shared<MessageWaiter>();
   std::shared_ptr<ring::Scratch> scratch_ = std::make_shared<ring::Scratch>();
   std::uint64_t own_started_ = 0;
   std::atomic<bool> aborted_{false};
-  std::unique_ptr<ring::Queue> queue_;  // goes first: its thread uses the rest
+  std::unique_ptr<ring::Queue> queue_;  // destroyed first: its thread uses the other members
 };
 
 }  // namespace
@@ -409,7 +410,7 @@ Group Group::adopt(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::stri
   const std::vector<c10::Device> devices = group->getDeviceTypes();
   if (devices.empty())
     throw InputError(concat("Group::adopt('", name, "'): the process group has no backend; call setBackend first."));
-  // A group for both CPU and CUDA tensors is taken for the accelerator.
+  // A group for both CPU and CUDA tensors counts as an accelerator group.
   c10::Device device = devices.front();
   for (const c10::Device& candidate : devices) {
     if (!candidate.is_cpu()) device = candidate;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// c10d/: LibTorch's own interfaces on either side: its backends as ours, our store as its. This header: a Backend over
-/// any c10d::Backend (Gloo, NCCL, or one that the caller already has).
+/// c10d/: adapters to LibTorch's interfaces in both directions: its backends as ours, our store as its. This header: a
+/// Backend over any c10d::Backend (Gloo, NCCL, or the caller's own).
 
 #include <tessera/comm/backend.h>
 #include <tessera/wire/ring/choice.h>
@@ -19,18 +19,17 @@ using namespace wire::ring;
 }
 
 struct C10dOptions {
-  std::string name;  ///< the group's, for texts
+  std::string name;  ///< the group's name, for messages
   std::string kind;  ///< "gloo", "nccl", ...
   c10::Device device = c10::kCPU;
-  /// all_reduce, reduce_scatter and all_gather run over send and recv where that is faster (ring/choice.h). CPU only,
-  /// equal on all ranks; tags from ring::first_own_tag on are then not for callers.
+  /// all_reduce, reduce_scatter and all_gather run over send and recv where that is faster (ring/choice.h). CPU only;
+  /// must be equal on all ranks. Callers may then use only tags below ring::first_own_tag.
   bool own_collectives = false;
-  std::optional<ring::Choice> choice = {};  ///< always this one (tests and benchmarks)
-  std::shared_ptr<void> owner;              ///< kept alive as long as the backend
+  std::optional<ring::Choice> choice = {};  ///< force this algorithm (tests and benchmarks)
+  std::shared_ptr<void> owner;              ///< kept alive until the backend is destroyed
 };
 
-/// Data movement goes as bytes, so every dtype can be moved. Reductions: fp32, fp64, fp16, bf16, int8, uint8, int32,
-/// int64.
+/// Data is moved as bytes, so every dtype can be moved. Reductions: fp32, fp64, fp16, bf16, int8, uint8, int32, int64.
 std::shared_ptr<Backend> make_c10d_backend(c10::intrusive_ptr<c10d::Backend> backend, C10dOptions options);
 
 }  // namespace tessera::comm

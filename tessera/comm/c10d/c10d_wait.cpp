@@ -22,7 +22,7 @@ void wait_for_collective(const c10::intrusive_ptr<c10d::Work>& work) {
       if (!work->wait(slice)) throw Error("the operation was aborted");
       return;
     } catch (const c10::Error&) {
-      // The slice has passed, or the work failed; a work that ended in between is asked again.
+      // The slice has passed, or the work failed; a work that has just finished is asked again.
       if (work->isCompleted()) {
         if (!work->wait()) throw Error("the operation was aborted");
         return;
@@ -54,7 +54,7 @@ void MessageWaiter::wait(const c10::intrusive_ptr<c10d::Work>& work) {
     const std::lock_guard lock(mutex_);
     place = waits_.insert(waits_.end(), work.get());
     if (!thread_.joinable()) {
-      // Signals are the main thread's business.
+      // Signals belong to the main thread.
       sigset_t all, before;
       sigfillset(&all);
       pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -96,7 +96,7 @@ void MessageWaiter::watch() {
     }
     changed_.wait_for(lock, tick, [&] { return ending_; });
     if (ending_ || (!aborted_ && !stop_requested())) continue;
-    // Again at every tick: an abort is lost when the wait has not begun yet.
+    // Repeat at every tick: an abort is lost if the wait has not begun yet.
     for (c10d::Work* work : waits_) work->abort();
   }
 }

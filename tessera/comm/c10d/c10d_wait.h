@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Waiting for works of Gloo in LibTorch so that a reason to stop (watch.h) ends the wait with its text. The normal
-/// path is one wait on Gloo's own condition variable.
+/// Waits for LibTorch's Gloo works such that a reason to stop (watch.h) ends the wait with that reason as its error.
+/// Normally this is a single wait on Gloo's own condition variable.
 
 #include <c10/util/intrusive_ptr.h>
 
@@ -16,13 +16,14 @@ class Work;
 
 namespace tessera::comm {
 
-/// A collective of Gloo: its wait may be given up and taken up again, so it is done in slices of 200 ms. Throws what
-/// the work threw, or Error with the reason to stop (the work then goes on in Gloo's thread and keeps its tensors).
+/// Waits for a Gloo collective. Such a wait can be interrupted and resumed, so it is done in slices of 200 ms. Throws
+/// the work's exception, or Error with the reason to stop; in that case the work continues in Gloo's thread and keeps
+/// its tensors.
 void wait_for_collective(const c10::intrusive_ptr<c10d::Work>& work);
 
-/// A send or receive of Gloo: a wait that times out closes the connection, but one that is aborted from outside does
-/// not. A thread of this object looks for reasons to stop every 100 ms while somebody waits; it starts with the first
-/// wait. Thread-safe; outlives its waits.
+/// Waits for Gloo's sends and receives. Their wait closes the connection when it times out, but not when it is aborted
+/// from outside, so slices are not possible: a thread checks for reasons to stop every 100 ms while there are waits. It
+/// starts with the first wait. Thread-safe; must outlive its waits.
 class MessageWaiter {
  public:
   MessageWaiter() = default;
@@ -30,10 +31,10 @@ class MessageWaiter {
   MessageWaiter(const MessageWaiter&) = delete;
   MessageWaiter& operator=(const MessageWaiter&) = delete;
 
-  /// Blocks until the message is done. Throws what the work threw, or Error with the reason to stop, or Error when
-  /// abort() was called. The memory of a message that failed is not touched any more once the work is destroyed.
+  /// Blocks until the message is done. Throws the work's exception, or Error with the reason to stop or because of
+  /// abort(). A failed message's memory is not accessed after the work is destroyed.
   void wait(const c10::intrusive_ptr<c10d::Work>& work);
-  /// Ends present and later waits.
+  /// Ends all current and future waits.
   void abort();
 
  private:
@@ -43,7 +44,7 @@ class MessageWaiter {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<c10d::Work*> waits_;
-  bool asleep_ = true;  // the thread waits for the first wait
+  bool asleep_ = true;  // the thread is idle until the next wait
   bool aborted_ = false, ending_ = false;
   std::thread thread_;
 };

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A Link (executor.h) over the sends and receives of a c10d::Backend with CPU tensors (Gloo).
+/// A Link (executor.h) over the sends and receives of a c10d::Backend for CPU tensors (Gloo).
 
 #include <tessera/wire/ring/executor.h>
 
@@ -16,14 +16,14 @@ namespace tessera::comm::ring {
 
 using namespace wire::ring;
 
-/// Tags from here on belong to the collectives of this folder; callers' messages use those below.
+/// Tags from this value up are reserved for the collectives of this folder; callers use those below.
 constexpr int first_own_tag = 1 << 30;
-/// Nobody sends with it.
+/// A tag that no sender uses.
 constexpr int abort_tag = first_own_tag + (1 << 20);
 
 class C10dLink final : public Link {
  public:
-  /// All messages carry `tag`. The backend and the waiter outlive the link.
+  /// All messages use `tag`. The backend and the waiter must outlive the link.
   C10dLink(c10d::Backend& backend, MessageWaiter& waiter, int tag) : backend_(backend), waiter_(waiter), tag_(tag) {}
 
   std::unique_ptr<Message> send(int peer, const void* data, std::size_t bytes) override;

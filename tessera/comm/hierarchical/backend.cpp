@@ -1,15 +1,16 @@
-// The backend `hier`: an inner group per host (shared memory, or nothing for a rank alone) and outer groups across the
-// hosts. L = ranks of a host, H = hosts, R = L H, S = bytes of the whole tensor; each host sends over the network:
+// The backend `hier`: an inner group per host (shared memory; local for a single rank) and outer groups across the
+// hosts. L = ranks of a host, H = hosts, R = L H, S = bytes of the whole tensor. Bytes that each host sends over the
+// network:
 //
 //   all_reduce      2 S (H-1)/H   reduce_scatter inside, all_reduce across on each slice, all_gather inside
 //   reduce_scatter    S (H-1)/H   reduce_scatter inside, reduce_scatter across
 //   all_gather        S (H-1)/H   all_gather across, all_gather inside
 //   broadcast, reduce S           across once, then inside (reduce: inside first)
 //
-// where a flat ring sends 2 S (R-1)/R between any two neighbours. The ranks with the same place on their hosts form a
-// "rail", a group of H; all rails work at the same time. Hosts with different numbers of ranks go through one leader
-// each. Scatter, gather, all_to_all and messages between hosts go straight to their rank; messages inside a host
-// through the inner transport. bf16/fp16 are widened to fp32 once, before the first stage, and rounded once.
+// A flat ring sends 2 S (R-1)/R between any two neighbours. The ranks with the same local rank on every host form a
+// "rail", a group of H; all rails work concurrently. If hosts have different numbers of ranks, one leader per host does
+// the network part. Scatter, gather, all_to_all and messages between hosts are sent directly to their rank; messages
+// inside a host use the inner transport. bf16/fp16 are widened to fp32 once, before the first stage, and rounded once.
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -34,10 +35,10 @@ bool is_half(const at::Tensor& tensor) {
 }
 at::ScalarType wide_type(const at::Tensor& tensor) { return is_half(tensor) ? at::kFloat : tensor.scalar_type(); }
 
-// The sum of a mean is divided by store().
+// A mean is summed; store() divides.
 Reduction stage_reduction(Reduction op) { return op == Reduction::mean ? Reduction::sum : op; }
 
-// A complete result, in the accumulation type -> the caller's tensor.
+// Copies a complete result in the accumulation type to the caller's tensor.
 void store(const at::Tensor& target, const at::Tensor& result, Reduction op, int ranks) {
   at::Tensor values = result;
   if (op == Reduction::mean) values = values.div_(ranks);
@@ -76,16 +77,16 @@ bool ascending_from_zero(const std::vector<int>& order) {
   return true;
 }
 
-// Below this the slices are not worth a third stage: everybody sums everything.
+// Below this size a third stage for the slices does not pay: each rank sums everything.
 constexpr std::int64_t small_bytes = 32 * 1024;
 
-// Makes one end of a group: `name` is unique in this hier group, equal on all its ranks; `rank`, `size` inside it.
-// Collective over the ranks of that group; never called for one rank.
+// Makes one end of a group. `name` is unique in this hier group and equal on all its ranks; `rank` and `size` refer to
+// the new group. Collective over its ranks; never called for one rank.
 using MakeBackend = std::function<std::shared_ptr<Backend>(const std::string& name, int rank, int size)>;
 
 class HierBackend final : public Backend {
  public:
-  /// The transports inside a host and across.
+  /// `inner`, `outer`: make the groups inside a host and across hosts.
   HierBackend(const BackendRequest& request, const MakeBackend& inner, const MakeBackend& outer)
       : Backend(request.name, std::string(layout::Hier::row.name), request.rank, request.size, c10::kCPU),
         places_(request.hosts),
@@ -96,7 +97,7 @@ class HierBackend final : public Backend {
     const auto make = [](const MakeBackend& factory, const std::string& name, int rank, int size) {
       return size == 1 ? make_local_backend(name, c10::kCPU) : factory(name, rank, size);
     };
-    // The same order on every rank, as each is collective over its members.
+    // Same order on every rank: each call is collective over its members.
     inner_ = make(inner, concat("inside-", host_), local_, local_size_);
     inner_messages_ = make(inner, concat("messages-", host_), local_, local_size_);
     if (even_ || local_ == 0) across_ = make(outer, concat("across-", local_), host_, places_.hosts());
@@ -111,7 +112,7 @@ class HierBackend final : public Backend {
     const bool sends = rank() == bridge_rank(places_.host(root), root);
     return start(sends ? bytes_across(Op::broadcast, tensor) : 0, [this, tensor, root] {
       const int from = places_.local(root), bridge = bridge_place(root);
-      // The root's host first, where the bridge across is another rank.
+      // If another rank of the root's host bridges to the other hosts, broadcast inside that host first.
       const bool root_host = host_ == places_.host(root);
       const bool inside_first = root_host && bridge != from;
       if (inside_first) finish(inner_->broadcast(tensor, from));
@@ -262,7 +263,7 @@ class HierBackend final : public Backend {
     if (!flat_) throw Error("the group was closed by shutdown()");
   }
 
-  // `moved`: bytes that leave this host from this rank.
+  // `moved`: bytes that this rank sends to other hosts.
   Started start(std::int64_t moved, std::function<void()> stages) {
     open();
     report_moved(moved);
@@ -271,7 +272,7 @@ class HierBackend final : public Backend {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       const std::int64_t reported = take_moved();
       stages();
-      take_moved();  // what the stages' transports say is in `moved` already
+      take_moved();  // discards the stages' own reports: `moved` covers them
       if (reported >= 0) report_moved(reported);
     });
   }
@@ -279,7 +280,7 @@ class HierBackend final : public Backend {
   bool is_here(int r) const { return places_.host(r) == host_; }
   std::int64_t parts_abroad() const { return size() - local_size_; }
   bool is_small(const at::Tensor& tensor) const { return static_cast<std::int64_t>(tensor.nbytes()) < small_bytes; }
-  // The place on every host of the ranks that connect it with the root's: the root's own rail, or the leaders.
+  // Local rank, on every host, of the ranks that bridge to the root's host: the root's rail, or the leaders.
   int bridge_place(int root) const { return even_ ? places_.local(root) : 0; }
   int bridge_rank(int host, int root) const {
     return places_.members(host)[static_cast<std::size_t>(bridge_place(root))];
@@ -293,7 +294,7 @@ class HierBackend final : public Backend {
     if (places_.hosts() > 1) finish(across_->all_reduce(tensor, op));
   }
 
-  // The parts of all ranks in the order order_, in `dtype`; the tensor itself where nothing changes.
+  // The parts of all ranks reordered to order_, in `dtype`; `whole` itself if nothing changes.
   at::Tensor permuted(const at::Tensor& whole, at::ScalarType dtype) const {
     const at::Tensor flat = whole.view(-1);
     if (in_order_) return flat.to(dtype);
@@ -338,7 +339,7 @@ class HierBackend final : public Backend {
       if (grouped.const_data_ptr() == input.const_data_ptr()) grouped = grouped.clone();
       finish(inner_->reduce(grouped, 0, stage));
       const std::int64_t here = local_size_ * n;
-      at::Tensor sum;  // [L, n]: of this host's ranks, over all hosts in their order
+      at::Tensor sum;  // [L, n]: for this host's ranks, summed over all hosts in order
       if (local_ == 0 && places_.hosts() > 1) {
         const at::Tensor parts = at::empty({here * places_.hosts()}, grouped.options());
         finish(across_->all_to_all(parts, grouped,
@@ -377,9 +378,9 @@ class HierBackend final : public Backend {
   Topology places_;
   int host_, local_, local_size_;
   bool even_;
-  std::vector<int> order_;  // how the parts of all ranks lie between the stages
+  std::vector<int> order_;  // order of the ranks' parts between the stages
   bool in_order_ = true;
-  // across_: this rank's rail; leaders only where hosts differ.
+  // across_: this rank's rail; leaders only if hosts differ in size.
   std::shared_ptr<Backend> inner_, inner_messages_, across_, flat_;
   std::unique_ptr<ring::Queue> queue_;
 };

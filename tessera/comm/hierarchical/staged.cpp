@@ -97,7 +97,7 @@ class StagedBackend final : public Backend {
   void close() override { host_->close(); }
 
  private:
-  // `copies`: the result goes to the device when the operation is waited for.
+  // `copies`: wait() copies the result to the device.
   static Started back(Started inner, const at::Tensor& target, const at::Tensor& host, bool copies = true) {
     return std::make_shared<StagedPending>(std::move(inner), std::vector<at::Tensor>{target, host},
                                            [target, host, copies]() mutable {

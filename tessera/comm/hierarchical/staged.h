@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A group whose tensors are on a device and whose transport works on CPU tensors: each operation copies its inputs to
-/// host memory, and its results back when it is waited for. For several ranks on one GPU, which NCCL refuses.
+/// A group for device tensors over a transport for CPU tensors: each operation copies its inputs to host memory, and
+/// wait() copies the results back. For several ranks on one GPU, which NCCL refuses.
 
 #include <tessera/comm/backend.h>
 
@@ -9,8 +9,8 @@
 
 namespace tessera::comm::hier {
 
-/// Takes the place of `host` (CPU) for tensors on `device`. kind() is "staged/" + the host's. Copies are ordered on the
-/// current stream and block this thread: correct and simple, not fast.
+/// Wraps `host` (CPU) for tensors on `device`. kind() is "staged/" + the host's kind. Copies are ordered on the current
+/// stream and block this thread: correct and simple, not fast.
 std::shared_ptr<Backend> make_staged_backend(std::shared_ptr<Backend> host, c10::Device device);
 
 }  // namespace tessera::comm::hier

@@ -25,7 +25,7 @@ bool Topology::even() const {
 }
 
 std::vector<int> Topology::by_rail() const {
-  TESSERA_CHECK(even(), "rails need hosts with as many ranks each");
+  TESSERA_CHECK(even(), "rails need the same number of ranks on every host");
   std::vector<int> order;
   for (std::size_t local = 0; local < members_.front().size(); ++local) {
     for (const auto& members : members_) order.push_back(members[local]);

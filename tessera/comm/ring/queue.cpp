@@ -14,11 +14,11 @@ namespace tessera::comm::ring {
 // Shared with the tasks, which may outlive the queue.
 struct Queue::State {
   std::mutex mutex;
-  std::condition_variable pushed;  // for the thread
+  std::condition_variable pushed;  // wakes the thread
   std::deque<std::shared_ptr<Task>> tasks;
-  bool running = false;  // the front task
+  bool running = false;  // the front task is running
   bool ending = false;
-  std::string failure;  // why the first task that failed did
+  std::string failure;  // error of the first failed task
 };
 
 class Queue::Task final : public Pending {
@@ -55,7 +55,7 @@ class Queue::Task final : public Pending {
   std::exception_ptr error_;
 };
 
-// Called with the lock, which is given up while the task runs.
+// Called with the lock held; releases it while the task runs.
 void Queue::run_front(State& state, std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<Task> task = state.tasks.front();
   const std::string before = state.failure;
@@ -79,7 +79,7 @@ void Queue::run_front(State& state, std::unique_lock<std::mutex>& lock) {
   task->done_ = true;
   task->ended_.notify_all();
   if (state.tasks.empty()) return;
-  // The waiter of the next task may be asleep, and so may the thread.
+  // The next task's waiter may be asleep, and so may the thread.
   state.tasks.front()->ended_.notify_all();
   state.pushed.notify_one();
 }
@@ -102,7 +102,7 @@ std::shared_ptr<Pending> Queue::push(std::function<void()> work) {
     state_->tasks.push_back(task);
   }
   if (!thread_.joinable()) {
-    sigset_t all, before;  // signals are the main thread's business
+    sigset_t all, before;  // signals belong to the main thread
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     thread_ = std::thread([this] { this->work(); });

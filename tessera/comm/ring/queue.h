@@ -2,8 +2,8 @@
 /// \file
 /// ring/: our collectives (wire/ring) over the messages of LibTorch's backends.
 ///
-/// Runs the operations of one group one after another. A thread of the queue takes them up, unless the caller waits for
-/// the next one first: then the caller runs it, without a change of threads.
+/// Runs the operations of one group in order. They run on the queue's thread, unless the caller already waits for the
+/// next one: then it runs on the caller's thread, without a context switch.
 
 #include <tessera/comm/backend.h>
 
@@ -19,13 +19,13 @@ namespace tessera::comm::ring {
 class Queue {
  public:
   Queue() = default;
-  /// Runs what is left, then joins the thread.
+  /// Runs the remaining tasks, then joins the thread.
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  /// `task` owns the tensors that it works on. Its exception is thrown by the Pending's wait(), and at once by every
-  /// later task: after a failure the ranks' orders no longer match. The wait ends early when there is a reason to stop
+  /// `task` owns the tensors that it works on. Its exception is thrown by the Pending's wait(), and immediately by
+  /// every later task: after a failure the ranks are out of step. The wait ends early if there is a reason to stop
   /// (watch.h).
   std::shared_ptr<Pending> push(std::function<void()> task);
   /// True when every task has ended.

@@ -1,5 +1,5 @@
-// The backend `shm`: collectives of the ranks of one host through memory that they share. CPU tensors; those from
-// comm::empty_shared are read and written where they are, others pass through a staging area.
+// The backend `shm`: collectives of one host's ranks through shared memory. CPU tensors; those from comm::empty_shared
+// are read and written in place, others pass through a staging area.
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -99,7 +99,7 @@ class ShmBackend final : public Backend {
   void close() override { work_queue_->close(); }
 
  private:
-  // The record that Group announced; a caller that uses the backend directly has none, so one is made.
+  // Returns the record that Group announced, or a new one if the caller uses the backend directly.
   Entry take_entry(Op op, const at::Tensor& part, int root, const char* reduction) {
     if (announced_ && announced_->op == op) return *std::exchange(announced_, std::nullopt);
     announced_.reset();
@@ -125,7 +125,7 @@ class ShmBackend final : public Backend {
     return entry;
   }
 
-  // `part`: the tensor of n elements (the smaller one).
+  // `part`: the smaller tensor, of n elements.
   Operation make(Op op, const at::Tensor& output, const at::Tensor& input, const at::Tensor& part, int root,
                  const char* reduction = "") {
     Operation operation;
@@ -196,7 +196,7 @@ std::shared_ptr<comm::Backend> layout::Shm::make(const comm::BackendRequest& req
   auto communicator = std::make_unique<Communicator>(process_segment(), how);
   communicator->connect(comm::exchange_texts(*request.store, "shared memory", request.rank, request.size,
                                              communicator->announcement(), request.connect_timeout));
-  // Nobody goes on, and may end, before everybody has mapped everybody.
+  // No rank may continue, and possibly end, before every rank has mapped all segments.
   comm::exchange_texts(*request.store, "mapping of shared memory", request.rank, request.size, "yes",
                        request.connect_timeout);
   return std::make_shared<ShmBackend>(request, std::move(communicator));

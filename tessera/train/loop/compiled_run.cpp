@@ -21,7 +21,7 @@
 namespace tessera::train {
 namespace {
 
-/// `tensor` [rows, T] with more rows or columns of `value`.
+/// `tensor` [rows, T], extended with `value` to more rows or columns.
 at::Tensor padded(const at::Tensor& tensor, std::int64_t rows, std::int64_t columns, std::int64_t value) {
   if (tensor.size(0) == rows && tensor.size(1) == columns) return tensor;
   const at::Tensor result = at::full({rows, columns}, value, tensor.options());
@@ -29,7 +29,7 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t rows, std::int64_t colu
   return result;
 }
 
-/// What a program cannot have as an argument.
+/// Throws for batch contents that a program cannot take as arguments.
 void check_batch(const data::Batch& batch) {
   if (!batch.document_starts.empty())
     throw InputError(
@@ -39,7 +39,7 @@ void check_batch(const data::Batch& batch) {
 
 bool is_causal(const models::LanguageModel& model) { return model.objective() == data::Objective::Kind::next_token; }
 
-/// Whether rows may be of several lengths. Reads all lengths but of a stream, whose rows are gone once read.
+/// Whether rows may have different lengths. Reads all lengths, except of a stream, whose rows can be read only once.
 bool lengths_differ(const data::Dataset& rows) {
   if (rows.streamed()) return true;
   const std::int64_t length = rows.size() > 0 ? rows.length(0) : 0;
@@ -48,7 +48,7 @@ bool lengths_differ(const data::Dataset& rows) {
   return false;
 }
 
-/// Where compiled programs are kept; "": nowhere.
+/// The folder for compiled programs; "": none.
 std::string cache_folder(const std::string& asked) {
   if (asked == "none") return "";
   if (!asked.empty()) return asked;
@@ -56,7 +56,7 @@ std::string cache_folder(const std::string& asked) {
   return folder ? path_join(*folder, "xla") : "";
 }
 
-/// Rows of different lengths are padded to one of this many: each is a program of its own.
+/// Rows of different lengths are padded to at most this many lengths, because each needs its own program.
 constexpr std::int64_t most_lengths = 8;
 
 }  // namespace
@@ -64,7 +64,7 @@ constexpr std::int64_t most_lengths = 8;
 std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::World& world) {
   if (config.device != Device::xla) return nullptr;
   if (world.size() > 1)
-    throw InputError(concat("device xla: one process drives all devices of a host, and there are ", world.size(),
+    throw InputError(concat("device xla: one process drives all devices of a host, but there are ", world.size(),
                             " processes; start one (several hosts are not supported)"));
   return xla::open_devices({.plugin = config.parallel.pjrt_plugin,
                             .count = static_cast<int>(config.parallel.xla_devices),
@@ -73,7 +73,7 @@ std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::Worl
 
 void check_compilable(const models::LanguageModel& model, const data::Dataset* rows) {
   if (model.balance().experts > 0)
-    throw InputError("device xla: models with experts cannot be compiled: which rows an expert has depends on data");
+    throw InputError("device xla: models with experts cannot be compiled: the rows of an expert depend on data");
   if (rows == nullptr || !lengths_differ(*rows)) return;
   using Rope = architectures::Rope::Type;
   const Rope rope = model.spec().rope.type;
@@ -88,7 +88,7 @@ xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunCon
     data::Batch batch;
     batch.ids = given[0];
     batch.labels = given[1];
-    batch.random_key = 0;  // each pass has its own (MicroBatch::random_key)
+    batch.random_key = 0;  // each pass sets its own (MicroBatch::random_key)
     std::size_t next = 3;
     if (padded) batch.seen = at::arange(batch.ids.size(1)).unsqueeze(0).lt(given[next++].unsqueeze(1));
     if (given.size() > next) batch.types = given[next];
@@ -112,7 +112,7 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
   return options;
 }
 
-/// The update on the devices; the host's knows learning rates and holds states when they are asked for.
+/// Updates on the devices. The host's update keeps the learning rates, and receives the states on request.
 class CompiledRun::DeviceUpdate final : public Update {
  public:
   explicit DeviceUpdate(CompiledRun& run) : run_(run) {}
@@ -177,7 +177,7 @@ class CompiledRun::Passes final : public StepPasses {
   std::string describe() const override { return concat("devices: ", run_.parts_.setup.xla->describe()); }
 
  private:
-  /// Micro-batches of one size, as many as a multiple of the devices: what is missing counts for nothing.
+  /// Pads the micro-batches to one size and to a multiple of the number of devices; the padding has no weight.
   std::vector<xla::CompiledStep::MicroBatch> arguments(const std::vector<data::Batch>& batches, double scale) const {
     const Setup& setup = run_.parts_.setup;
     std::int64_t rows = setup.plan.batch_size * run_.parts_.objective.rows_of_sample(), columns = 0;
@@ -197,7 +197,7 @@ class CompiledRun::Passes final : public StepPasses {
       xla::CompiledStep::MicroBatch& given = result.emplace_back();
       given.tensors = {padded(batch.ids, rows, columns, 0), padded(batch.labels, rows, labels, -100), factor};
       if (run_.masks_padding()) {
-        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // any, where there is no row
+        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // arbitrary for rows of padding
         std::ranges::copy(batch.lengths, lengths.data_ptr<std::int64_t>());
         given.tensors.push_back(lengths);
       }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// --device xla in the loop: forward, backward and update are programs on the devices of a PJRT plug-in
-/// (xla/compiled_step.h). The module and the optimizer on the host have a copy of weights and states, which
-/// bring_back() brings up to date; evaluations, checkpoints and the final model read that.
+/// --device xla in the training loop: forward, backward and update are programs on the devices of a PJRT plug-in
+/// (xla/compiled_step.h). The module and the optimizer on the host have copies of weights and states, refreshed by
+/// bring_back() for evaluations, checkpoints and the final model.
 
 #include <tessera/train/core/update.h>
 #include <tessera/train/loop/passes.h>
@@ -13,37 +13,39 @@
 
 namespace tessera::train {
 
-/// The devices of the run; null unless --device is xla. Throws InputError: several
-/// processes, no plug-in, or other devices than asked for.
+/// Opens the run's devices; null unless --device is xla. Throws InputError for several processes, a missing plug-in, or
+/// devices other than requested.
 std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::World& world);
 
-/// Throws InputError for a model, or for rows of it, that no compiled step has. `rows` may be null.
+/// Throws InputError for a model, or rows, that cannot be compiled. `rows` may be null.
 void check_compilable(const models::LanguageModel& model, const data::Dataset* rows);
-/// The loss of a micro-batch {ids, labels, scalar factor, int64 lengths [rows] if `padded`, token types if rows have
-/// them}: the model's own times the factor, in the run's precision. `model` and `config` outlive it.
+/// Loss of a micro-batch {ids, labels, scalar factor, int64 lengths [rows] if `padded`, token types if rows have them}:
+/// the model's loss times the factor, in the run's precision. `model` and `config` must outlive it.
 xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config, bool padded);
-/// How the run's settings divide the step. `model` outlives it.
+/// Converts the run's settings to options of the compiled step. `model` must outlive them.
 xla::TrainingOptions compiled_options(const RunConfig& config, const models::LanguageModel& model);
 
-/// The compiled step of a run. Not copied; outlives what passes() and update() return.
+/// A run's compiled step. Not copyable; must outlive the results of passes() and update().
 class CompiledRun {
  public:
-  /// Once the module has its weights.
+  /// Call after the module's weights are loaded.
   explicit CompiledRun(const PassParts& parts);
 
   std::unique_ptr<StepPasses> passes();
-  /// `host`: the update with the same settings over the module; it keeps learning rates and, for checkpoints, states.
+  /// `host`: an update over the module with the same settings; it keeps the learning rates and, for checkpoints,
+  /// states.
   std::unique_ptr<Update> update(std::unique_ptr<Update> host);
-  /// Weights and states on the host become those of the devices.
+  /// Copies the host's weights and states to the devices.
   void bring_back();
 
  private:
   class Passes;
   class DeviceUpdate;
 
-  /// Whether the program has the rows' lengths as an argument: an encoder's, whose tokens see what follows them.
+  /// Whether the program takes the rows' lengths as an argument: true for encoders, whose tokens attend to later ones,
+  /// padding included.
   bool masks_padding() const;
-  /// copy(the devices' state, the host's), in one shape, for every state of every parameter.
+  /// Calls copy(device state, host state), in the same shape, for every state of every parameter.
   void each_state(const std::vector<xla::CompiledStep::State>& states, const Sharded& sharded,
                   const std::function<void(const at::Tensor& device, const at::Tensor& host)>& copy) const;
 
@@ -51,8 +53,8 @@ class CompiledRun {
   std::unique_ptr<xla::CompiledStep> step_;
   std::unique_ptr<Update> host_;
   bool lengths_differ_;    // the rows'
-  bool leftover_ = false;  // gradients of a step that was skipped
-  bool stale_ = false;     // the host's copies are older
+  bool leftover_ = false;  // gradients of a skipped step remain
+  bool stale_ = false;     // the host's copies are outdated
 };
 
 }  // namespace tessera::train

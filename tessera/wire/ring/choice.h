@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which algorithm a collective over Gloo uses, by measurement.
+/// Chooses the algorithm of a collective over Gloo, based on measurements.
 
 #include <tessera/wire/ring/schedule.h>
 
@@ -15,8 +15,8 @@ struct Choice {
   int window = 4;
 };
 
-/// nullopt: Gloo's own collective is not slower. `bytes`: of the whole tensor, ranks x part for reduce_scatter and
-/// all_gather. The same for the same arguments, so that all ranks agree.
+/// nullopt: Gloo's own collective is at least as fast. `bytes`: of the whole tensor, ranks x part for reduce_scatter
+/// and all_gather. Depends only on the arguments, so that all ranks agree.
 /// `half`: bf16 or fp16, which Gloo's own reductions send as fp32.
 std::optional<Choice> choose(Collective collective, std::int64_t bytes, int size, bool half);
 

@@ -18,8 +18,8 @@ struct Range {
   std::int64_t size() const { return end - begin; }
 };
 
-// Where part i of n elements cut into `parts` begins; multiples of 16 elements, so that no two ranks' parts share a
-// vector.
+// Start of part i when n elements are split into `parts`; a multiple of 16 elements, so that no two ranks' parts share
+// a vector.
 std::int64_t cut(std::int64_t n, std::int64_t parts, std::int64_t i) {
   return i == parts ? n : std::min(n, (n / parts * i + n % parts * i / parts + 15) / 16 * 16);
 }
@@ -67,13 +67,13 @@ class Run {
   const Step& step(std::int64_t message) const { return steps_[static_cast<std::size_t>(message / segments_)]; }
 
   std::int64_t count_segments() const {
-    std::int64_t message = 1;  // bytes of the largest message without segments
+    std::int64_t message = 1;  // bytes of the largest unsegmented message
     if (job_.collective == Collective::all_reduce) {
       const bool whole = job_.algorithm == Algorithm::doubling;
       const bool half = job_.algorithm == Algorithm::halving_doubling;
       message = job_.n * width_ / (whole ? 1 : half ? 2 : job_.size);
     } else {
-      // The blocks are given: a segment of several blocks would not be one piece of memory.
+      // The blocks are fixed: a segment of several blocks would not be contiguous.
       if (job_.algorithm == Algorithm::halving_doubling) return 1;
       message = job_.n * width_;
     }
@@ -96,21 +96,21 @@ class Run {
     return range.size() * (content == Content::partial ? work_width_ : width_);
   }
 
-  // The addresses of a range in the three kinds of memory.
+  // Addresses of a range in the three memories.
   const std::byte* input(Range range) const { return static_cast<const std::byte*>(job_.input) + range.begin * width_; }
   std::byte* work(Range range) const { return work_ + (range.begin - work_begin_) * work_width_; }
   std::byte* result(Range range) const {
     const std::int64_t first = job_.collective == Collective::reduce_scatter ? job_.rank * job_.n : 0;
     return static_cast<std::byte*>(job_.output) + (range.begin - first) * width_;
   }
-  // What of a range belongs in this rank's output.
+  // Returns the subrange that belongs to this rank's output.
   Range wanted(Range range) const {
     if (job_.collective != Collective::reduce_scatter) return range;
     const std::int64_t begin = job_.rank * job_.n, end = begin + job_.n;
     return {std::clamp(range.begin, begin, end), std::clamp(range.end, begin, end)};
   }
 
-  // Combined values lie in the output if they fit there, else in scratch.
+  // Combined values are kept in the output if they fit there, else in scratch.
   void place_work(Scratch& scratch) {
     if (job_.collective == Collective::all_gather) return;
     Blocks hull{job_.size, 0};
@@ -141,7 +141,8 @@ class Run {
   }
   std::byte* slot(std::int64_t message) const { return staging_ + message % job_.window * slot_bytes_; }
 
-  // The last step up to this one whose send may still read what this step's receive overwrites; -1: none.
+  // For each step, finds the last step up to it whose send may still read memory that the step's receive overwrites;
+  // -1: none.
   void find_hazards() {
     for (std::size_t k = 0; k < steps_.size(); ++k) {
       int latest = -1;
@@ -153,12 +154,12 @@ class Run {
       hazards_.push_back(latest);
     }
   }
-  // The message of that step, or -1.
+  // The number of that step's message, or -1.
   std::int64_t hazard(std::int64_t message) const {
     const int at = hazards_[static_cast<std::size_t>(message / segments_)];
     return at < 0 ? -1 : at * segments_ + message % segments_;
   }
-  // Earlier sends of the same segment are done too when this returns.
+  // On return, earlier sends of the same segment are done, too.
   void wait_for_sends(std::int64_t last) {
     for (std::int64_t m = last % segments_; m <= last; m += segments_) finish(sends_[static_cast<std::size_t>(m)]);
   }
@@ -168,9 +169,9 @@ class Run {
     posted->wait();
   }
 
-  // Message m of step k, segment s is number k * segments + s. What it sends depends on receives of earlier steps of
-  // its segment, the last of which is number m - segments: so sends may run ahead by a segment count, and receives by
-  // the window. No rank can wait for ever: every rank posts its sends before it waits, and a wait for number x needs
+  // The message of step k, segment s has number m = k * segments + s. Its content depends on receives of earlier steps
+  // of its segment, the last of which has number m - segments: so sends may run ahead by the number of segments, and
+  // receives by the window. No deadlock: every rank posts its sends before it waits, and a wait for message x needs
   // only messages before x (the property tests run this over a link that moves nothing until both sides have posted).
   void loop() {
     std::int64_t next_send = 0, next_recv = 0;
@@ -226,11 +227,11 @@ class Run {
     kernels::Reduce reduce;
     reduce.number = job_.number;
     reduce.fold = job_.fold;
-    // The sum is divided once, by the step that completes it.
+    // A mean divides the sum once, in the step that completes it.
     if (job_.fold == Fold::mean && !s.completes) reduce.fold = Fold::sum;
     reduce.divisor = job_.size;
     reduce.outputs = &target;
-    // The lower rank's value comes first: partners that exchange compute the same bits.
+    // The lower rank's value comes first, so that both partners of an exchange compute the same bits.
     const void* inputs[] = {own, got};
     if (s.from < job_.rank) std::swap(inputs[0], inputs[1]);
     if (job_.loop != nullptr) return job_.loop(inputs, 2, &target, 1, static_cast<std::size_t>(what.size()));
@@ -249,7 +250,7 @@ class Run {
     kernels::reduce(reduce, what.size());
   }
 
-  // Complete values of the accumulation type -> this rank's output.
+  // Copies complete values of the accumulation type to this rank's output.
   void store(Range what, const std::byte* values) {
     const Range mine = wanted(what);
     if (mine.size() <= 0) return;
@@ -265,13 +266,13 @@ class Run {
     }
   }
 
-  // After a failure: nothing may write into the caller's memory any more. Failures of these waits say nothing new.
+  // After a failure, waits until nothing can write into the caller's memory. Further failures add no information.
   void drain() noexcept {
     for (auto* list : {&recvs_, &sends_}) {
       for (auto& message : *list) {
         try {
           finish(message);
-        } catch (...) {  // the first failure is the one that is thrown
+        } catch (...) {  // only the first failure is thrown
         }
       }
     }

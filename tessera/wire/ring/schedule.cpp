@@ -34,7 +34,7 @@ void ring_all_gather(Schedule& steps, int rank, int size) {
   }
 }
 
-// In step s every rank sends to rank + s: no rank receives from two at once.
+// In step s every rank sends to rank + s, so no rank receives from two at once.
 void direct_reduce_scatter(Schedule& steps, int rank, int size) {
   for (int s = 1; s < size; ++s) {
     const int to = (rank + s) % size;
@@ -60,14 +60,14 @@ void direct_all_gather(Schedule& steps, int rank, int size) {
   }
 }
 
-// The largest power of two of ranks exchange; of each of the first `surplus` pairs (2v, 2v + 1) the odd rank hands its
-// part to the even one and gets the result from it.
+// Reduces the ranks to the largest power of two: in each of the first `surplus` pairs (2v, 2v + 1) the odd rank passes
+// its part to the even one and gets the result from it.
 struct Folding {
   int power = 1, surplus = 0;
-  bool folded;    // this rank takes no part in the exchanges
-  bool carries;   // this rank stands for its odd neighbour too
-  int neighbour;  // whom a folded or carrying rank is paired with
-  int place;      // among the `power` ranks that exchange
+  bool folded;    // this rank does not take part in the exchanges
+  bool carries;   // this rank also represents its odd neighbour
+  int neighbour;  // partner of a folded or carrying rank
+  int place;      // index among the `power` ranks that exchange
 
   Folding(int rank, int size) {
     while (power * 2 <= size) power *= 2;
@@ -79,11 +79,11 @@ struct Folding {
     place = paired ? rank / 2 : rank - surplus;
   }
   int rank_at(int v) const { return v < surplus ? 2 * v : v + surplus; }
-  // Blocks of the ranks that stand at places [begin, end).
+  // Blocks of the ranks at places [begin, end).
   Blocks blocks(int begin, int end) const { return {rank_at(begin), rank_at(end)}; }
 };
 
-// Exchanges of halving, biggest first: {partner, blocks kept, blocks given away}.
+// Exchanges of recursive halving, largest first: {partner, blocks kept, blocks sent}.
 struct Halving {
   int partner;
   Blocks keep, give;
@@ -105,20 +105,20 @@ std::vector<Halving> halvings(const Folding& fold) {
   return all;
 }
 
-// The odd rank of a pair gives `blocks` to the even one, which combines them.
+// The odd rank of a pair sends `blocks` to the even one, which combines them.
 void fold_input(Schedule& steps, const Folding& fold, Blocks blocks) {
   if (fold.folded) steps.push_back({.to = fold.neighbour, .send = blocks, .sends = Content::input});
   if (fold.carries) {
     steps.push_back({.from = fold.neighbour, .recv = blocks, .receives = Content::input, .reduce = true});
   }
 }
-// The even rank of a pair gives `blocks` to the odd one, which takes them as they are.
+// The even rank of a pair sends `blocks` to the odd one, which stores them unchanged.
 void unfold(Schedule& steps, const Folding& fold, Blocks blocks, Content content) {
   if (fold.carries) steps.push_back({.to = fold.neighbour, .send = blocks, .sends = content});
   if (fold.folded) steps.push_back({.from = fold.neighbour, .recv = blocks, .receives = content});
 }
 
-// What a rank that exchanges sends next: a carrying rank has combined everything before.
+// Content of an exchanging rank's next message: a carrying rank has already combined its neighbour's input.
 Content exchanged(const Folding& fold_of_sender, bool first) {
   return first && !fold_of_sender.carries ? Content::input : Content::partial;
 }
@@ -171,7 +171,7 @@ void doubling_all_reduce(Schedule& steps, const Folding& fold, int size) {
   unfold(steps, fold, all, Content::result);
 }
 
-// Marks which reductions are the first and the last of their blocks.
+// Marks the first and the last reduction of each block.
 void mark(Schedule& steps, int size) {
   std::vector<bool> combined(static_cast<std::size_t>(size));
   Step* last = nullptr;

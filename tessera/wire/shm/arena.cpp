@@ -15,7 +15,7 @@
 namespace tessera::wire::shm {
 namespace {
 
-// 4 KB, but 16 or 64 KB on some ARM systems.
+// 4 KB; 16 or 64 KB on some ARM systems.
 const std::size_t arena_page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 
 std::size_t round_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -28,7 +28,8 @@ std::string megabytes(std::size_t bytes) {
 
 Arena::Arena(MemoryRange range, std::size_t keep)
     : range_(range), keep_(keep), owner_(getpid()), small_free_(size_class(largest_small) + 1) {
-  TESSERA_CHECK(reinterpret_cast<std::uintptr_t>(range.data) % arena_page == 0, "an arena begins at a page");
+  TESSERA_CHECK(reinterpret_cast<std::uintptr_t>(range.data) % arena_page == 0,
+                "an arena must start at a page boundary");
   if (const std::size_t bytes = range.bytes / arena_page * arena_page; bytes > 0) insert_free(0, bytes);
 }
 
@@ -41,7 +42,7 @@ std::size_t Arena::size_class(std::size_t bytes) {
 }
 
 void* Arena::allocate(std::size_t bytes) {
-  TESSERA_CHECK(bytes > 0, "an arena gives no pieces of 0 bytes");
+  TESSERA_CHECK(bytes > 0, "cannot allocate 0 bytes from an arena");
   TESSERA_CHECK(getpid() == owner_, "a forked child may not use its parent's arena");
   const std::lock_guard lock(mutex_);
   if (bytes > largest_small) return range_.data + take_pages(round_to(bytes, arena_page), bytes);
@@ -51,7 +52,7 @@ void* Arena::allocate(std::size_t bytes) {
   if (list.empty()) {
     const Offset begin = take_pages(slab, bytes);
     slabs_.emplace(begin, piece);
-    used_bytes_ -= slab;  // counted piece by piece
+    used_bytes_ -= slab;  // its pieces are counted individually
     for (std::size_t at = slab; at > 0; at -= piece) list.push_back(begin + at - piece);
   }
   const Offset begin = list.back();
@@ -62,7 +63,7 @@ void* Arena::allocate(std::size_t bytes) {
 }
 
 void Arena::free(void* piece) {
-  if (getpid() != owner_) return;  // a forked child drops tensors that are its parent's
+  if (getpid() != owner_) return;  // a forked child drops tensors of its parent's arena
   const std::lock_guard lock(mutex_);
   const auto begin = static_cast<Offset>(static_cast<std::byte*>(piece) - range_.data);
   if (const auto small = small_used_.find(begin); small != small_used_.end()) {
@@ -73,7 +74,7 @@ void Arena::free(void* piece) {
     return;
   }
   TESSERA_CHECK(used_.contains(begin) && !slabs_.contains(begin), "the arena of ", megabytes(range_.bytes),
-                " has no piece at offset ", begin, "; it was freed already or never given");
+                " has no piece at offset ", begin, "; it was already freed, or never allocated");
   give_pages(begin);
 }
 
@@ -132,7 +133,7 @@ void Arena::erase_free(std::map<Offset, std::size_t>::iterator block) {
   free_.erase(block);
 }
 
-/// Whoever gets a piece writes it.
+/// Every allocated piece is assumed to be written.
 void Arena::touch(Offset begin, std::size_t bytes) {
   Offset end = begin + bytes;
   auto it = touched_.upper_bound(begin);
@@ -147,7 +148,7 @@ void Arena::touch(Offset begin, std::size_t bytes) {
   touched_bytes_ += end - begin;
 }
 
-/// Takes the range out of the touched ones; returns how many bytes of it were touched.
+/// Removes the range from the touched ranges; returns how many of its bytes were touched.
 std::size_t Arena::untouch(Offset begin, std::size_t bytes) {
   const Offset end = begin + bytes;
   std::size_t removed = 0;
@@ -165,13 +166,13 @@ std::size_t Arena::untouch(Offset begin, std::size_t bytes) {
 }
 
 void Arena::return_surplus() {
-  // Largest first. Blocks that hold little are not worth the system call.
+  // Largest first. Small blocks are not worth the system call.
   std::vector<std::pair<std::size_t, Offset>> blocks;
   if (!can_return_ || touched_bytes_ - touched_used_ <= keep_) return;
   for (auto it = free_by_size_.rbegin(); it != free_by_size_.rend() && it->first >= returnable; ++it)
     blocks.push_back(*it);
   for (const auto& [bytes, begin] : blocks) {
-    // Only what is touched: the untouched end of the range is terabytes of nothing.
+    // Only touched pages: the untouched end of the range may span terabytes.
     for (auto it = touched_.upper_bound(begin); touched_bytes_ - touched_used_ > keep_;) {
       if (it != touched_.begin() && std::prev(it)->second > begin) --it;
       if (it == touched_.end() || it->first >= begin + bytes) break;
@@ -195,7 +196,7 @@ Arena::Statistics Arena::statistics() const {
 }
 
 std::shared_ptr<Arena> process_arena() {
-  constexpr std::size_t keep = std::size_t{512} << 20;  // some buckets; a step takes back what it gave
+  constexpr std::size_t keep = std::size_t{512} << 20;  // the size of some buckets; a step reuses what it freed
   struct Process {
     std::mutex mutex;
     pid_t pid = -1;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Divides the arena of a segment (segment.h) among tensors. Pages that were touched once are given out again first:
-/// a fresh page costs more to fault in than its share of a collective.
+/// Allocates tensors in the arena of a segment (segment.h). Reuses touched pages first, because faulting in a fresh
+/// page costs more than its share of a collective.
 
 #include <tessera/wire/shm/segment.h>
 
@@ -19,33 +19,34 @@
 
 namespace tessera::wire::shm {
 
-/// Memory of one MemoryRange. Thread-safe. Two kinds of pieces:
-/// - up to 2 KB: from slabs of 64 KB, one free list per size class (powers of two from 64 bytes); slabs stay;
-/// - larger ones: whole pages, best fit (lowest address among equals), neighbours merge when they are freed. When more
-///   than `keep` bytes of touched pages are free, the largest free blocks of >= 1 MB go back to the system.
-/// A forked child must not use the arena of its parent: its pieces are not the child's (free() does nothing there).
+/// Allocator over one MemoryRange. Thread-safe. Two kinds of pieces:
+/// - up to 2 KB: from slabs of 64 KB, one free list per size class (powers of two from 64 bytes); slabs are never
+/// freed;
+/// - larger: whole pages, best fit (lowest address among equals); free neighbours are merged. If more
+///   than `keep` bytes of touched pages are free, the largest free blocks of >= 1 MB are returned to the system.
+/// A forked child must not use its parent's arena: the pieces belong to the parent (free() does nothing there).
 class Arena {
  public:
   static constexpr std::size_t smallest = 64, largest_small = 2048, slab = 64 << 10, returnable = 1 << 20;
 
-  /// `range.data` is page-aligned, pages exist once they are written, and MADV_REMOVE gives them back (shared memory).
+  /// `range.data` is page-aligned; pages exist once written, and MADV_REMOVE frees them (shared memory).
   Arena(MemoryRange range, std::size_t keep);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// 64-byte aligned, page-aligned from 2049 bytes; contents undefined. bytes >= 1. Throws Error with the numbers when
-  /// no free block is large enough.
+  /// 64-byte aligned, page-aligned from 2049 bytes; contents undefined. bytes >= 1. Throws Error with the numbers if no
+  /// free block is large enough.
   void* allocate(std::size_t bytes);
-  /// What allocate() gave. Throws Error for any other address.
+  /// `piece`: a result of allocate(). Throws Error for any other address.
   void free(void* piece);
 
   struct Statistics {
     std::size_t total = 0;         ///< bytes of the range
-    std::size_t used = 0;          ///< in pieces, with their rounding
-    std::size_t touched_free = 0;  ///< free, but still held from the system
+    std::size_t used = 0;          ///< in pieces, rounding included
+    std::size_t touched_free = 0;  ///< free, but not returned to the system
     std::size_t largest_free = 0;
-    std::size_t returned = 0;  ///< given back to the system, ever
+    std::size_t returned = 0;  ///< returned to the system since the start
   };
   Statistics statistics() const;
 
@@ -64,18 +65,18 @@ class Arena {
   const std::size_t keep_;
   const pid_t owner_;
   mutable std::mutex mutex_;
-  std::map<Offset, std::size_t> free_;                     ///< begin -> bytes; never two that touch
-  std::set<std::pair<std::size_t, Offset>> free_by_size_;  ///< the same blocks
-  std::map<Offset, std::size_t> used_;                     ///< pieces of pages, and slabs
-  std::map<Offset, std::size_t> slabs_;                    ///< begin -> size of its pieces
+  std::map<Offset, std::size_t> free_;                     ///< begin -> bytes; adjacent blocks are merged
+  std::set<std::pair<std::size_t, Offset>> free_by_size_;  ///< the same blocks by size
+  std::map<Offset, std::size_t> used_;                     ///< page-sized pieces, and slabs
+  std::map<Offset, std::size_t> slabs_;                    ///< begin -> size class in bytes
   std::vector<std::vector<Offset>> small_free_;            ///< by size class
   std::set<Offset> small_used_;
-  std::map<Offset, Offset> touched_;  ///< begin -> end of pages that may hold memory
+  std::map<Offset, Offset> touched_;  ///< begin -> end of pages that may have been written
   std::size_t used_bytes_ = 0, touched_bytes_ = 0, touched_used_ = 0, returned_bytes_ = 0;
   bool can_return_ = true;
 };
 
-/// The arena of process_segment(), made at the first call. A forked child gets one of its own.
+/// The arena of process_segment(), created by the first call. A forked child gets its own.
 std::shared_ptr<Arena> process_arena();
 
 }  // namespace tessera::wire::shm

@@ -12,7 +12,7 @@ using launch::Op;
 
 namespace {
 
-// What a rank gives: whether at all, and whether one part to each rank or the same to all.
+// Whether a rank contributes, and whether it gives each rank its own part or all the same bytes.
 bool gives(Op op, int rank, int root) {
   switch (op) {
     case Op::broadcast:
@@ -54,18 +54,18 @@ std::size_t given_bytes(const Operation& operation, int ranks) {
   return operation.part_bytes * (gives_parts(operation.entry.op) ? static_cast<std::size_t>(ranks) : 1);
 }
 
-// A large all_reduce leaves its results where the input lay, unless the input must keep its values.
+// A large all_reduce writes its results over the staged input, unless the input must keep its values.
 bool results_are_staged(const Operation& operation) {
   return operation.accumulates && operation.entry.op == Op::all_reduce;
 }
 
-// Bytes of the output for each byte of the input.
+// Output bytes per input byte.
 std::size_t widening(const Operation& operation) {
   const bool half = operation.number == kernels::Number::bf16 || operation.number == kernels::Number::fp16;
   return operation.accumulates && half ? 2 : 1;
 }
 
-// Every rank folding everything costs R times the reading: only worth it while the waiting costs more.
+// If every rank folds everything, R times as much is read: worthwhile only while waiting costs more.
 constexpr std::size_t one_shot_work = 256 << 10;
 
 std::size_t inline_limit(Op op, int ranks) {
@@ -87,7 +87,7 @@ void copy(void* to, const void* from, std::size_t bytes, bool stream) {
 }  // namespace
 
 bool is_one_shot(const Operation& operation, int ranks) {
-  // all_to_all: other ranks may give more; that is seen when they have published.
+  // all_to_all: other ranks may give more, which is known only after they have published.
   return given_bytes(operation, ranks) <= inline_limit(operation.entry.op, ranks);
 }
 
@@ -133,7 +133,7 @@ void Collectives::publish(const Operation& operation, std::uint64_t number) {
       slot.offset = offset.value_or(0);
     }
   }
-  publish_stores();  // also the caller's into the arena
+  publish_stores();  // also orders the caller's stores into the arena
   slot.posted.store(number + 1, std::memory_order_release);
   control.pulse.ring();
 }
@@ -147,7 +147,7 @@ bool Collectives::ready(const Operation& operation, std::uint64_t number) const 
   return is_one_shot(operation, communicator_.size());
 }
 
-// One collective on its way: what everybody gives, and the geometry of the steps.
+// One collective in progress: every rank's contribution, and the geometry of the steps.
 struct Collectives::Run {
   Communicator& communicator;
   const Operation& operation;
@@ -156,9 +156,9 @@ struct Collectives::Run {
   const int me = communicator.rank(), ranks = communicator.size();
   const std::size_t n = operation.part_bytes, wider = widening(operation);
   std::vector<Slot*> slots{};
-  std::vector<std::byte*> bases{};  // where each rank's input lies; null: it gives nothing
+  std::vector<std::byte*> bases{};  // address of each rank's input; null: none
   bool any_staged = false;
-  std::size_t step_bytes = 0;  // a step's bytes of the whole, or of each part
+  std::size_t step_bytes = 0;  // bytes per step, of the whole tensor or of each part
   std::uint32_t steps = 0;
 
   Slot& slot(int r) const { return *slots[static_cast<std::size_t>(r)]; }
@@ -213,7 +213,8 @@ struct Collectives::Run {
       }
       TESSERA_CHECK(sum == theirs.bytes, communicator.member_text(r), ": splits of ", sum, " bytes for ", theirs.bytes);
     }
-    // Wider results lie behind the inputs of their chunk: at most as many bytes, as there are at least two ranks.
+    // Wider results are stored behind the inputs of their chunk: at most as many bytes, because there are at least two
+    // ranks.
     const std::size_t whole_chunk = results_are_staged(operation) ? chunk_bytes / wider : chunk_bytes;
     step_bytes = !any_staged ? longest : gives_parts(op) ? part_chunk() : whole_chunk;
     steps = longest == 0 ? 0 : static_cast<std::uint32_t>((longest + step_bytes - 1) / step_bytes);
@@ -227,7 +228,7 @@ struct Collectives::Run {
     return std::accumulate(slot(from).splits, slot(from).splits + to, std::size_t{0});
   }
 
-  // The bytes of step k that rank r gives (parts: to this rank).
+  // Rank r's bytes of step k (parts: the part for this rank).
   std::byte* at(int r, std::uint32_t k) const {
     const std::size_t begin = gives_parts(op) ? part_begin(r, me) : 0;
     if (r == me) return const_cast<std::byte*>(given(operation)) + begin + k * step_bytes;
@@ -275,8 +276,7 @@ struct Collectives::Run {
   void fold_step(std::uint32_t k) const {
     std::vector<const void*> inputs;
     for (int r = 0; r < ranks; ++r) inputs.push_back(at(r, k));
-    const bool stream =
-        op != Op::reduce && !operation.accumulates && is_large(n);  // what was just read is in the cache
+    const bool stream = op != Op::reduce && !operation.accumulates && is_large(n);  // the input is still in the cache
     fold(inputs, {operation.output + wider * k * step_bytes}, length(n, k), stream);
   }
 
@@ -298,7 +298,8 @@ struct Collectives::Run {
     const std::byte* from = given(operation);
     if (!gives_parts(op)) {
       const std::size_t bytes = length(n, k);
-      const Slice own = op == Op::all_reduce ? slice(me, bytes) : Slice{bytes, 0};  // nobody reads my own slice here
+      const Slice own = op == Op::all_reduce ? slice(me, bytes) : Slice{bytes, 0};  // no rank reads this rank's own
+                                                                                    // slice here
       copy(to, from + k * step_bytes, own.begin, true);
       const std::size_t after = own.begin + own.bytes;
       copy(to + after, from + k * step_bytes + after, bytes - after, true);
@@ -311,9 +312,9 @@ struct Collectives::Run {
     }
   }
 
-  // Where rank r leaves the result of its slice of chunk k for the others.
+  // Where rank r stores the result of its slice of chunk k.
   std::byte* result(int r, std::uint32_t k, const Slice& slice) const {
-    if (slot(r).source != Source::staged) return at(r, k) + slice.begin;  // its own input
+    if (slot(r).source != Source::staged) return at(r, k) + slice.begin;  // in its input
     return staging(communicator.control(r)) + k % staging_depth * chunk_bytes + (wider == 1 ? slice.begin : step_bytes);
   }
 
@@ -336,7 +337,7 @@ struct Collectives::Run {
     }
   }
 
-  // Everybody's tensor is in the arena: no staging, and each result is written once, where it belongs.
+  // All tensors are in the arena: no staging, and each result is written once, to its destination.
   void all_reduce_in_place() const {
     const Slice own = slice(me, n);
     if (own.bytes == 0) return;

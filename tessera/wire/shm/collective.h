@@ -1,17 +1,17 @@
 #pragma once
 /// \file
-/// How a group's collectives move their bytes. Each has two halves: publish() shows the others what this rank gives
-/// (small payloads are copied into the slot, tensors in the arena are named, others will be staged), run() waits for
-/// the others and takes. A reduction always folds in rank order 0..R-1, whatever the sizes and chunks: same bits every
-/// time.
+/// Moves the bytes of a group's collectives, each in two halves: publish() makes this rank's contribution visible
+/// (small payloads are copied into the slot, tensors in the arena are passed by offset, others are staged later), run()
+/// waits for the others and reads theirs. A reduction always folds in rank order 0..R-1, whatever the sizes and chunks:
+/// the same bits every time.
 ///
 ///   small all_reduce    every rank folds all inputs            one wait
-///   large all_reduce    every rank folds its slice of each chunk, then takes the other slices; with all tensors in the
-///                       arena: folds its slice from everybody's and writes it into everybody's
-///   reduce_scatter      every rank folds its part from everybody's
-///   that accumulate     likewise, starting from the output; large ones of all_reduce always pass through the staging,
-///                       where the results of a slice have a place
-///   all others          every rank copies from those who give
+///   large all_reduce    every rank folds its slice of each chunk, then copies the other slices; if all tensors are in
+///                       the arena: folds its slice of every rank's tensor and writes it to every rank's
+///   reduce_scatter      every rank folds its part of every rank's tensor
+///   accumulating        likewise, starting from the output; a large all_reduce always uses the staging,
+///                       which has room for the results of a slice
+///   all others          every rank copies from the ranks that give
 
 #include <tessera/wire/operation.h>
 #include <tessera/wire/shm/communicator.h>
@@ -21,30 +21,31 @@
 
 namespace tessera::wire::shm {
 
-/// The collectives of one rank in one group. One thread at a time; collectives are numbered 0, 1, ... and published and
-/// run in that order, a collective before its run.
+/// The collectives of one rank in one group. Used by one thread at a time; collectives are numbered 0, 1, ... and
+/// published and run in that order, each published before it runs.
 class Collectives {
  public:
   explicit Collectives(Communicator& communicator) : communicator_(communicator) {}
 
-  /// Whether the slot is free, that is, everybody has finished the collective that used it.
+  /// True if the slot is free: every rank has finished the collective that used it.
   bool can_publish(std::uint64_t number) const;
   void wait_to_publish(const Operation& operation, std::uint64_t number) const;
   void publish(const Operation& operation, std::uint64_t number);
 
-  /// Whether run() would not block: everybody has published, and everything is in the slots.
+  /// True if run() would not block: every rank has published, and everything is in the slots.
   bool ready(const Operation& operation, std::uint64_t number) const;
-  /// Blocks until the result is in the output and nobody reads this rank's tensors any more. Throws Error, see
-  /// Communicator::await, and for operations that differ.
+  /// Blocks until the result is in the output and no rank reads this rank's tensors any more. Throws Error as
+  /// Communicator::await does, and if the ranks' operations differ.
   void run(const Operation& operation, std::uint64_t number, const std::atomic<bool>& starter_blocked);
 
  private:
   struct Run;
   Communicator& communicator_;
-  std::uint64_t staging_free_after_ = 0;  // `finished` of everybody, from which the staging may be overwritten
+  std::uint64_t staging_free_after_ = 0;  // the staging may be overwritten once every rank's `finished` is at least
+                                          // this
 };
 
-/// Whether the collective is so small that every rank takes it whole from the slots, without a thread of its own.
+/// True if the collective is so small that every rank reads it whole from the slots, without a helper thread.
 bool is_one_shot(const Operation& operation, int ranks);
 
 }  // namespace tessera::wire::shm

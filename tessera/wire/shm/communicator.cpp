@@ -19,9 +19,9 @@ using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// A waiting thread looks around this often: a peer that died is noticed within it.
+// Interval at which a waiting thread checks whether its peer has died.
 constexpr milliseconds slice_limit(50);
-// How long a ring of waiting processes must stand still to be called a deadlock.
+// How long a cycle of waiting processes must show no progress to count as a deadlock.
 constexpr int still_looks = 8;  // x slice_limit
 
 int thread_id() {
@@ -45,7 +45,7 @@ std::string text_of(const char (&text)[N]) {
   return std::string(text, strnlen(text, N));
 }
 
-// Any rank that shares a group with this process, not only this one, learns why it goes.
+// Tells every rank that shares a group with this process, in any group, why it ends.
 void tell_why_stuck(SegmentHeader& header, const std::string& text) {
   std::uint32_t none = 0;
   if (!header.stuck_writing.compare_exchange_strong(none, 1)) return;
@@ -59,7 +59,7 @@ void tell_why_stuck(SegmentHeader& header, const std::string& text) {
   throw Failure(Code::mismatch, text);
 }
 
-// A copy of what another process may be writing: texts are ended, nothing else is believed.
+// Copies an entry that another process may be writing: terminates its texts and trusts nothing else.
 launch::Entry copy_entry(const launch::Entry& source) {
   launch::Entry entry = source;
   for (char* last : {entry.reduction + sizeof entry.reduction - 1, entry.dtype + sizeof entry.dtype - 1,
@@ -79,8 +79,8 @@ Communicator::Communicator(Segment& own, CommunicatorOptions options) : own_(own
 }
 
 Communicator::~Communicator() {
-  // A peer may still look at the area (this rank's state, data that it has not read yet): it is not reused. Groups are
-  // few; their pages are some hundred KB.
+  // A peer may still read the area (this rank's state, data not yet consumed), so it is never reused. Groups are few;
+  // their pages take some hundred KB.
   close();
 }
 
@@ -90,7 +90,7 @@ std::string Communicator::announcement() const {
 
 void Communicator::connect(const std::vector<std::string>& announcements) {
   TESSERA_CHECK(announcements.size() <= static_cast<std::size_t>(max_ranks), "group '", options_.name, "' has ",
-                announcements.size(), " ranks; shared memory takes ", max_ranks);
+                announcements.size(), " ranks; shared memory supports at most ", max_ranks);
   for (std::size_t r = 0; r < announcements.size(); ++r) {
     Member member;
     std::istringstream words(announcements[r]);
@@ -118,7 +118,7 @@ void Communicator::connect(const std::vector<std::string>& announcements) {
 std::byte* Communicator::at(int rank, std::uint64_t offset, std::size_t bytes) const {
   const Member& member = members_[static_cast<std::size_t>(rank)];
   if (member.segment) return member.segment->at(offset, bytes);
-  TESSERA_CHECK(offset <= own_.bytes() && own_.bytes() - offset >= bytes, "outside of the own segment");
+  TESSERA_CHECK(offset <= own_.bytes() && own_.bytes() - offset >= bytes, "outside this process's segment");
   return own_.base() + offset;
 }
 
@@ -138,15 +138,15 @@ int Communicator::spins_to(int rank) const {
 }
 
 std::string Communicator::last_operation(int rank) const {
-  if (rank == any_source) return "no message came";
+  if (rank == any_source) return "no message arrived";
   const Control& theirs = control(rank);
   const Slot* last = nullptr;
   for (const Slot& slot : theirs.slots) {
     if (slot.posted.load() != 0 && (last == nullptr || slot.posted.load() > last->posted.load())) last = &slot;
   }
-  if (last == nullptr) return "it had started no collective in this group";
+  if (last == nullptr) return "it had not started any collective in this group";
   const bool done = theirs.finished.load() >= last->posted.load();
-  return concat("the last that it started in this group is ", launch::describe(copy_entry(last->entry)),
+  return concat("its last collective in this group is ", launch::describe(copy_entry(last->entry)),
                 done ? ", which it finished" : "");
 }
 
@@ -166,10 +166,10 @@ void Communicator::throw_if_failed() const {
 }
 
 void Communicator::check_members(int for_rank, const Wait& wait) const {
-  // Before the others: they fail because this rank has left.
+  // Check before the other ranks' state: they fail because this rank has left.
   if (control().state.load() == TeamState::closed) throw Failure(Code::shut_down, "the group was closed by shutdown()");
   throw_if_failed();
-  // First of all: one that found a deadlock, in whatever group, may have left since.
+  // Check this first: a member that found a deadlock, in any group, may have left since.
   for (const Member& member : members_) {
     if (member.segment && member.segment->header().stuck.load() != 0) {
       pass_on(own_.header(), member.segment->header());
@@ -178,7 +178,7 @@ void Communicator::check_members(int for_rank, const Wait& wait) const {
   check_peer(for_rank, wait);
   for (int r = 0; r < size(); ++r) {
     const Member& member = members_[static_cast<std::size_t>(r)];
-    // One that has left in peace may end; it is only missed by those who wait for it.
+    // A rank that has left orderly may end its process; this matters only to a rank that waits for it.
     if (!member.segment || (r != for_rank && member.control->state.load() == TeamState::closed)) continue;
     if (!member.segment->alive()) {
       throw Failure(Code::peer_lost, concat(member_text(r), " is gone; ", last_operation(r)));
@@ -262,7 +262,7 @@ std::chrono::nanoseconds Communicator::Sleeping::slice() {
   return std::clamp<nanoseconds>(duration_cast<nanoseconds>(left), nanoseconds(1), slice_limit);
 }
 
-// Tells the other processes what this one is blocked in; only the first of several waiting threads can.
+// Publishes what this process is blocked in; of several waiting threads, only the first can.
 void Communicator::Sleeping::show() {
   WaitRecord& record = communicator_.own_.header().waiting;
   std::uint64_t turn = record.turn.load();
@@ -288,9 +288,9 @@ void Communicator::Sleeping::look() {
   }
 }
 
-// Follows the chain of who waits for whom; when it leads back here and nothing in it moves for a while, it never will.
-// On a busy machine that alone proves nothing: a process that was woken may not have run yet. Each has to look twice
-// more, since between two looks it has found that there is nothing for it.
+// Follows the chain of waiting processes. If it leads back here and nothing in it moves for a while, it is a deadlock.
+// On a busy machine standstill alone proves nothing, because a process that was woken may not have run yet. So each
+// member must also look twice more and find nothing to do.
 void Communicator::Sleeping::look_for_ring() {
   if (communicator_.own_.header().waiting.starter.load() < 0) return;
   const pid_t self = getpid();

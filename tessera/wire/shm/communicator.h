@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The ranks of one group as one of them sees them: their control areas, how to wait for them, and how a failure
-/// reaches everybody. Waits spin shortly, then sleep in slices; each slice looks whether waiting still makes sense.
+/// One rank's view of its group: the members' control areas, waits for them, and propagation of failures. Waits spin
+/// briefly, then sleep in slices; each slice checks whether waiting still makes sense.
 
 #include <tessera/wire/operation.h>
 #include <tessera/wire/shm/control.h>
@@ -18,12 +18,12 @@
 namespace tessera::wire::shm {
 
 struct CommunicatorOptions {
-  std::string name;  ///< the group's, for texts
+  std::string name;  ///< the group's name, for messages
   int rank = 0;
-  int job_rank = 0;    ///< this process's in the job, for texts
-  int host_ranks = 1;  ///< processes of the job on this host: with more of them than cores nobody spins
+  int job_rank = 0;    ///< this process's rank in the job, for messages
+  int host_ranks = 1;  ///< ranks of the job on this host: if they outnumber the cores, waits do not spin
   std::chrono::milliseconds timeout{1'800'000};  ///< the longest wait for a peer
-  /// A reason to stop waiting that comes from elsewhere (the launcher), or nullopt. Called about 20 times a second.
+  /// Returns an external reason to stop waiting (from the launcher), or nullopt. Called about 20 times per second.
   std::function<std::optional<std::string>()> stop_requested;
 };
 
@@ -31,7 +31,7 @@ class Communicator {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Takes a fresh control area from `own`. Tell the others announcement(), then call connect() with everybody's.
+  /// Allocates a control area in `own`. Send announcement() to the other ranks, then call connect() with everyone's.
   Communicator(Segment& own, CommunicatorOptions options);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -45,25 +45,25 @@ class Communicator {
   Segment& segment() const { return own_; }
   Control& control() const { return *control_; }
   Control& control(int rank) const { return *members_[static_cast<std::size_t>(rank)].control; }
-  /// Memory of a member, checked to lie inside its segment.
+  /// Memory of a member, checked to be inside its segment.
   std::byte* at(int rank, std::uint64_t offset, std::size_t bytes) const;
-  /// "rank 2 (pid 123)": the rank in the group.
+  /// "rank 2 (pid 123)", with the rank in the group.
   std::string member_text(int rank) const;
 
-  /// One wait: its deadline, and the error text when it is missed.
+  /// One wait: its deadline, and the error text for a timeout.
   struct Wait {
     const launch::Entry& entry;
     const char* what;                      ///< "to start it"
     std::chrono::milliseconds timeout{0};  ///< 0: that of the options
-    /// Given when the peer must start something: true while the thread that starts operations in this process is
-    /// blocked by this very wait. Then a ring of waiting processes never moves again.
+    /// Set if the peer must start an operation: true while this very wait blocks the thread that starts this process's
+    /// operations. Only then is a cycle of waiting processes a deadlock.
     const std::atomic<bool>* starter_blocked = nullptr;
-    Clock::time_point until = Clock::time_point::max();  ///< then await() gives up without an error
+    Clock::time_point until = Clock::time_point::max();  ///< at this time, await() returns false without an error
     Clock::time_point begin = Clock::now();
   };
-  /// Blocks until ready(): true, or false when it is `wait.until`. `for_rank` is who must act, any_source if it may be
-  /// anybody; `bell` is what rings when it has: its pulse, or this rank's own bell. Throws Failure: the peer is gone,
-  /// failed or left; the timeout; a ring of waiting processes; a request to stop.
+  /// Blocks until ready() returns true (returns true) or until `wait.until` (returns false). `for_rank`: the rank that
+  /// must act, any_source for any. `bell`: rings when it has acted: its pulse, or this rank's own bell. Throws Failure
+  /// if the peer is gone, has failed or left, on timeout, in a cycle of waiting processes, or on a request to stop.
   template <class Ready>
   bool await(int for_rank, Doorbell& bell, const Wait& wait, const Ready& ready) {
     if (ready()) return true;
@@ -80,7 +80,7 @@ class Communicator {
       try {
         sleeping.look();
       } catch (...) {
-        if (ready()) return true;  // what the peer did before it died or left counts
+        if (ready()) return true;  // actions of the peer before it died or left count
         throw;
       }
       if (Clock::now() >= wait.until) return false;
@@ -91,21 +91,21 @@ class Communicator {
     await(for_rank, control(for_rank).pulse, wait, ready);
   }
 
-  /// What await() looks at, once, for those who poll: throws Failure if waiting makes no sense any more.
+  /// One check of await(), for pollers: throws Failure if waiting no longer makes sense.
   void look(int for_rank, const Wait& wait) const;
 
-  /// Tells everybody that this rank cannot go on. The first reason stays.
+  /// Tells all ranks that this one cannot continue. Only the first reason is kept.
   void fail(const std::string& reason, Code code = Code::system);
-  /// This rank leaves in peace.
+  /// This rank leaves in an orderly way.
   void close();
-  /// Throws the reason when a member has failed.
+  /// Throws the reason if a member has failed.
   void throw_if_failed() const;
-  /// Likewise when this rank has.
+  /// Throws the reason if this rank has failed.
   void throw_if_own_failed() const;
 
-  /// Counts the threads that start operations in this process (deadlocks are only judged when it is one).
+  /// Counts the threads that start operations in this process (deadlocks are detected only if there is just one).
   void note_thread() const;
-  /// Whether this is the only thread that ever started one.
+  /// True if this is the only thread that has ever started an operation.
   bool is_starter() const;
 
  private:
@@ -133,7 +133,7 @@ class Communicator {
     Clock::time_point next_look_;
     int still_ = 0;
     bool shown_ = false;
-    std::vector<std::uint64_t> ring_seen_, looks_seen_;  // turns and looks of the others, when first seen
+    std::vector<std::uint64_t> ring_seen_, looks_seen_;  // first observed turns and looks of the other processes
   };
 
   int spins_to(int rank) const;
@@ -151,7 +151,7 @@ class Communicator {
   std::mutex fail_mutex_;
 };
 
-/// Sets a flag, if there is one, while it lives.
+/// Sets a flag (if not null) while the object lives.
 class Raised {
  public:
   explicit Raised(std::atomic<bool>* flag) : flag_(flag) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a rank of a group shows to the others, in its own segment: one control area per group and rank. The owner
+/// The state that a rank of a group publishes in its own segment: one control area per group and rank. Only the owner
 /// writes it, except where a comment names other writers.
 ///
 ///   [ Control | slot_count x inline_bytes: small payloads | staging_depth x chunk_bytes: chunks of large ones ]
@@ -16,30 +16,30 @@
 namespace tessera::wire::shm {
 
 constexpr int max_ranks = 64;
-/// Collectives that a rank may be ahead of the slowest one.
+/// How many collectives a rank may be ahead of the slowest one.
 constexpr std::uint64_t slot_count = 16;
-/// Payloads up to this size are published whole when the operation starts: one shot.
+/// Payloads up to this size are published whole when the operation starts (one-shot).
 constexpr std::size_t inline_bytes = 64 << 10;
-/// Larger ones that are not in the arena pass through `staging_depth` chunks: small enough to stay in the cache between
-/// the writer and its readers.
+/// Larger ones outside the arena pass through `staging_depth` chunks, small enough to stay in the cache between the
+/// writer and its readers.
 constexpr std::size_t chunk_bytes = 256 << 10, staging_depth = 4;
 constexpr int message_count = 64;
 
-/// Where the data lies that a rank gives to an operation.
+/// Where a rank's contribution to an operation is stored.
 enum class Source : std::uint32_t {
-  none,    ///< it gives nothing
-  whole,   ///< complete at `offset` of its segment, from the start
-  staged,  ///< comes chunk by chunk through its staging; `produced` counts
+  none,    ///< it contributes nothing
+  whole,   ///< complete at `offset` of its segment from the beginning
+  staged,  ///< arrives chunk by chunk in its staging area; `produced` counts
 };
 
-/// One collective of one rank. Written before `posted`; counters afterwards. Not reused before every rank has finished
-/// the collective.
+/// One rank's state of one collective. Written before `posted`, except the counters. Not reused before every rank has
+/// finished the collective.
 struct alignas(64) Slot {
   std::atomic<std::uint64_t> posted;  ///< number of the collective in this group + 1
   std::uint64_t fingerprint, sequence, part_bytes;
   Source source;
   std::uint64_t offset, bytes;
-  /// Steps of the operation that this rank has staged; reduced (its part of each chunk); read all it needs of.
+  /// Steps of the operation that this rank has staged; has reduced (its slice of each chunk); has finished reading.
   alignas(64) std::atomic<std::uint32_t> produced;
   std::atomic<std::uint32_t> reduced, consumed;
   launch::Entry entry;
@@ -48,26 +48,26 @@ struct alignas(64) Slot {
 
 enum class MessageState : std::uint32_t { free, posted, taken, refused };
 
-/// One message on its way. The receiver sets `state` to taken or refused and rings the sender's bell.
+/// A message in transit. The receiver sets `state` to taken or refused and rings the sender's bell.
 struct alignas(64) MessageSlot {
   std::atomic<MessageState> state;
   std::int32_t destination, tag;
   std::uint64_t number;         ///< messages of this rank in this group, in order
-  std::uint64_t offset, bytes;  ///< where the data lies in the sender's segment
+  std::uint64_t offset, bytes;  ///< location of the data in the sender's segment
   launch::Entry entry;
 };
 
 enum class TeamState : std::uint32_t { open, failed, closed };
 
 struct Control {
-  Doorbell pulse;  ///< the owner rings at every change that others may wait for
-  /// The processor that the owner was last seen on: who shares it must not spin while he waits for him.
+  Doorbell pulse;  ///< the owner rings it at every change that others may wait for
+  /// The processor that last ran the owner: a rank on the same one must not spin while it waits for the owner.
   std::atomic<std::int32_t> processor;
-  Doorbell bell;  ///< others ring: a message came, or was taken
-  alignas(
-      64) std::atomic<std::uint64_t> finished;  ///< collectives of which this rank needs no memory of others any more
+  Doorbell bell;                                    ///< rung by others: a message arrived, or was taken
+  alignas(64) std::atomic<std::uint64_t> finished;  ///< number of collectives for which this rank needs no other rank's
+                                                    ///< memory any more
   std::atomic<TeamState> state;
-  std::atomic<Code> failure;  ///< why it failed; written before `state`, as is the text
+  std::atomic<Code> failure;  ///< why it failed; this and the text are written before `state`
   char reason[3072];
   Slot slots[slot_count];
   MessageSlot messages[message_count];

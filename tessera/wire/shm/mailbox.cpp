@@ -69,7 +69,7 @@ bool Mailbox::place(Message& message) {
   return true;
 }
 
-// The receiver has spoken: the slot and the buffer are free again.
+// The receiver has answered: frees the slot and the buffer.
 void Mailbox::take_back(Message& message) {
   const MessageState state = message.slot->state.load(std::memory_order_acquire);
   if (state == MessageState::posted) return;
@@ -112,7 +112,7 @@ void Mailbox::receive(Message& message) {
   if (source != any_source) {
     first = oldest_from(source, operation.tag);
   } else {
-    // Turn by turn, so that one rank that sends much does not keep the others out.
+    // Round robin, so that one busy sender does not starve the others.
     for (int i = 0; i < communicator_.size() && first == nullptr; ++i) {
       source = static_cast<int>(next_source_++ % static_cast<unsigned>(communicator_.size()));
       if (source != communicator_.rank()) first = oldest_from(source, operation.tag);
@@ -138,7 +138,7 @@ void Mailbox::receive(Message& message) {
   message.ended = true;
 }
 
-// Whatever can be done now. Messages between the same ranks with the same tag stay in order.
+// Does everything that is possible at once. Messages between two ranks with the same tag stay in order.
 void Mailbox::move() {
   for (const auto& message : sends_) {
     if (message->slot != nullptr) take_back(*message);
@@ -175,7 +175,7 @@ std::shared_ptr<Message> Mailbox::start(Operation operation) {
   return message;
 }
 
-// Sleeps on this rank's bell and moves what can be moved, for messages that nobody waits for.
+// Sleeps on this rank's bell and moves messages that no thread waits for.
 void Mailbox::serve() {
   Doorbell& bell = communicator_.control().bell;
   while (!stop_) {
@@ -212,7 +212,7 @@ bool Mailbox::poll(Message& message) {
     try {
       communicator_.look(message.operation.root, wait_of(message, Communicator::Clock::time_point::max()));
     } catch (...) {
-      if (!done(message)) throw;  // what the peer did before it died or left counts
+      if (!done(message)) throw;  // actions of the peer before it died or left count
     }
     return false;
   }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Messages between two ranks of a group. The sender leaves a message in its own segment (a tensor of the arena is only
-/// named, others are copied), the receiver copies it out and says so; both are done then. Messages from one rank with
-/// one tag are taken in the order in which they were sent.
+/// Messages between two ranks of a group. The sender places a message in its own segment (a tensor in the arena is
+/// passed by offset, others are copied); the receiver copies it and acknowledges it, which completes both sides.
+/// Messages from one rank with the same tag are received in the order in which they were sent.
 
 #include <tessera/wire/operation.h>
 #include <tessera/wire/shm/communicator.h>
@@ -18,28 +18,28 @@
 
 namespace tessera::wire::shm {
 
-/// A message that was started and has not ended.
+/// A started message that has not ended.
 struct Message {
   explicit Message(Operation what) : operation(std::move(what)) {}
   Operation operation;
   const Communicator::Clock::time_point started = Communicator::Clock::now();
   bool ended = false;
-  int source = any_source;      ///< recv: who sent it, once it has ended
-  std::string error;            ///< why it failed, once it has ended; empty: it went well
-  MessageSlot* slot = nullptr;  ///< where a message lies once it is sent
-  std::byte* copy = nullptr;    ///< the message in the heap, if it is not in the arena
+  int source = any_source;      ///< recv: the sender, once it has ended
+  std::string error;            ///< the error, once it has ended; empty: success
+  MessageSlot* slot = nullptr;  ///< slot of a sent message
+  std::byte* copy = nullptr;    ///< copy of the message in the heap, unless it is in the arena
   std::uint64_t copy_bytes = 0;
 };
 
-/// Thread-safe. A thread of its own moves messages while the caller does something else.
+/// Thread-safe. A helper thread moves messages while the caller does other work.
 class Mailbox {
  public:
   explicit Mailbox(Communicator& communicator) : communicator_(communicator) {}
   ~Mailbox() { close(); }
 
   std::shared_ptr<Message> start(Operation operation);
-  /// Blocks until the message was taken or received, or returns false at that time. Throws Failure, see
-  /// Communicator::await, and when sizes or types differ.
+  /// Blocks until the message was taken or received, or returns false at `until`. Throws Failure as Communicator::await
+  /// does, and if sizes or types differ.
   bool wait_until(Message& message, Communicator::Clock::time_point until);
   bool done(Message& message);
   bool poll(Message& message);
@@ -47,7 +47,7 @@ class Mailbox {
   void close();
 
  private:
-  // All under mutex_.
+  // Everything below is guarded by mutex_.
   void move();
   bool place(Message& message);
   void take_back(Message& message);
@@ -61,7 +61,8 @@ class Mailbox {
   Communicator& communicator_;
   std::mutex mutex_;
   std::deque<std::shared_ptr<Message>> sends_, receives_;
-  std::multimap<std::uint64_t, std::byte*> spare_;  // buffers of the heap by size: a page touched first costs most
+  std::multimap<std::uint64_t, std::byte*> spare_;  // free heap buffers by size; reused because first touches are
+                                                    // expensive
   std::uint64_t spare_bytes_ = 0, next_number_ = 0;
   unsigned next_source_ = 0;
   std::atomic<bool> stop_{false}, starter_blocked_{false};

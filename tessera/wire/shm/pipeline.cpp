@@ -2,7 +2,7 @@
 
 namespace tessera::wire::shm {
 
-// A chunk may be overwritten when all that read it have taken the one that lay there before.
+// A chunk may be overwritten once all its readers have taken the chunk that it replaces.
 int Pipeline::staging_in_use(std::uint32_t k) const {
   for (const int r : takers) {
     if (slot(r).consumed.load(std::memory_order_acquire) + staging_depth <= k) return r;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Chunks of a large collective on their way through the staging of its ranks.
+/// Moves the chunks of a large collective through the ranks' staging areas.
 
 #include <tessera/wire/operation.h>
 #include <tessera/wire/shm/communicator.h>
@@ -11,9 +11,10 @@
 
 namespace tessera::wire::shm {
 
-/// Step k of a rank: produce (copy chunk k into the own staging), reduce (fold the own slice of it), take (read what is
-/// needed from the others). Each rank does whatever it can and sleeps only when nothing is possible; then it waits for
-/// what its oldest unfinished step needs. That step of the slowest rank is always possible, so nobody waits for ever.
+/// Step k of a rank: produce (copy chunk k into this rank's staging), reduce (fold this rank's slice of it), take (read
+/// the parts it needs from the others). Each rank does whatever is possible and sleeps only if nothing is; then it
+/// waits for whatever its oldest unfinished step needs. That step is always possible for the slowest rank, so there is
+/// no deadlock.
 class Pipeline {
  public:
   using Step = std::function<void(std::uint32_t)>;
@@ -24,15 +25,15 @@ class Pipeline {
         steps_(steps),
         wait_{operation.entry, "in the middle of it", operation.timeout} {}
 
-  Step produce, reduce, take;  ///< empty: this rank (reduce: no rank) has none
-  std::vector<int> producers;  ///< the other ranks that stage
-  std::vector<int> takers;     ///< the other ranks that read, everybody's staging being the same
+  Step produce, reduce, take;  ///< empty: not needed on this rank (reduce: on any rank)
+  std::vector<int> producers;  ///< the other ranks that stage chunks
+  std::vector<int> takers;     ///< the other ranks that read, the same for every rank's staging
 
   void run();
 
  private:
   Slot& slot(int rank) const { return communicator_.control(rank).slots[number_ % slot_count]; }
-  // The first rank that has not come so far yet, or -1.
+  // The first rank that has not progressed that far yet, or -1.
   int staging_in_use(std::uint32_t k) const;
   int not_produced(std::uint32_t k) const;
   int not_reduced(std::uint32_t k) const;

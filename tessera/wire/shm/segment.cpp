@@ -42,7 +42,8 @@ std::string random_text() {
   return text;
 }
 
-// Maps `bytes` of the file at a 2 MB boundary, so that huge pages can be used; nullptr when there is no address space.
+// Maps `bytes` of the file at a 2 MB boundary, so that huge pages can be used; nullptr if there is not enough address
+// space.
 std::byte* map(int fd, std::size_t bytes) {
   void* room = mmap(nullptr, bytes + huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return nullptr;
@@ -58,7 +59,7 @@ std::byte* map(int fd, std::size_t bytes) {
   return reinterpret_cast<std::byte*>(at);
 }
 
-// A file without a name in TMPDIR, for systems without memfd.
+// Creates an unnamed file in TMPDIR, for systems without memfd.
 int unnamed_file() {
   const char* folder = std::getenv("TMPDIR");
   std::string path = concat(folder == nullptr || *folder == 0 ? "/tmp" : folder, "/tessera-", random_text());
@@ -94,7 +95,7 @@ SegmentSizes default_sizes() {
     const std::size_t most = limit.rlim_cur > header_bytes ? limit.rlim_cur - header_bytes : 0;
     keep_within(most / 2, most / 2);
   }
-  // Every rank of the host maps the segments of all.
+  // Every rank of the host maps all ranks' segments.
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     keep_within(limit.rlim_cur / 64, limit.rlim_cur / 32);
   }
@@ -107,16 +108,17 @@ Segment::Segment(SegmentSizes sizes) : nonce_(random_text()) {
   const bool sealed = static_cast<bool>(fd_);
   if (!sealed) {
     fd_.reset(unnamed_file());
-    sizes.arena = 0;  // pages of a file on a disk are no place for tensors
+    sizes.arena = 0;  // a file on a disk is unsuitable for tensors
   }
   if (!fd_) {
     throw Error(concat("shared memory between ranks needs memfd_create or a file in TMPDIR, and neither works here (",
                        std::strerror(errno), "). Set TMPDIR to a writable folder, or use --backend gloo."));
   }
-  for (;; sizes.arena = sizes.arena / 2 / huge_page * huge_page) {  // until there is address space for it
+  for (;; sizes.arena = sizes.arena / 2 / huge_page * huge_page) {  // halve until it fits into the address space
     bytes_ = header_bytes + sizes.heap + sizes.arena;
     if (fchmod(fd_.get(), 0600) != 0 || ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) {
-      throw Error(concat("a shared segment of ", bytes_, " bytes could not be made: ", write_error_text(errno), "."));
+      throw Error(
+          concat("a shared segment of ", bytes_, " bytes could not be created: ", write_error_text(errno), "."));
     }
     base_ = map(fd_.get(), bytes_);
     if (base_ != nullptr) break;
@@ -192,9 +194,9 @@ PeerSegment::PeerSegment(const std::string& address) {
   const auto refuse = [&](const auto&... why) {
     throw Error(concat("the shared segment of process ", pid_, " was refused: ", why...));
   };
-  // The pidfd first: when the file then carries the nonce, the process that we watch is the one that made it.
+  // Open the pidfd first: if the file then has the expected nonce, the watched process is the one that created it.
   pidfd_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
-  if (!pidfd_) refuse("pidfd_open: ", std::strerror(errno), " (has the process ended?).");
+  if (!pidfd_) refuse("pidfd_open: ", std::strerror(errno), " (the process may have ended).");
   const std::string path = concat("/proc/", pid_, "/fd/", fd);
   struct stat named{};
   if (stat(path.c_str(), &named) != 0) refuse(path, ": ", std::strerror(errno), ".");
@@ -216,7 +218,7 @@ PeerSegment::PeerSegment(const std::string& address) {
     refuse("it was made by another build (version ", header.version, ", this is ", segment_version, ").");
   }
   if (std::string_view(header.nonce, sizeof header.nonce) != nonce || header.pid != pid_ || header.bytes != bytes_) {
-    refuse("it is not the one that the address means (stale).");
+    refuse("its nonce differs from the address (stale).");
   }
   if (header.sealed != 0 && (fcntl(file.get(), F_GET_SEALS) & wanted_seals) != wanted_seals) {
     refuse("its size is not sealed: it could vanish under the reader.");
@@ -254,7 +256,8 @@ SegmentHeader& Segment::header() const { return *reinterpret_cast<SegmentHeader*
 
 namespace {
 
-// What this process shares. Never destroyed: tensors and groups may outlive main(). A child begins anew.
+// This process's shared state. Never destroyed: tensors and groups may outlive main(). A child process starts with a
+// new one.
 struct Shared {
   pid_t pid = 0;
   std::atomic<Segment*> own{nullptr};

@@ -10,7 +10,7 @@ WorkQueue::WorkQueue(std::unique_ptr<Communicator> communicator)
 
 WorkQueue::~WorkQueue() { close(); }
 
-// Shows the others the next collectives, as far as there are slots. In order.
+// Publishes the next collectives, in order, as long as slots are free.
 void WorkQueue::publish_waiting() {
   for (const auto& task : queue_) {
     if (task->published) continue;
@@ -38,18 +38,18 @@ std::shared_ptr<WorkQueue::Task> WorkQueue::start(Operation operation) {
   return task;
 }
 
-// The thread shall run what is in the queue.
+// Asks the thread to run the queue.
 void WorkQueue::want_thread() {
   ++wanted_;
   if (thread_.joinable()) return;
   sigset_t all, former;
-  sigfillset(&all);  // signals are for the program's threads
+  sigfillset(&all);  // signals belong to the program's threads
   pthread_sigmask(SIG_SETMASK, &all, &former);
   thread_ = std::thread([this] { work(); });
   pthread_sigmask(SIG_SETMASK, &former, nullptr);
 }
 
-// Runs the oldest task; the lock is open meanwhile.
+// Runs the oldest task; releases the lock meanwhile.
 void WorkQueue::run_first(std::unique_lock<std::mutex>& lock) {
   running_ = true;
   const std::shared_ptr<Task> task = queue_.front();

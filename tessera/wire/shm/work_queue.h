@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The operations of one rank in one group through shared memory, asynchronous and in order: what backend.cpp gives
-/// tensors to. Small collectives are published when they start and end in the wait; large ones are run by a thread of
-/// the group, unless somebody waits first and runs them himself.
+/// Runs the operations of one rank in one group over shared memory, asynchronously and in order. Small collectives are
+/// published at the start and finished in the wait; large ones run on the group's thread, unless a caller waits first
+/// and runs them itself.
 
 #include <tessera/wire/operation.h>
 #include <tessera/wire/shm/collective.h>
@@ -30,7 +30,7 @@ class WorkQueue {
     std::exception_ptr failure;
   };
 
-  /// `communicator` is connected.
+  /// `communicator` must be connected.
   explicit WorkQueue(std::unique_ptr<Communicator> communicator);
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
@@ -38,24 +38,24 @@ class WorkQueue {
 
   Communicator& communicator() { return *communicator_; }
 
-  /// One thread per group starts operations; waiting is for any. Throws Error when the group has failed or is closed.
+  /// One thread per group starts operations; any thread may wait. Throws Error if the group has failed or is closed.
   std::shared_ptr<Task> start(Operation operation);
   void wait(Task& task);
   bool done(Task& task);
   using Clock = Communicator::Clock;
-  /// As wait(), but returns false at that time; the group's thread runs the task meanwhile, and after it.
+  /// As wait(), but returns false at `until`; the group's thread then runs the task.
   bool wait_until(Task& task, Clock::time_point until);
 
   std::shared_ptr<Message> start_message(Operation operation) { return mailbox_.start(std::move(operation)); }
   void wait(Message& message) { mailbox_.wait_until(message, Clock::time_point::max()); }
   bool wait_until(Message& message, Clock::time_point until) { return mailbox_.wait_until(message, until); }
   bool done(Message& message) { return mailbox_.done(message); }
-  /// done(), and throws if it will never be.
+  /// As done(), but throws if the message can never complete.
   bool poll(Message& message) { return mailbox_.poll(message); }
-  /// Throws the Failure with which start() would end.
+  /// Throws the Failure that start() would throw.
   void check();
 
-  /// Leaves: later operations throw, so do those that have not ended. Nobody waits in this group any more.
+  /// Leaves the group: unfinished and later operations throw. No thread may wait in this group after that.
   void close();
 
  private:
@@ -72,7 +72,7 @@ class WorkQueue {
   std::deque<std::shared_ptr<Task>> queue_;  // not ended, in order
   std::uint64_t next_number_ = 0;
   bool running_ = false, stop_ = false;
-  int wanted_ = 0;  // tasks in the queue that the thread shall run
+  int wanted_ = 0;  // tasks in the queue that the thread must run
   std::atomic<bool> starter_blocked_{false};
   std::exception_ptr broken_;
   std::thread thread_;

@@ -28,14 +28,14 @@ namespace {
 
 using Stack = std::vector<c10::IValue>;
 
-/// Where a tensor's elements are.
+/// Identifies a tensor's elements.
 using Geometry = std::tuple<const c10::StorageImpl*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>,
                             at::ScalarType>;
 
 Geometry geometry_of(const at::Tensor& tensor) {
   std::vector<std::int64_t> strides = tensor.strides().vec();
   for (std::size_t d = 0; d < strides.size(); ++d)
-    if (tensor.sizes()[d] == 1) strides[d] = 0;  // never multiplied with
+    if (tensor.sizes()[d] == 1) strides[d] = 0;  // irrelevant for dimensions of size 1
   return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.sizes().vec(), std::move(strides),
           tensor.scalar_type()};
 }
@@ -53,7 +53,7 @@ std::string full_name(const c10::OperatorHandle& op) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
 
-/// The argument's tensors, absent ones too; none: it is no tensor and no list of them.
+/// The argument's tensors, including absent ones; nullopt if it is neither a tensor nor a list of tensors.
 std::optional<std::vector<at::Tensor>> tensors_of(const c10::IValue& value) {
   if (value.isTensor()) return std::vector{value.toTensor()};
   if (!value.isList()) return std::nullopt;
@@ -129,7 +129,7 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
       return;
     }
     if (op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape))
-      refuse(op, "makes the step's course depend on data");
+      refuse(op, "makes the step's control flow depend on data");
     bool writes = false;
     for (const c10::Argument& argument : schema.arguments()) writes = writes || is_written(argument);
     if (writes) return write_in_place(op, arguments, stack);
@@ -146,12 +146,12 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
   bool is_captured(const at::Tensor& tensor) const {
     return tensor.defined() && tensor.has_storage() && captured_.contains(tensor.storage().unsafeGetStorageImpl());
   }
-  /// `tensor` has the value `id` from now on.
+  /// Assigns the value `id` to `tensor`.
   void bind(const at::Tensor& tensor, ValueId id) {
     captured_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
     values_[geometry_of(tensor)] = id;
   }
-  /// The value that `tensor` has now: a captured one, or a constant.
+  /// The current value of `tensor`: a captured one, or a constant.
   ValueId read(const at::Tensor& tensor, const std::string& reader) {
     if (!tensor.defined()) return no_value;
     if (is_captured(tensor)) {
@@ -159,7 +159,7 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
       if (found == values_.end())
         throw InputError(concat("the step cannot be captured", where(), ": ", reader,
                                 " reads memory that was written in place through another view"));
-      // Parameters are the first values.
+      // Parameters have the lowest ids.
       const auto parameters = static_cast<ValueId>(graph_.parameters.size());
       if (found->second < parameters && !in_backward()) last_parameter_ = found->second;
       return found->second;
@@ -178,7 +178,7 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     return tensor.detach().clone(at::MemoryFormat::Contiguous);
   }
 
-  /// Two draws at one place are one: a mask that backward forms again.
+  /// Two draws at the same place are the same draw: backward recomputes the mask.
   const Draw& draw_at(const nn::RandomPlace& place, at::IntArrayRef lines) {
     Draw draw;
     if (place.numbers) draw.numbers = *place.numbers;
@@ -209,7 +209,7 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     throw InputError(concat("the step cannot be captured", where(), ": ", full_name(op), " ", why));
   }
 
-  /// at::equal(x, x), by which torch::nn::MultiheadAttention asks whether it attends to itself.
+  /// at::equal(x, x), with which torch::nn::MultiheadAttention checks for self-attention.
   bool is_equal_to_itself(const c10::OperatorHandle& op, const Stack& arguments) {
     if (op.operator_name().name != "aten::equal") return false;
     const at::Tensor &a = arguments[0].toTensor(), &b = arguments[1].toTensor();
@@ -244,7 +244,7 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
   static std::vector<at::Tensor> results_on(const Stack& stack, const c10::OperatorHandle& op) {
     return parallel::tensors_among(std::span(stack).last(op.schema().returns().size()));
   }
-  /// What depends on nothing captured.
+  /// Runs an operator that depends on nothing captured.
   void run_now(const c10::OperatorHandle& op, c10::DispatchKeySet below, Stack* stack) {
     parallel::run_unseen(op, below, stack);
     for (const at::Tensor& t : results_on(*stack, op))
@@ -302,14 +302,15 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
 
   Graph graph_;
   std::map<Geometry, ValueId> values_;
-  std::unordered_map<const c10::StorageImpl*, c10::Storage> captured_;  // alive, so that no address is used twice
-  std::unordered_set<const c10::StorageImpl*> given_, made_;            // before the step; by operators that ran
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> captured_;  // kept alive so that no address is reused
+  std::unordered_set<const c10::StorageImpl*> given_, made_;            // allocated before the step; allocated by
+                                                                        // operators that ran
   std::map<std::pair<Geometry, std::uint32_t>, ValueId> constants_;
   std::vector<c10::Storage> alive_;
   std::int32_t last_parameter_ = -1;
 };
 
-/// The calling thread captures while it lives, and attention consists of products and a softmax.
+/// While it lives, the calling thread captures, and attention is decomposed into products and a softmax.
 class CapturingScope {
  public:
   explicit CapturingScope(nn::CapturedDraws& draws)

@@ -1,14 +1,14 @@
 #pragma once
 /// \file
-/// xla/capture/: how a step becomes a graph: it runs once, on tensors that have sizes but no memory.
+/// xla/capture/: turns a step into a graph by running it once on tensors that have sizes but no memory.
 ///
-/// Below autograd every operator comes to a handler (parallel/recorder/operator_recorder.h). One that depends on
-/// parameters or inputs is not run: its results' sizes come from LibTorch's meta kernels, and it is written down. One
-/// that depends on neither (a mask, positions) runs, and what it made is a constant. Views run, as they touch no data.
+/// Below autograd, every operator reaches a handler (parallel/recorder/operator_recorder.h). An operator that depends
+/// on parameters or inputs is recorded, not run; LibTorch's meta kernels compute its results' sizes. One that depends
+/// on neither (a mask, positions) runs, and its results are constants. Views run, because they touch no data.
 ///
-/// A value is known by its memory and geometry (storage, offset, sizes, strides), because autograd makes tensors of
-/// saved memory without an operator. A write in place gives the written geometry a new value and forgets the others of
-/// the same memory; reading one of those is refused.
+/// A value is identified by its memory and geometry (storage, offset, sizes, strides), because autograd creates tensors
+/// from saved memory without an operator. An in-place write gives the written geometry a new value and invalidates the
+/// others of the same memory; reading one of those is an error.
 
 #include <tessera/xla/capture/graph.h>
 
@@ -23,13 +23,13 @@ struct NamedParameter {
   at::Tensor tensor;
 };
 
-/// Runs `body` once with a tensor without memory for each of `inputs` and returns what it did; its results are the
-/// graph's outputs. Parameters keep their values; random generators are not used. Dropout by place (nn/dropout.h) is a
-/// draw of the graph, whatever key its place has: each run has a key of its own.
+/// Runs `body` once, with a tensor without memory for each of `inputs`, and returns the recorded graph, whose outputs
+/// are the results of `body`. Parameters keep their values; random generators are not used. Dropout by place
+/// (nn/dropout.h) becomes a draw of the graph; the key of its place is ignored because each run has its own key.
 ///
-/// Throws InputError for a step that a compiled program cannot repeat: one whose course depends on data (item(),
-/// nonzero()), one that draws random numbers, changes a tensor from before the step in place (a buffer, a parameter),
-/// or reads memory that was written through another view. What body throws comes through.
+/// Throws InputError for a step that a compiled program cannot repeat: its control flow depends on data (item(),
+/// nonzero()), or it draws random numbers, changes a tensor from before the step in place (a buffer, a parameter), or
+/// reads memory that was written through another view. Exceptions of `body` pass through.
 using Body = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 Graph capture(const std::vector<NamedParameter>& parameters, const std::vector<ValueInfo>& inputs, const Body& body);
 

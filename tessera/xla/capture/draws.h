@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Random numbers that a captured step draws by place (nn/dropout.h), anew in every run.
+/// Random numbers that a captured step draws by place (nn/dropout.h), new ones in every run.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,23 +9,23 @@
 
 namespace tessera::xla {
 
-/// A value's place in Graph::values.
+/// A value's index in Graph::values.
 using ValueId = std::int32_t;
 constexpr ValueId no_value = -1;  ///< an absent tensor
 
-/// Lines of random numbers that an operator "kept" reads: the pass's key, mixed with `numbers`, the row, the token's
-/// position and, of attention weights, the head. Their keys are two arguments, the lower and the upper 32 bits: int32
-/// of the lines' sizes.
+/// Lines of random numbers read by an operator "kept". A line's key mixes the pass's key with `numbers`, the row, the
+/// token's position and, for attention weights, the head. The keys are two arguments, their lower and upper 32 bits,
+/// each int32 with the sizes `lines`.
 struct Draw {
   std::vector<std::uint64_t> numbers;
   std::int64_t row = 0, token = 0, head = 0;
-  std::vector<std::int64_t> positions;  ///< those of the tokens in their row; empty: token, token + 1, ...
+  std::vector<std::int64_t> positions;  ///< token positions in their row; empty: token, token + 1, ...
   std::vector<std::int64_t> lines;      ///< [rows, tokens] or [rows, heads, queries]
   ValueId low = no_value, high = no_value;
 };
 
-/// The keys of all lines of `draws` for a pass with `key` whose first row is `first_row`: int32 [2 x lines], the lower
-/// halves of all, then the upper ones.
+/// The keys of all lines of `draws` for a pass with `key` whose first row is `first_row`: int32 [2 x lines], first all
+/// lower halves, then all upper ones.
 at::Tensor keys(const std::vector<Draw>& draws, std::uint64_t key, std::int64_t first_row);
 
 }  // namespace tessera::xla

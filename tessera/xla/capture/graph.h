@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A captured step: operators of LibTorch over values that are written once, forward and backward in their order.
+/// A captured step: LibTorch operators over values in single-assignment form, forward and backward in execution order.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -19,7 +19,7 @@ struct ValueInfo {
   at::ScalarType type = at::kFloat;
 };
 
-/// An argument in the order of the operator's schema.
+/// An argument, in the order of the operator's schema.
 struct Argument {
   bool tensors = false;         ///< a tensor or a list of them; else `constant`
   std::vector<ValueId> values;  ///< no_value for an absent one
@@ -27,17 +27,17 @@ struct Argument {
 };
 
 struct Node {
-  std::string op;        ///< without namespace and overload, "add"; of one that writes in place, "add_"
+  std::string op;        ///< without namespace and overload: "add"; in place: "add_"
   std::string overload;  ///< "Tensor"
   std::vector<Argument> arguments;
   std::vector<ValueId> results;
-  bool backward = false;             ///< called by a node of autograd
-  std::int32_t last_parameter = -1;  ///< the place in Graph::parameters of the one that forward used last; -1: none yet
+  bool backward = false;             ///< called by an autograd node
+  std::int32_t last_parameter = -1;  ///< index in Graph::parameters of the one that forward used last; -1: none yet
 };
 
 struct Graph {
   std::vector<ValueInfo> values;
-  std::vector<ValueId> parameters;   ///< in the order in which they were given
+  std::vector<ValueId> parameters;   ///< in the caller's order
   std::vector<std::string> modules;  ///< each parameter's module, "blocks.3.attention"; "": the root
   std::vector<ValueId> inputs;       ///< likewise
   std::vector<std::pair<ValueId, at::Tensor>> constants;

@@ -11,7 +11,7 @@ namespace {
 
 using Stack = std::vector<c10::IValue>;
 
-/// Makes a stand-in for a tensor argument.
+/// Makes a placeholder for a tensor argument.
 using StandIn = at::Tensor (*)(const at::Tensor&);
 
 at::Tensor keep_wrapped(const at::Tensor& from, at::Tensor to) {
@@ -22,7 +22,7 @@ at::Tensor on_meta(const at::Tensor& tensor) {
   return keep_wrapped(tensor, at::empty_strided(tensor.sizes(), tensor.strides(),
                                                 at::TensorOptions(at::kMeta).dtype(tensor.scalar_type())));
 }
-/// Zeros of one element's memory.
+/// Zeros that share the memory of one element.
 at::Tensor zeros(const at::Tensor& tensor) {
   return keep_wrapped(tensor, at::zeros({}, tensor.scalar_type()).expand(tensor.sizes()));
 }
@@ -54,7 +54,7 @@ at::Tensor empty_meta(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions(at::kMeta).dtype(type));
 }
 
-/// Operators whose rule LibTorch 2.11 registers from Python only.
+/// Rules for operators whose meta kernel LibTorch 2.11 registers only from Python.
 std::optional<Stack> own_rule(const std::string& name, const Stack& arguments) {
   if (name == "aten::native_layer_norm") {
     const at::Tensor& x = arguments[0].toTensor();
@@ -98,7 +98,7 @@ Stack shapes_of(const c10::OperatorHandle& op, const Stack& arguments) {
   const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
   try {
     return call_with(op, arguments, &on_meta, at::kMeta);
-  } catch (const c10::NotImplementedError&) {  // some operators have no such kernel: where()
+  } catch (const c10::NotImplementedError&) {  // some operators, such as where(), have no such kernel
     return call_with(op, arguments, &zeros, at::kCPU);
   }
 }
@@ -109,7 +109,7 @@ at::Tensor without_memory(const at::Tensor& meta) {
                                                        /*allocator=*/nullptr, /*resizable=*/false);
   storage->set_throw_on_mutable_data_ptr();
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
-      "the step cannot be captured: code that is no operator of LibTorch reads the data of a tensor that has none "
+      "the step cannot be captured: code that is not a LibTorch operator reads the data of a tensor that has none "
       "while "
       "a step is captured");
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Sizes of what an operator makes, without making it.
+/// Computes the sizes of an operator's results without running it.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -13,12 +13,12 @@ class OperatorHandle;
 
 namespace tessera::xla {
 
-/// The operator's results for `arguments`, of which sizes, strides and types count: those of LibTorch's meta kernel,
-/// or, where there is none, of the operator itself on zeros. Throws whatever LibTorch says of wrong sizes.
+/// The operator's results for `arguments`, of which only sizes, strides and types matter. They come from LibTorch's
+/// meta kernel or, if it has none, from the operator itself on zeros. LibTorch's exceptions about wrong sizes pass
+/// through.
 std::vector<c10::IValue> shapes_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
-/// A CPU tensor with the sizes, strides and type of `meta`, and without memory: LibTorch throws where its data is
-/// touched.
+/// A CPU tensor with the sizes, strides and type of `meta` but no memory: LibTorch throws if its data is accessed.
 at::Tensor without_memory(const at::Tensor& meta);
 
 }  // namespace tessera::xla

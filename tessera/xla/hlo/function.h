@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// xla/hlo/: StableHLO text (https://openxla.org/stablehlo/spec), which plug-ins compile. A Function collects the
-/// operations of one program; the operations are the free functions of operations.h. Knows no LibTorch.
+/// operations of one program; operations.h has them as free functions. Independent of LibTorch.
 
 #include <tessera/xla/pjrt/client.h>
 
@@ -33,11 +33,11 @@ struct Value {
 /// One program: its arguments, operations and results.
 class Function {
  public:
-  /// An argument; `donated_to` >= 0: its memory becomes that result's.
+  /// Adds an argument; `donated_to` >= 0: that result reuses its memory.
   Value argument(const Type& type, int donated_to = -1);
   /// Writes "%n = TEXT" and names the result.
   Value write(const std::string& text, const Type& type);
-  /// Likewise for an operation of several results.
+  /// As above, for an operation with several results.
   std::vector<Value> write(const std::string& text, const std::vector<Type>& types);
   void result(const Value& value) { results_.push_back(value); }
 

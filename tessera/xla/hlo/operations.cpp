@@ -23,7 +23,7 @@ bool is_float(Element element) {
          element == Element::float64;
 }
 
-/// A number as MLIR reads it back exactly.
+/// Formats a number such that MLIR reads it back exactly.
 std::string number(double value, Element element) {
   if (element == Element::predicate) return value != 0 ? "true" : "false";
   if (!is_float(element)) return std::to_string(static_cast<std::int64_t>(value));
@@ -45,7 +45,7 @@ std::string number(double value, Element element) {
   return text;
 }
 
-/// `a`'s sizes without `dimensions`.
+/// The sizes `a` except those of `dimensions`.
 Sizes without(const Sizes& sizes, const Sizes& dimensions) {
   Sizes result;
   for (std::size_t d = 0; d < sizes.size(); ++d)
@@ -53,7 +53,7 @@ Sizes without(const Sizes& sizes, const Sizes& dimensions) {
   return result;
 }
 
-/// What a reduction of two elements does, as a region.
+/// A reduction's operation on two elements, as a region.
 std::string region(Function& f, std::string_view how, Element element) {
   const std::string a = f.fresh_name(), b = f.fresh_name(), c = f.fresh_name(), type = text(Type{{}, element});
   return concat("({\n      ^bb0(", a, ": ", type, ", ", b, ": ", type, "):\n        ", c, " = stablehlo.", how, " ", a,
@@ -76,7 +76,7 @@ Value literal(Function& f, const void* data, const Type& type) {
   if (type.elements() == 0) return constant(f, 0, type);
   std::string hex;
   const auto* const bytes = static_cast<const unsigned char*>(data);
-  if (type.element == Element::predicate) {  // packed to bits by MLIR: written out
+  if (type.element == Element::predicate) {  // MLIR would pack them to bits, so they are written out
     for (std::int64_t i = 0; i < type.elements(); ++i)
       hex += concat(i == 0 ? "" : ", ", bytes[i] != 0 ? "true" : "false");
     const Type flat{{type.elements()}, type.element};
@@ -320,7 +320,7 @@ Value all_reduce(Function& f, const Value& a, int replicas) {
 }
 
 Value device_number(Function& f) {
-  // replica_id is an unsigned number, which nothing else here is.
+  // replica_id is unsigned, unlike all other values here.
   const Type type{{}, Element::int32};
   const Value raw = f.write("stablehlo.replica_id : tensor<ui32>", type);
   return f.write(concat("stablehlo.convert ", raw.name, " : (tensor<ui32>) -> ", text(type)), type);

@@ -80,7 +80,7 @@ void power(NodeLowering& n) {
   set_converted(n, hlo::binary(n.f, "power", x, n.operand(1, type)));
 }
 
-/// One operation of StableHLO of one operand.
+/// A StableHLO operation with one operand.
 void one(NodeLowering& n, std::string_view name) {
   set_converted(n, hlo::unary(n.f, name, n.operand(0, computed_type(n.result_type()))));
 }
@@ -160,7 +160,7 @@ void softplus(NodeLowering& n) {
 }
 
 // ---- predicates ----
-/// Both operands in the type in which LibTorch compares them.
+/// Compares the operands in LibTorch's promoted type.
 void compare(NodeLowering& n, std::string_view how) {
   hlo::Type type{n.result_type().sizes, n.tensor(0).type.element};
   if (n.node().arguments[1].tensors) {
@@ -194,7 +194,7 @@ void filled_like(NodeLowering& n, double value) { n.set(0, hlo::constant(n.f, va
 void full_like(NodeLowering& n) { filled_like(n, n.number(1)); }
 void new_full(NodeLowering& n) { filled_like(n, n.number(2)); }
 void fill(NodeLowering& n) { n.set(0, n.operand(1, n.result_type())); }
-/// copy_(self, source): the source in self's sizes and type.
+/// copy_(self, source): the source with self's sizes and type.
 void copy(NodeLowering& n) { n.set(0, n.operand(1, n.result_type())); }
 void converted(NodeLowering& n) { n.set(0, n.operand(0, n.result_type())); }
 

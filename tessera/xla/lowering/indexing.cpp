@@ -31,11 +31,11 @@ void embedding_backward(NodeLowering& n) {
 void index_select(NodeLowering& n) {
   const Value& x = n.tensor(0);
   const std::int64_t d = n.dimension(1, x.type.sizes.size());
-  if (d != 0) throw InputError("device xla: index_select() of another dimension than the first cannot be compiled");
+  if (d != 0) throw InputError("device xla: index_select() along a dimension other than the first cannot be compiled");
   n.set(0, hlo::reshape(n.f, hlo::take_rows(n.f, x, n.tensor(2)), n.result_type().sizes));
 }
 
-/// gather(x, dim, ids): of each row the elements at ids, by comparison; for few ids in a row, as of labels.
+/// gather(x, dim, ids): selects elements of each row by comparison; efficient for few ids per row, such as labels.
 void gather(NodeLowering& n) {
   const Value &x = n.tensor(0), &ids = n.tensor(2);
   const auto rank = x.type.sizes.size();
@@ -43,7 +43,7 @@ void gather(NodeLowering& n) {
   for (std::size_t i = 0; i < rank; ++i)
     if (static_cast<std::int64_t>(i) != d && ids.type.sizes[i] != x.type.sizes[i])
       throw InputError("device xla: gather() of a part of the rows cannot be compiled");
-  // [.., picked at d, .., all of d]: one dimension more, at the end, to which x's dimension d goes.
+  // [.., picked at d, .., all of d]: x's dimension d moves to an additional last dimension.
   Sizes sizes = ids.type.sizes, places_ids;
   sizes.push_back(x.type.sizes[static_cast<std::size_t>(d)]);
   for (std::size_t i = 0; i < rank; ++i) places_ids.push_back(static_cast<std::int64_t>(i));
@@ -61,12 +61,12 @@ void gather(NodeLowering& n) {
   n.set(0, hlo::reduce(n.f, "add", hlo::select(n.f, match, spread, zero), {static_cast<std::int64_t>(rank)}));
 }
 
-/// 1 where a class is the row's label: [N, C] of labels [N].
+/// [N, C] from labels [N]: 1 where the class is the row's label.
 Value is_label(NodeLowering& n, const Value& labels, const Sizes& sizes) {
   const Value each = hlo::broadcast(n.f, labels, {0}, sizes);
   return hlo::compare(n.f, "EQ", each, hlo::iota(n.f, 1, each.type));
 }
-/// Weights of the rows: 1 where the label counts.
+/// Row weights: 1 where the label counts.
 Value counts(NodeLowering& n, const Value& labels, std::int64_t ignored) {
   return hlo::convert(n.f,
                       hlo::compare(n.f, "NE", labels, hlo::constant(n.f, static_cast<double>(ignored), labels.type)),
@@ -77,8 +77,8 @@ void check_loss(NodeLowering& n, const Value& x, std::size_t weight) {
   if (x.type.sizes.size() != 2) throw InputError("device xla: nll_loss() of one row cannot be compiled");
 }
 
-/// nll_loss_forward(x, labels, weight, reduction, ignored) -> loss, number of rows that count. reduction: 0 none, 1
-/// mean, 2 sum.
+/// nll_loss_forward(x, labels, weight, reduction, ignored) -> loss, number of counted rows. reduction: 0 none, 1 mean,
+/// 2 sum.
 void nll_loss(NodeLowering& n) {
   const Value &x = n.tensor(0), &labels = n.tensor(1);
   check_loss(n, x, 2);

@@ -114,7 +114,7 @@ void set_converted(NodeLowering& n, const hlo::Value& value) {
 
 Rule rule_of(const Node& node) {
   std::string_view name = node.op;
-  // A write in place is the same operation, whose result is the written tensor's new value.
+  // An in-place operator is the same operation; its result becomes the written tensor's value.
   if (name.ends_with('_') && !name.ends_with("__")) name.remove_suffix(1);
   for (const RuleTable* const table : {&elementwise_rules(), &shape_rules(), &product_rules(), &reduction_rules(),
                                        &norm_rules(), &indexing_rules(), &random_rules()})

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// xla/lowering/: captured operators as StableHLO, a rule for each operator of LibTorch, in files by kind.
+/// xla/lowering/: captured operators as StableHLO, one rule per LibTorch operator, in files by kind.
 
 #include <tessera/xla/capture/graph.h>
 #include <tessera/xla/hlo/operations.h>
@@ -12,13 +12,13 @@
 
 namespace tessera::xla {
 
-/// LibTorch's type as XLA's. Throws InputError for a type that programs here do not have.
+/// LibTorch's type as XLA's. Throws InputError for unsupported types.
 Element element_of(at::ScalarType type);
 hlo::Type type_of(const ValueInfo& info);
-/// A tensor's elements as a literal, or as one constant where all are equal.
+/// A tensor's elements as a literal, or as one constant if all are equal.
 hlo::Value literal_of(hlo::Function& f, const at::Tensor& tensor);
 
-/// A node while it is lowered: its arguments, by their place in the operator's schema, and its results.
+/// A node during lowering: its arguments, indexed as in the operator's schema, and its results.
 class NodeLowering {
  public:
   NodeLowering(hlo::Function& function, const Graph& graph, const Node& node, std::vector<hlo::Value>& values)
@@ -27,7 +27,7 @@ class NodeLowering {
   hlo::Function& f;
 
   const Node& node() const { return node_; }
-  /// Whether argument i is there.
+  /// True if argument i is present.
   bool has(std::size_t i) const;
   /// Argument i, a tensor.
   const hlo::Value& tensor(std::size_t i) const;
@@ -37,14 +37,14 @@ class NodeLowering {
   hlo::Sizes integers(std::size_t i) const;  ///< argument i, a list; empty for None
   bool flag(std::size_t i) const;
   std::string string(std::size_t i) const;
-  /// Argument i, a dimension of `rank` dimensions, counted from the front.
+  /// Argument i, a dimension of a tensor with `rank` dimensions, as a non-negative index.
   std::int64_t dimension(std::size_t i, std::size_t rank) const;
-  /// Argument i, a tensor or a number, with the sizes and the element of `type`.
+  /// Argument i, a tensor or a number, converted to the sizes and element type of `type`.
   hlo::Value operand(std::size_t i, const hlo::Type& type) const;
 
   hlo::Type result_type(std::size_t k = 0) const;
   bool wants(std::size_t k) const { return node_.results.at(k) != no_value; }
-  /// Result k. Throws Error when sizes or type are not the captured ones: a rule is wrong.
+  /// Sets result k. Throws Error if sizes or type differ from the captured ones: the rule is wrong.
   void set(std::size_t k, const hlo::Value& value);
 
  private:
@@ -53,15 +53,15 @@ class NodeLowering {
   std::vector<hlo::Value>& values_;
 };
 
-/// Half types as fp32, in which LibTorch's kernels compute them.
+/// Replaces half types by fp32, in which LibTorch's kernels compute them.
 hlo::Type computed_type(hlo::Type type);
-/// Result 0: `value`, in the captured type.
+/// Sets result 0 to `value`, converted to the captured type.
 void set_converted(NodeLowering& n, const hlo::Value& value);
 
 using Rule = void (*)(NodeLowering&);
 using RuleTable = std::map<std::string_view, Rule>;
 
-// By kind; keys are operators' names without overload, and without the "_" of those that write in place.
+// Rules by kind; keys are operator names without overload, and without the "_" of in-place operators.
 const RuleTable& elementwise_rules();
 const RuleTable& shape_rules();
 const RuleTable& product_rules();
@@ -70,9 +70,9 @@ const RuleTable& norm_rules();
 const RuleTable& indexing_rules();
 const RuleTable& random_rules();
 
-/// The rule of a node; null where there is none.
+/// The rule of a node; null if there is no rule.
 Rule rule_of(const Node& node);
-/// Throws InputError that lists every operator of the graph without a rule, with the modules that use it.
+/// Throws InputError listing every operator of the graph without a rule, and the modules that use it.
 void check_rules(const Graph& graph);
 
 }  // namespace tessera::xla

@@ -8,7 +8,7 @@ namespace {
 using hlo::Sizes;
 using hlo::Value;
 
-/// The last `count` dimensions of `rank`, and those before them.
+/// The last `count` of `rank` dimensions, and those before them.
 struct Axes {
   Sizes normalized, rows;
 };

@@ -10,7 +10,7 @@ using hlo::Value;
 Value bits(NodeLowering& n, std::uint32_t value, const Value& like) {
   return hlo::constant(n.f, static_cast<double>(static_cast<std::int32_t>(value)), like.type);
 }
-/// kernels::mixed_bits() on int32, whose products and sums wrap as unsigned ones do.
+/// kernels::mixed_bits() on int32, whose products and sums wrap like unsigned ones.
 Value mixed(NodeLowering& n, Value x) {
   const auto shifted = [&](int by) {
     return hlo::binary(n.f, "xor", x,
@@ -21,8 +21,8 @@ Value mixed(NodeLowering& n, Value x) {
   return shifted(16);
 }
 
-/// kept(low keys, high keys, first column, limit): kernels::random_number() of every line and column, 1 where it is not
-/// below the limit.
+/// kept(low keys, high keys, first column, limit): kernels::random_number() for every line and column; 1 where it is at
+/// least the limit.
 void kept(NodeLowering& n) {
   const hlo::Type type{n.result_type().sizes, Element::int32};
   hlo::Sizes places;

@@ -10,7 +10,7 @@ namespace {
 using hlo::Sizes;
 using hlo::Value;
 
-/// Argument i as dimensions of x; none given: all.
+/// Argument i as dimensions of x; all dimensions if empty.
 Sizes dimensions(NodeLowering& n, std::size_t i, const Value& x) {
   Sizes result = n.integers(i);
   const auto rank = static_cast<std::int64_t>(x.type.sizes.size());
@@ -25,7 +25,7 @@ std::int64_t elements(const Value& x, const Sizes& dimensions) {
   for (const std::int64_t d : dimensions) product *= x.type.sizes.at(static_cast<std::size_t>(d));
   return product;
 }
-/// Result 0: reduced, with its dimensions of size 1 where they were kept.
+/// Sets result 0 to a reduced value, restoring dimensions of size 1 if they are kept.
 void set_reduced(NodeLowering& n, const Value& value) {
   const hlo::Type type = n.result_type();
   n.set(0, hlo::reshape(n.f, hlo::convert(n.f, value, type.element), type.sizes));
@@ -49,7 +49,7 @@ void largest(NodeLowering& n, std::string_view how) {
   set_reduced(n, hlo::reduce(n.f, how, x, dimensions(n, 1, x)));
 }
 
-/// x minus its largest along d, and the sum of its exponentials [..., 1].
+/// x minus its maximum along d, its exponentials, and their sum [..., 1].
 struct Shifted {
   Value x, exponentials, total;
 };
@@ -74,7 +74,7 @@ void softmax(NodeLowering& n) {
   const Shifted s = shifted(n, x, n.dimension(1, x.type.sizes.size()));
   set_reduced(n, hlo::binary(n.f, "divide", s.exponentials, hlo::expand(n.f, s.total, x.type.sizes)));
 }
-/// Rows that are -infinity throughout (all masked) are zeros.
+/// Softmax with zeros for rows that are entirely -infinity (fully masked).
 void safe_softmax(NodeLowering& n) {
   const Value x = n.operand(0, computed_type(n.tensor(0).type));
   const std::int64_t d = n.dimension(1, x.type.sizes.size());
@@ -107,7 +107,7 @@ void log_softmax_backward(NodeLowering& n) {
               hlo::binary(n.f, "subtract", dy, hlo::binary(n.f, "multiply", hlo::unary(n.f, "exponential", y), along)));
 }
 void cumsum(NodeLowering& n) {
-  // A product with a triangle of ones: programs have no scan.
+  // A product with a triangle of ones, because programs have no scan.
   const hlo::Type type = n.result_type();
   const std::int64_t d = n.dimension(1, type.sizes.size());
   const auto rank = static_cast<std::int64_t>(type.sizes.size());
@@ -117,7 +117,7 @@ void cumsum(NodeLowering& n) {
       hlo::convert(n.f, hlo::compare(n.f, "LE", hlo::iota(n.f, 0, square), hlo::iota(n.f, 1, square)), type.element);
   const Value product =
       hlo::dot(n.f, n.operand(0, type), ones, {.batch_a = {}, .batch_b = {}, .contract_a = {d}, .contract_b = {0}});
-  Sizes order;  // the summed dimension came last
+  Sizes order;  // the product puts the summed dimension last
   for (std::int64_t i = 0; i < rank; ++i) order.push_back(i < d ? i : i == d ? rank - 1 : i - 1);
   set_reduced(n, rank == 1 ? product : hlo::transpose(n.f, product, order));
 }

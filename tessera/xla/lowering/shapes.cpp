@@ -13,7 +13,7 @@ using hlo::Value;
 
 void reshaped(NodeLowering& n) { n.set(0, hlo::reshape(n.f, n.tensor(0), n.result_type().sizes)); }
 
-/// An expand() of sizes that LibTorch has resolved.
+/// expand() with sizes already resolved by LibTorch.
 void expand(NodeLowering& n) { n.set(0, hlo::expand(n.f, n.tensor(0), n.result_type().sizes)); }
 
 void transpose(NodeLowering& n) {
@@ -26,7 +26,7 @@ void transpose(NodeLowering& n) {
             order.at(static_cast<std::size_t>(n.dimension(2, rank))));
   n.set(0, hlo::transpose(n.f, x, order));
 }
-/// The transpose of a matrix; a vector is its own.
+/// The transpose of a matrix; a vector is returned unchanged.
 void matrix_transpose(NodeLowering& n) {
   const Value& x = n.tensor(0);
   n.set(0, x.type.sizes.size() < 2 ? x : hlo::transpose(n.f, x, {1, 0}));
@@ -39,7 +39,8 @@ void permute(NodeLowering& n) {
   n.set(0, hlo::transpose(n.f, x, order));
 }
 
-/// begin or end of a slice as LibTorch counts them: from the end when negative, cut to the size.
+/// begin or end of a slice, with LibTorch's rules: negative values count from the end, and the result is clamped to the
+/// size.
 std::int64_t bound(NodeLowering& n, std::size_t i, std::int64_t size, std::int64_t otherwise) {
   if (!n.has(i)) return otherwise;
   const std::int64_t given = n.integer(i);
@@ -81,7 +82,7 @@ void select_backward(NodeLowering& n) {
   n.set(0, hlo::pad(n.f, hlo::reshape(n.f, n.tensor(0), one), 0, d, index, size - index - 1));
 }
 
-/// Pieces along `d`, as long as the results that were captured.
+/// Pieces along `d`, with the lengths of the captured results.
 void pieces(NodeLowering& n, std::int64_t d, bool squeeze) {
   const Value& x = n.tensor(0);
   std::int64_t begin = 0;
@@ -105,7 +106,7 @@ void flip(NodeLowering& n) {
 void cat(NodeLowering& n) {
   const hlo::Type type = n.result_type();
   std::vector<Value> values;
-  for (const Value& value : n.tensors(0))  // LibTorch leaves out vectors without elements
+  for (const Value& value : n.tensors(0))  // LibTorch ignores empty vectors
     if (value.type.sizes != Sizes{0} || type.sizes.size() == 1)
       values.push_back(hlo::convert(n.f, value, type.element));
   n.set(0, hlo::concatenate(n.f, values, n.dimension(1, type.sizes.size())));
@@ -120,7 +121,7 @@ void stack(NodeLowering& n) {
     values.push_back(hlo::reshape(n.f, hlo::convert(n.f, value, type.element), one));
   n.set(0, hlo::concatenate(n.f, values, d));
 }
-/// Pads from the last dimension back, two numbers for each; negative ones cut.
+/// Pads from the last dimension backwards, two numbers per dimension; negative ones cut.
 void constant_pad(NodeLowering& n) {
   Value x = n.tensor(0);
   const Sizes pads = n.integers(1);
@@ -130,7 +131,7 @@ void constant_pad(NodeLowering& n) {
   }
   n.set(0, x);
 }
-/// The triangle of a matrix above (or below) a diagonal.
+/// The triangle of a matrix on one side of a diagonal.
 void triangle(NodeLowering& n, std::string_view how) {
   const Value& x = n.tensor(0);
   const hlo::Type places{x.type.sizes, Element::int64};

@@ -55,7 +55,7 @@ ElementRow row_of(Element element) {
   throw Error("an element of an unknown type");
 }
 
-/// The line of /proc/cpuinfo that names instruction sets: programs of XLA's CPU backend use those of their machine.
+/// The line of /proc/cpuinfo that lists instruction sets: XLA's CPU backend compiles for those of its machine.
 std::string processor_features() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -63,7 +63,7 @@ std::string processor_features() {
   return "";
 }
 
-/// Frees the executable that a loaded one hands out for questions.
+/// Calls a function with the executable of a loaded one, and frees it.
 template <class F>
 void with_executable(const Plugin& plugin, PJRT_LoadedExecutable* loaded, const F& f) {
   auto get = arguments<PJRT_LoadedExecutable_GetExecutable_Args>(PJRT_LoadedExecutable_GetExecutable_Args_STRUCT_SIZE);
@@ -117,7 +117,7 @@ void Buffer::read(void* data, std::size_t bytes) const {
   copy.host_layout = &layout;
   call(*connection_->plugin, connection_->api().PJRT_Buffer_ToHostBuffer, copy, "asking for an array's bytes");
   if (copy.dst_size != bytes)
-    throw Error(concat("an array of a device has ", copy.dst_size, " bytes, ", bytes, " were expected"));
+    throw Error(concat("an array of a device has ", copy.dst_size, " bytes, but ", bytes, " were expected"));
   copy.dst = data;
   call(*connection_->plugin, connection_->api().PJRT_Buffer_ToHostBuffer, copy, "reading an array");
   connection_->plugin->await(copy.event, "reading an array");
@@ -220,7 +220,7 @@ std::string Client::describe_compiler() const {
   auto version = arguments<PJRT_Client_PlatformVersion_Args>(PJRT_Client_PlatformVersion_Args_STRUCT_SIZE);
   version.client = connection_->client;
   call(plugin, plugin.api().PJRT_Client_PlatformVersion, version, "asking for the platform's version");
-  // Plug-ins of one version have loaded each other's programs and computed something else: the file itself counts.
+  // Plug-ins of the same version have loaded each other's programs and computed wrong results, so hash the file itself.
   std::string text = concat(corpus::hash_of_file(plugin.path(), std::filesystem::file_size(plugin.path())).hex(), "\n",
                             platform(), " ", std::string_view(version.platform_version, version.platform_version_size));
   for (PJRT_Device* const device : devices_) {
@@ -273,14 +273,14 @@ std::unique_ptr<Program> Client::compile(const std::string& text, const CompileO
     try {
       return load(*kept);
     } catch (const Error& error) {
-      log::warning("xla: compiles again what the plug-in does not load: ", error.what());
+      log::warning("xla: recompiling a cached program that the plug-in cannot load: ", error.what());
     }
   }
   std::unique_ptr<Program> program = compile_now(text, bytes);
   try {
     cache_->write(key, program->serialized());
   } catch (const Error& error) {
-    log::warning("xla: a compiled program is not kept: ", error.what());
+    log::warning("xla: a compiled program is not cached: ", error.what());
   }
   return program;
 }

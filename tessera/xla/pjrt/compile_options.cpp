@@ -5,8 +5,8 @@
 namespace tessera::xla {
 namespace {
 
-// The wire format of protocol buffers: a field is a varint of (number << 3 | kind), kind 0 a varint, kind 2 a length
-// and bytes.
+// Protocol buffers' wire format: a field is a varint of (number << 3 | kind), then a varint (kind 0) or a length and
+// bytes (kind 2).
 void put_varint(std::string& out, std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
   out.push_back(static_cast<char>(value));

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a compiler says of a program, loaded on devices or only compiled.
+/// Queries of a compiled program, loaded on devices or not.
 
 #include <tessera/xla/pjrt/plugin.h>
 #include <tessera/xla/pjrt/program_memory.h>
@@ -11,11 +11,11 @@ struct PJRT_Executable;
 
 namespace tessera::xla {
 
-// Throw Error where the plug-in does not tell.
+// These throw Error if the plug-in does not report the value.
 ProgramMemory memory_of(const Plugin& plugin, PJRT_Executable* executable);
-/// The optimized program: an HLO module in the form that the plug-in has.
+/// The optimized program: an HLO module in the plug-in's form.
 std::string optimized_of(const Plugin& plugin, PJRT_Executable* executable);
-/// The program in the plug-in's own form, which the same plug-in loads again. Throws where it has none.
+/// The program in the plug-in's own form, which the same plug-in can load. Throws if it has none.
 std::string serialized(const Plugin& plugin, PJRT_Executable* executable);
 void destroy(const Plugin& plugin, PJRT_Executable* executable);
 

@@ -30,7 +30,7 @@ std::shared_ptr<const Plugin> Plugin::load(const std::string& path) {
     throw InputError(concat("the PJRT plug-in ", path, " has version ", api->pjrt_api_version.major_version, ".",
                             api->pjrt_api_version.minor_version, " of the interface; version ", PJRT_API_MAJOR,
                             ".x is needed"));
-  // Newer versions append functions: one that is as long as the last function used here has all of them.
+  // Newer versions append functions: a table that includes the last function used here has all of them.
   if (api->struct_size < PJRT_STRUCT_SIZE(PJRT_Api, PJRT_Executable_GetCompiledMemoryStats))
     throw InputError(concat("the PJRT plug-in ", path, " has version 0.", api->pjrt_api_version.minor_version,
                             " of the interface, which is older than 0.", PJRT_API_MINOR, "; install a newer one"));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view suffix = ".program";
 
-/// The first line of an entry: its form, and a hash of what follows.
+/// First line of an entry: its format, and a hash of the rest.
 std::string head_of(std::string_view bytes) { return concat("tessera-xla-1 ", corpus::hash_of(bytes).hex(), "\n"); }
 
 }  // namespace
@@ -31,11 +31,11 @@ std::optional<std::string> ProgramCache::read(const std::string& key) const {
     const std::size_t end = std::min(entry.find('\n'), entry.size() - 1) + 1;
     std::string bytes = entry.substr(end);
     if (entry.substr(0, end) != head_of(bytes)) throw InputError(concat(path, " is damaged"));
-    std::error_code ignored;  // only the order of removal depends on it
+    std::error_code ignored;  // affects only the order of removal
     std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now(), ignored);
     return bytes;
   } catch (const Error& error) {
-    log::warning("xla: a compiled program is not taken from the cache: ", error.what());
+    log::warning("xla: a cached program is ignored: ", error.what());
     return std::nullopt;
   }
 }
@@ -48,7 +48,7 @@ void ProgramCache::write(const std::string& key, std::string_view bytes) const {
     write_file_atomically(path, head + std::string(bytes));
     remove_oldest(path);
   } catch (const Error& error) {
-    log::warning("xla: a compiled program is not kept: ", error.what());
+    log::warning("xla: a compiled program is not cached: ", error.what());
   }
 }
 
@@ -60,7 +60,7 @@ void ProgramCache::remove_oldest(const std::string& newest) const {
   };
   std::vector<Entry> entries;
   std::uint64_t total = 0;
-  std::error_code gone;  // other processes remove, too
+  std::error_code gone;  // other processes may remove it, too
   for (const std::string& name : list_folder(folder_)) {
     if (!name.ends_with(suffix)) continue;
     const std::string path = path_join(folder_, name);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Compiled programs on disk, so that the next run with the same program starts without compiling.
+/// Compiled programs on disk, so that the next run of the same program starts without compiling.
 
 #include <cstdint>
 #include <optional>
@@ -9,22 +9,22 @@
 
 namespace tessera::xla {
 
-/// A folder of entries, one file each, shared by all processes that name it. Entries are written whole or not at all,
-/// and checked when they are read. Threads and processes: any.
+/// A folder of entries, one file each, shared by all processes that use it. Entries are written atomically, and
+/// verified when they are read. Any thread, any process.
 class ProgramCache {
  public:
-  /// Bytes of a folder's entries: those used longest ago are removed above this.
+  /// Limit of a folder's size in bytes; above it, the least recently used entries are removed.
   static constexpr std::uint64_t most_bytes = std::uint64_t{8} << 30;
 
   explicit ProgramCache(std::string folder, std::uint64_t most = most_bytes)
       : folder_(std::move(folder)), most_(most) {}
 
-  /// The name of an entry for a program that all of this decides.
+  /// An entry's name: the hash of everything that determines the program.
   static std::string key_of(std::string_view everything);
 
-  /// The entry; none where there is none. One that is damaged is left out, with a warning.
+  /// The entry, or nullopt. A damaged one is ignored, with a warning.
   std::optional<std::string> read(const std::string& key) const;
-  /// Writes the entry, in place of one of that name. What cannot be written is not kept, with a warning.
+  /// Writes the entry, replacing one of the same name. On failure nothing is stored, with a warning.
   void write(const std::string& key, std::string_view bytes) const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What a compiler says of a program's memory.
+/// The compiler's report on a program's memory.
 
 #include <cstdint>
 
@@ -9,8 +9,8 @@ namespace tessera::xla {
 /// Bytes on each device.
 struct ProgramMemory {
   std::int64_t arguments = 0, results = 0;  ///< bytes in one run
-  std::int64_t shared = 0;                  ///< results that take the memory of donated arguments
-  std::int64_t temporary = 0;               ///< while it runs
+  std::int64_t shared = 0;                  ///< results that reuse the memory of donated arguments
+  std::int64_t temporary = 0;               ///< temporaries of a running program
 };
 
 }  // namespace tessera::xla

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Compiling for devices that this machine does not have.
+/// Compiles for devices that this machine does not have.
 
 #include <tessera/xla/pjrt/compile_options.h>
 #include <tessera/xla/pjrt/executable.h>
@@ -13,17 +13,17 @@ struct PJRT_TopologyDescription;
 
 namespace tessera::xla {
 
-/// What compiling a program for a topology says.
+/// Result of compiling a program for a topology.
 struct AheadOfTime {
   ProgramMemory memory;
   std::string optimized;
-  double seconds = 0;  ///< time of compiling
+  double seconds = 0;  ///< compile time
 };
 
-/// Devices by their name: "v5e:2x2" of libtpu.
+/// Devices identified by name, such as libtpu's "v5e:2x2".
 class Topology {
  public:
-  /// Throws Error with the plug-in's text for a name that it does not know.
+  /// Throws Error with the plug-in's text for an unknown name.
   Topology(std::shared_ptr<const Plugin> plugin, const std::string& name);
   Topology(const Topology&) = delete;
   Topology& operator=(const Topology&) = delete;

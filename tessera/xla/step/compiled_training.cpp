@@ -14,7 +14,7 @@
 namespace tessera::xla {
 namespace {
 
-/// Micro-batches of more kinds than this are a mistake: each costs a compilation.
+/// More kinds of micro-batches than this are a mistake: each is compiled.
 constexpr std::size_t most_kinds = 32;
 
 std::string describe(const std::vector<at::Tensor>& batch) {
@@ -117,7 +117,7 @@ void CompiledTraining::set_states(const std::vector<State>& states, std::int64_t
     states_[s] = divide(/*trained_only=*/true, [&](std::size_t p) {
       const std::string name = concat(kinds[s], ".", parameters_.parameters[p].name);
       const auto found = by_name.find(name);
-      if (found == by_name.end()) throw InputError(concat("device xla: there is no state ", name));
+      if (found == by_name.end()) throw InputError(concat("device xla: missing optimizer state ", name));
       return found->second;
     });
   steps_ = steps;
@@ -127,7 +127,7 @@ void CompiledTraining::set_states(const std::vector<State>& states, std::int64_t
 
 CompileOptions CompiledTraining::compile_options() const {
   CompileOptions options{.replicas = client_->devices()};
-  // XNNPACK of version 0.81 keeps a product's operand by its address and computes with what was there before.
+  // XNNPACK 0.81 caches a product's operand by its address and would compute with outdated values.
   if (client_->platform() == "cpu") options.flags["xla_cpu_use_xnnpack"] = false;
   return options;
 }
@@ -161,8 +161,8 @@ const CompiledTraining::Compiled& CompiledTraining::compiled_for(const std::vect
 double CompiledTraining::accumulate(const std::vector<MicroBatch>& micro_batches) {
   if (micro_batches.empty() || micro_batches.size() % devices() != 0)
     throw InputError(concat("device xla: ", micro_batches.size(), " micro-batches for ", devices(),
-                            " devices; every device needs the same number of them, one at least"));
-  TESSERA_CHECK(!summed_, "gradients were summed over the devices already: update() or drop_gradients() comes first");
+                            " devices; every device needs the same number of them, at least one"));
+  TESSERA_CHECK(!summed_, "gradients are already summed over the devices; call update() or drop_gradients() first");
   std::vector<Buffer> losses(devices());
   for (std::size_t d = 0; d < devices(); ++d) losses[d] = upload(at::zeros({}), d);
   for (std::size_t first = 0; first < micro_batches.size(); first += devices()) {
@@ -176,7 +176,7 @@ double CompiledTraining::accumulate(const std::vector<MicroBatch>& micro_batches
       const std::string sizes = describe(batch.tensors), others = describe(micro_batches[first].tensors);
       if (sizes != others)
         throw InputError(
-            concat("device xla: devices compute one program, and two of them got ", others, " and ", sizes));
+            concat("device xla: all devices run the same program, but two of them got ", others, " and ", sizes));
       for (const at::Tensor& tensor : batch.tensors) inputs[d].push_back(upload(tensor, d));
       if (!compiled.draws.empty()) drawn[d] = upload(keys(compiled.draws, batch.random_key, batch.first_row), d);
       const auto give = [&](const std::vector<Buffer>& list) {
@@ -207,7 +207,7 @@ double CompiledTraining::accumulate(const std::vector<MicroBatch>& micro_batches
 
 double CompiledTraining::gradient_norm() {
   if (!norm_) norm_ = client_->compile(norm_program(units_, client_->devices(), options_.shard), compile_options());
-  TESSERA_CHECK(!summed_, "gradient_norm() a second time in a step");
+  TESSERA_CHECK(!summed_, "gradient_norm() was called twice in a step");
   std::vector<std::vector<const Buffer*>> arguments(devices());
   for (std::size_t d = 0; d < devices(); ++d)
     for (const Buffer& buffer : gradients_[d]) arguments[d].push_back(&buffer);

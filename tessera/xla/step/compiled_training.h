@@ -24,7 +24,7 @@ namespace tessera::xla {
 
 class CompiledTraining final : public CompiledStep {
  public:
-  /// Throws InputError for parameters that are not fp32, and for units that are not there.
+  /// Throws InputError for parameters that are not fp32, and for units that do not exist.
   CompiledTraining(std::shared_ptr<const Client> client, torch::nn::Module& module, Loss loss, TrainingOptions options);
 
   double accumulate(const std::vector<MicroBatch>& micro_batches) override;
@@ -37,14 +37,14 @@ class CompiledTraining final : public CompiledStep {
   std::int64_t steps_taken() const override { return steps_; }
   StepMemory memory() const override;
 
-  /// The program for the micro-batches that came last.
+  /// The program for the newest micro-batches.
   const Program& gradients() const { return *last_->program; }
   const std::vector<FlatUnit>& units() const { return units_; }
 
  private:
-  /// By device, a part of each unit; of states and gradients: of each trained unit.
+  /// By device: its part of each unit or, for states and gradients, of each trained unit.
   using Parts = std::vector<std::vector<Buffer>>;
-  /// What is compiled for micro-batches of one kind.
+  /// Compiled code for one kind of micro-batch.
   struct Compiled {
     std::unique_ptr<Program> program;
     std::vector<std::vector<Buffer>> constants;  // by device
@@ -58,11 +58,12 @@ class CompiledTraining final : public CompiledStep {
   Parts filled(double value) const;
   CompileOptions compile_options() const;
   const Compiled& compiled_for(const std::vector<at::Tensor>& batch);
-  /// Parts of a flat vector, and back; `trained_only`: of trained units. tensor_of(parameter's place) has its sizes.
+  /// Splits flat vectors into parts, and joins parts; `trained_only`: of trained units. tensor_of(i) has the sizes of
+  /// parameter i.
   Parts divide(bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
   void join(const Parts& parts, bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
 
-  /// What the update reads and writes on a device, in the order of update_program()'s arguments.
+  /// Visits the buffers that the update reads and writes on a device, in the order of update_program()'s arguments.
   void each_updated(std::size_t device, const std::function<void(Buffer&)>& f);
 
   std::shared_ptr<const Client> client_;
@@ -74,7 +75,7 @@ class CompiledTraining final : public CompiledStep {
   const Compiled* last_ = nullptr;
   std::unique_ptr<Program> norm_, update_;
   std::int64_t steps_ = 0;
-  bool summed_ = false;  // not sharded: gradients are the sums over the devices already
+  bool summed_ = false;  // not sharded: gradients are already summed over the devices
   Parts weights_, gradients_;
   std::vector<Parts> states_;  // by state_names()
 };

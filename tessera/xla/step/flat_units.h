@@ -1,12 +1,11 @@
 #pragma once
 /// \file
-/// xla/step/: a training step as two programs that every device runs (docs/tpu.md): one adds the gradients of a
-/// micro-batch to this device's part of them, one updates its part of the parameters. This header: how parameters are
-/// divided.
+/// xla/step/: a training step as two programs that every device runs (docs/tpu.md): one adds a micro-batch's gradients
+/// to the device's part of them, one updates its part of the parameters. This header: how parameters are divided.
 ///
-/// A unit's parameters (layout/units.h) are one flat fp32 vector, padded to a multiple of the number of devices; device
-/// d holds its d-th part, and the same part of the gradients and of both moments. Parameters with weight decay come
-/// first, so that a position tells which ones have it.
+/// A unit's parameters (layout/units.h) form one flat fp32 vector, padded to a multiple of the number of devices;
+/// device d keeps its d-th part, and the same part of gradients and optimizer states. Parameters with weight decay come
+/// first, so that an element's position determines whether it decays.
 
 #include <cstdint>
 #include <functional>
@@ -20,16 +19,16 @@ namespace tessera::xla {
 
 struct FlatUnit {
   std::string name;                     ///< "blocks.3", "blocks.3 (frozen)"
-  bool trained = true;                  ///< all of its parameters, or none
-  bool root = false;                    ///< what no layer holds
-  std::vector<std::size_t> parameters;  ///< places in the module's list
+  bool trained = true;                  ///< true: all of its parameters are trained; false: none
+  bool root = false;                    ///< parameters outside all layers
+  std::vector<std::size_t> parameters;  ///< indices in the module's list
   std::vector<std::int64_t> offsets;    ///< each one's first element in the flat vector
   std::int64_t elements = 0;            ///< without padding
-  std::int64_t decayed = 0;             ///< the first ones, which have weight decay
-  std::int64_t shard = 0;               ///< elements of one device
+  std::int64_t decayed = 0;             ///< elements at the beginning that have weight decay
+  std::int64_t shard = 0;               ///< elements per device
 };
 
-/// `devices` 1: parts are whole. Throws InputError for parameters that are not fp32.
+/// `devices` 1: parts are complete vectors. Throws InputError for parameters that are not fp32.
 std::vector<FlatUnit> flat_units(const parallel::ModuleParameters& module, const layout::WrapPolicy& policy,
                                  int devices, const std::function<bool(const std::string&)>& has_decay);
 

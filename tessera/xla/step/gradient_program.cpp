@@ -14,7 +14,7 @@ namespace {
 
 using hlo::Value;
 
-/// Constants of at most this many elements are written into the program.
+/// Constants of at most this many elements are embedded in the program.
 constexpr std::int64_t most_literal_elements = 256;
 
 constexpr std::size_t no_unit = static_cast<std::size_t>(-1);
@@ -99,7 +99,7 @@ class GradientBuilder {
   }
 
   // ---- parameters ----
-  /// The unit's part behind a barrier with the latest value, which is read from behind it from now on.
+  /// The unit's part behind a barrier with the latest value, which is then read through that barrier.
   Value part_after_latest(std::size_t u) {
     if (latest_ == no_value || options_.devices == 1 || !options_.shard) return parts_[u];
     std::vector<Value> before = {parts_[u], value(latest_)};
@@ -128,8 +128,9 @@ class GradientBuilder {
     const std::size_t u = unit_of_[static_cast<std::size_t>(id)];
     if ((gathers_again(backward) ? gathered_again_ : gathered_).insert(u).second) gather(u);
   }
-  /// What `node` reads of parameters is there: as forward gathered it, or, in backward, as gathered again. Views and
-  /// casts of parameters, which autograd keeps from forward, are formed again, too, so that they do not keep the first.
+  /// Makes the parameters that `node` reads available: as gathered for forward or, in backward, gathered again. Views
+  /// and casts of parameters, which autograd keeps from forward, are computed again, too, so that they do not keep the
+  /// first gathered copy alive.
   void gather_what_is_read(const Node& node, bool backward) {
     each_read(node, [&](ValueId id) {
       if (is_parameter(id)) return gather_for(id, backward);
@@ -139,7 +140,7 @@ class GradientBuilder {
       lower(*derived->second, values_);
     });
   }
-  /// Nodes of forward that read parameters and nothing else.
+  /// Finds forward nodes that read only parameters.
   void find_derived() {
     for (const Node& node : graph_.nodes) {
       if (node.backward) continue;
@@ -155,7 +156,7 @@ class GradientBuilder {
   }
 
   // ---- recomputation ----
-  /// Forward operators of one unit, one behind the other.
+  /// Consecutive forward operators of one unit.
   struct Segment {
     std::vector<const Node*> nodes;
     bool recomputed = false;
@@ -181,7 +182,7 @@ class GradientBuilder {
       if (s != no_unit && !segments_[s].recomputed) recompute(segments_[s]);
     });
   }
-  /// Runs a segment again from its inputs, behind a barrier with the latest value of backward.
+  /// Recomputes a segment from its inputs, behind a barrier with the latest value of backward.
   void recompute(Segment& segment) {
     segment.recomputed = true;
     std::set<ValueId> made, read;
@@ -210,7 +211,7 @@ class GradientBuilder {
     NodeLowering lowering(f_, graph_, node, table);
     rule_of(node)(lowering);
   }
-  /// Gradients of the unit that are not there yet; a parameter without one needs none.
+  /// Counts each unit's gradients that are still to be computed; parameters without a gradient do not count.
   void count_gradients() {
     for (std::size_t u = 0; u < units_.size(); ++u) {
       missing_.push_back(0);
@@ -222,8 +223,8 @@ class GradientBuilder {
     }
     reduced_.resize(units_.size());
   }
-  /// The gradients of a unit that `node` was the last to make are summed over the devices at once: the next gather
-  /// waits for that, so that few whole gradients are there at a time.
+  /// If `node` computed the last gradient of a unit, sums the unit's gradients over the devices at once. The next
+  /// gather waits for that, so that few complete gradients exist at a time.
   void reduce_what_is_complete(const Node& node) {
     for (const ValueId id : node.results) {
       const auto found = gradient_of_.find(id);
@@ -253,7 +254,7 @@ class GradientBuilder {
     std::size_t sum = 0;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       if (!units_[u].trained) continue;
-      if (reduced_[u].name.empty()) reduce(u);  // nothing of it takes part in the step
+      if (reduced_[u].name.empty()) reduce(u);  // the unit takes no part in the step
       f_.result(hlo::binary(f_, "add", sums_[sum++], reduced_[u]));
     }
     f_.result(hlo::binary(f_, "add", loss_, value(graph_.outputs.front())));
@@ -264,15 +265,15 @@ class GradientBuilder {
   GradientOptions options_;
   hlo::Function f_;
   GradientProgram result_;
-  std::vector<Value> values_;        // by id, the latest form of each
+  std::vector<Value> values_;        // by id, the latest version of each
   std::vector<Value> parts_, sums_;  // by unit, by trained unit
   Value loss_;
   std::vector<std::size_t> unit_of_;  // by parameter
   std::set<std::size_t> gathered_, gathered_again_;
-  std::map<ValueId, const Node*> of_parameters_;  // what reads parameters only, and makes this
+  std::map<ValueId, const Node*> of_parameters_;  // by result: nodes that read only parameters
   std::set<ValueId> derived_again_;
   ValueId latest_ = no_value;
-  std::vector<int> missing_;                                 // by unit, gradients
+  std::vector<int> missing_;                                 // by unit: gradients not computed yet
   std::map<ValueId, std::vector<std::size_t>> gradient_of_;  // units
   std::vector<Value> reduced_;                               // by unit
   std::vector<std::size_t> waited_for_;                      // units whose sums the next gather waits for

@@ -17,7 +17,7 @@ Value multiply(Function& f, const Value& a, const Value& b) { return operator_of
 Value add(Function& f, const Value& a, const Value& b) { return operator_of(f, "add", a, b); }
 Value times(Function& f, const Value& a, double b) { return multiply(f, a, hlo::constant(f, b, a.type)); }
 
-/// `yes` where this device's part of the unit has weight decay, `no` elsewhere.
+/// `yes` for elements of this device's part that have weight decay, `no` for the others.
 Value where_decayed(Function& f, const FlatUnit& unit, bool divided, const Value& yes, const Value& no) {
   if (unit.decayed == unit.elements) return yes;
   // int64 positions: a unit may have more than 2^31 elements.
@@ -31,7 +31,7 @@ Value where_decayed(Function& f, const FlatUnit& unit, bool divided, const Value
   return hlo::select(f, decays, yes, no);
 }
 
-/// One unit's part while it is updated. `scalars` are update_scalars().
+/// One unit's part during the update. `scalars` are update_scalars().
 struct Part {
   Function& f;
   const FlatUnit& unit;
@@ -44,12 +44,12 @@ struct Part {
   Value with(std::string_view name, const Value& a, const Value& b) const { return operator_of(f, name, a, b); }
   const Value& rate() const { return scalars[0]; }
   bool decays() const { return weight_decay != 0 && unit.decayed > 0; }
-  /// Decay as a part of the gradient.
+  /// Adds the decay to the gradient.
   void decay_gradient() {
     if (decays())
       gradient = where_decayed(f, unit, divided, add(f, gradient, times(f, weights, weight_decay)), gradient);
   }
-  /// Decay of the weights by themselves.
+  /// Decoupled decay: applied to the weights.
   void decay_weights() {
     if (!decays()) return;
     const Value one = hlo::constant(f, 1, weights.type);
@@ -65,7 +65,7 @@ struct Part {
     return add(f, hlo::unary(f, "sqrt", x), hlo::constant(f, epsilon, x.type));
   }
 
-  /// As torch.optim's (optim/optimizer.h).
+  /// Same as torch.optim's (optim/optimizer.h).
   void adam(const optim::AdamWOptions& o) {
     const Value g = gradient;
     states[0] = add(f, times(f, states[0], o.beta1), times(f, g, 1 - o.beta1));
@@ -200,7 +200,7 @@ std::string update_program(const std::vector<FlatUnit>& units, int devices, cons
 }
 
 std::int64_t bytes_of_states(const std::vector<FlatUnit>& units, const TrainingOptions& options) {
-  const auto kept = static_cast<std::int64_t>(2 + state_names(options.optimizer).size());  // with weights, gradients
+  const auto kept = static_cast<std::int64_t>(2 + state_names(options.optimizer).size());  // + weights, gradients
   std::int64_t bytes = 0;
   for (const FlatUnit& unit : units)
     bytes += (unit.trained ? 4 * kept : 4) * (options.shard ? unit.shard : unit.elements);
