@@ -232,7 +232,7 @@ TEST_P(Conformance, Messages) {
       int number = 0;
       const std::string text = me.status(tessera_send(me.group, &number, 1, TESSERA_INT32, 0, 0, nullptr, nullptr),
                                          TESSERA_INVALID, "send to oneself");
-      me.expect(text == "send: a message to or from oneself.", text);
+      me.expect(text == "send: a rank cannot send a message to itself.", text);
       return;
     }
     const int next = (me.rank + 1) % me.size, before = (me.rank + me.size - 1) % me.size;

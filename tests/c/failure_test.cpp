@@ -246,7 +246,7 @@ TEST(Meeting, ARankComesOnce) {
   EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 0, 1, "once", nullptr, &world), TESSERA_OK);
   EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 0, 1, "once", nullptr, &world), TESSERA_INVALID);
   EXPECT_STREQ(tessera_last_error(),
-               "rank 0 of 'once' came to the store before: two processes with one rank, or a name that was used "
+               "rank 0 of 'once' has already joined this store: two processes with one rank, or a name that was used "
                "already.");
   EXPECT_EQ(tessera_shutdown(world), TESSERA_OK);
 }
