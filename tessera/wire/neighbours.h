@@ -17,7 +17,7 @@
 
 namespace tessera::wire {
 
-/// Looks at a slot. Takes the entries from id `cursor` on, except those that are still being written, and moves the
+/// Looks at a slot. Takes the entries from id `cursor` on, except unfinished ones, and moves the
 /// cursor.
 Sighting look_at(const launch::RankSlot& slot, int rank, std::uint64_t& cursor);
 

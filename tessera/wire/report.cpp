@@ -48,7 +48,7 @@ std::string World::report() {
   for (const launch::Entry& entry : last) {
     const char* status = entry.status == launch::Status::done     ? "done"
                          : entry.status == launch::Status::failed ? "failed"
-                                                                  : "under way";
+                                                                  : "in flight";
     text << "  " << age_of(entry.start_ns) << " ago: " << launch::describe(entry) << ", " << status << "\n";
   }
   for (const OpTotals& row : journal_->recorder.totals()) {

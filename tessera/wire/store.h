@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Where a world's ranks meet: keys and values visible to all of them.
+/// Stores, through which a world's ranks find each other: keys and values visible to all of them.
 
 #include <tessera/launch/store/store_secret.h>
 

@@ -1,4 +1,4 @@
-// Whatever is passed: a status and a sentence, never a crash.
+// Any misuse returns a status and a message, and never crashes.
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
@@ -120,7 +120,8 @@ TEST_F(Misuse, Arguments) {
   expect(tessera_group_set_timeout(group, 0), TESSERA_INVALID, "the timeout is 0 ms.");
   const std::int32_t strange[] = {1}, twice[] = {0, 0};
   tessera_group made = 0;
-  expect(tessera_group_create(world, strange, 1, "a", &made), TESSERA_INVALID, "rank 1 does not exist in a world of 1 ranks.");
+  expect(tessera_group_create(world, strange, 1, "a", &made), TESSERA_INVALID,
+         "rank 1 does not exist in a world of 1 ranks.");
   expect(tessera_group_create(world, twice, 2, "a", &made), TESSERA_INVALID, "a group of 2 ranks in a world of 1.");
   expect(tessera_group_split(group, -2, 0, nullptr, &made), TESSERA_INVALID, "the colour is -2.");
   expect(tessera_group_find(world, "nobody", &made), TESSERA_INVALID, "no group of this process is named 'nobody'.");
@@ -176,7 +177,8 @@ TEST_F(Misuse, Batches) {
   ASSERT_EQ(tessera_batch_begin(group), TESSERA_OK);
   expect(tessera_batch_begin(group), TESSERA_INVALID, "this thread has already begun a batch in this group.");
   tessera_work work = 0;
-  expect(tessera_barrier(group, nullptr, &work), TESSERA_INVALID, "an operation in a batch has no work handle; pass NULL.");
+  expect(tessera_barrier(group, nullptr, &work), TESSERA_INVALID,
+         "an operation in a batch has no work handle; pass NULL.");
   EXPECT_EQ(tessera_batch_end(group, nullptr), TESSERA_OK);
   expect(tessera_batch_begin(77), TESSERA_INVALID, unknown(77, "group"));
 }
@@ -322,8 +324,7 @@ TEST_F(Misuse, TheStore) {
   EXPECT_EQ(tessera_store_set(world, "a/b", nullptr, 3), TESSERA_INVALID);
 }
 
-// What programs were linked to stays. Functions are added at the end of the list; none goes, and nothing else is
-// exported.
+// Binary compatibility: functions are only added at the end of the list, none is removed, and nothing else is exported.
 TEST(Abi, TheLibraryExportsTheHeadersFunctionsAndNothingElse) {
   std::ifstream header(source_path("tessera/c/tessera_c.h"));
   std::set<std::string> declared;
