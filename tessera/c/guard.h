@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// c/: the C interface (tessera_c.h) over wire/. This header: from exceptions to a status and the sentence of the
+/// c/: the C interface (tessera_c.h) over wire/. This header: converts exceptions to a status and the text of the
 /// thread's last error.
 
 #include <tessera/c/tessera_c.h>
@@ -13,10 +13,10 @@
 
 namespace tessera::c {
 
-/// Keeps the sentence for tessera_last_error() and returns the status.
+/// Stores the text for tessera_last_error() and returns the status.
 tessera_status remember(wire::Code code, const char* text) noexcept;
 
-/// Runs body; its exception becomes the status.
+/// Runs `body` and converts its exception to a status.
 template <class Body>
 tessera_status guarded(const Body& body) noexcept {
   try {
@@ -27,21 +27,21 @@ tessera_status guarded(const Body& body) noexcept {
   } catch (const std::exception& error) {
     return remember(wire::code_of(error), error.what());
   } catch (...) {
-    return remember(wire::Code::system, "an exception that is no error");
+    return remember(wire::Code::system, "an exception that is not a std::exception");
   }
 }
 
-/// The argument named `name`; Failure (invalid) when it is null.
+/// Dereferences the argument named `name`; throws Failure (invalid) if it is null.
 template <class T>
 T& given(T* argument, const char* name) {
   if (argument == nullptr) throw wire::Failure(wire::Code::invalid, concat(name, " is null."));
   return *argument;
 }
 
-/// A string that may be absent.
+/// An optional string.
 inline std::string text_or(const char* text, const char* otherwise = "") { return text == nullptr ? otherwise : text; }
 
-/// A text for the caller, as tessera_c.h describes it.
+/// Copies a text to the caller's buffer as described in tessera_c.h.
 void copy_out(const std::string& text, char* buffer, int64_t capacity, int64_t* needed);
 
 }  // namespace tessera::c

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The integers that callers hold, and what they mean.
+/// Maps the callers' integer handles to objects.
 
 #include <tessera/c/guard.h>
 #include <tessera/wire/world.h>
@@ -15,7 +15,7 @@
 
 namespace tessera::c {
 
-/// Handles of one kind. Numbers of different kinds differ, and none is given twice. Thread-safe.
+/// Handles of one kind. Kinds use disjoint numbers, and no number is issued twice. Thread-safe.
 template <class T>
 class Table {
  public:
@@ -33,7 +33,7 @@ class Table {
     if (found == things_.end()) refuse(handle);
     return found->second;
   }
-  /// Forgets it; `ended`: later uses are told that it was shut down.
+  /// Removes the handle; `ended`: later uses are reported as shut down.
   std::shared_ptr<T> take(std::uint64_t handle, bool ended) {
     const std::lock_guard lock(mutex_);
     const auto found = things_.find(handle);
@@ -66,8 +66,8 @@ class Table {
     if (ended_.contains(handle)) {
       throw wire::Failure(wire::Code::shut_down, concat("the ", kind_, " ", handle, " was shut down."));
     }
-    throw wire::Failure(wire::Code::invalid, concat(handle, " is no ", kind_,
-                                                    ": it was never given, or was given back, or belongs to the "
+    throw wire::Failure(wire::Code::invalid, concat(handle, " is not a ", kind_,
+                                                    ": it was never issued, or was freed, or belongs to the "
                                                     "process that forked this one."));
   }
 
@@ -91,7 +91,7 @@ struct WorkHandle {
   std::shared_ptr<wire::Work> work;
 };
 
-/// Those of this process. A child after fork() has empty ones. Never destroyed.
+/// This process's tables; empty in a child after fork(). Never destroyed.
 struct Handles {
   Table<WorldHandle> worlds{"world", 1000001};
   Table<GroupHandle> groups{"group", 2000001};
@@ -99,10 +99,10 @@ struct Handles {
 };
 Handles& handles();
 
-/// Starts the request, or keeps it for the batch of this thread. Blocks when `work` is null. `from` may be null.
+/// Starts the request, or adds it to this thread's batch. Blocks if `work` is null. `from` may be null.
 void run(tessera_group group, wire::Request request, const tessera_call* call, tessera_work* work,
          std::int32_t* from = nullptr);
-/// Waits for it, or gives its handle.
+/// Waits for the work (`work` null), or returns its handle.
 void deliver(std::shared_ptr<wire::Work> started, tessera_work* work, std::int32_t* from);
 
 }  // namespace tessera::c

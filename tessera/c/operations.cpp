@@ -10,7 +10,7 @@ using wire::Failure;
 
 namespace {
 
-// What this thread collects, by group.
+// This thread's open batches, by group.
 thread_local std::map<tessera_group, std::vector<wire::Request>> batches;
 
 void apply(const tessera_call* call, wire::Request& request) {
@@ -44,8 +44,8 @@ void run(tessera_group group, wire::Request request, const tessera_call* call, t
   apply(call, request);
   const auto batch = batches.find(group);
   if (batch == batches.end()) return deliver(found->group->start(std::move(request)), work, from);
-  if (work != nullptr) throw Failure(Code::invalid, "an operation of a batch has no work of its own.");
-  if (from != nullptr) throw Failure(Code::invalid, "a recv of a batch cannot tell its source.");
+  if (work != nullptr) throw Failure(Code::invalid, "an operation in a batch has no work handle; pass NULL.");
+  if (from != nullptr) throw Failure(Code::invalid, "a recv in a batch cannot report its source; pass NULL.");
   wire::check(request, found->group->rank(), found->group->size());
   batch->second.push_back(std::move(request));
 }
@@ -70,7 +70,7 @@ wire::Request make(launch::Op op, const void* input, void* output, int64_t count
   return request;
 }
 
-// The caller's array of one count per rank.
+// Reads the caller's array of one count per rank.
 std::vector<std::int64_t> counts_of(tessera_group group, const int64_t* counts, const char* name) {
   const auto size = handles().groups.find(group)->group->size();
   given(counts, name);
@@ -186,7 +186,7 @@ tessera_status tessera_batch_begin(tessera_group group) {
   return guarded([&] {
     handles().groups.find(group);
     if (!batches.try_emplace(group).second) {
-      throw wire::Failure(wire::Code::invalid, "this thread has begun a batch of this group already.");
+      throw wire::Failure(wire::Code::invalid, "this thread has already begun a batch in this group.");
     }
   });
 }
@@ -196,7 +196,7 @@ tessera_status tessera_batch_end(tessera_group group, tessera_work* work) {
     const auto batch = batches.find(group);
     if (batch == batches.end()) {
       handles().groups.find(group);
-      throw wire::Failure(wire::Code::invalid, "this thread has begun no batch of this group.");
+      throw wire::Failure(wire::Code::invalid, "this thread has not begun a batch in this group.");
     }
     std::vector<wire::Request> requests = std::move(batch->second);
     batches.erase(batch);

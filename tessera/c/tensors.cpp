@@ -1,4 +1,4 @@
-// Memory that ranks of a host share, and tensors of other libraries.
+// Memory shared by the ranks of a host, and tensors of other libraries.
 #include <tessera/c/guard.h>
 #include <tessera/wire/shm/arena.h>
 
@@ -57,13 +57,13 @@ tessera_dtype dtype_of(const DlTensor& tensor) {
     if (row.code == tensor.dtype.code && row.bits == tensor.dtype.bits && tensor.dtype.lanes == 1) return row.dtype;
   }
   throw Failure(Code::invalid, concat("DLPack: the dtype (code ", int{tensor.dtype.code}, ", ", int{tensor.dtype.bits},
-                                      " bits, ", tensor.dtype.lanes, " lanes) is none of tessera_dtype."));
+                                      " bits, ", tensor.dtype.lanes, " lanes) has no tessera_dtype."));
 }
 
 void read(const DlTensor& tensor, bool read_only, tessera_view& view) {
   if (tensor.device.type != dl_cpu) {
     throw Failure(Code::invalid, concat("DLPack: the tensor is on a device of type ", tensor.device.type,
-                                        "; only memory of the CPU (1) is taken."));
+                                        "; only CPU memory (1) is supported."));
   }
   if (tensor.dimensions < 0 || (tensor.dimensions > 0 && tensor.shape == nullptr)) {
     throw Failure(Code::invalid, "DLPack: the tensor has no shape.");
@@ -90,7 +90,7 @@ void read(const DlTensor& tensor, bool read_only, tessera_view& view) {
   view.read_only = read_only ? 1 : 0;
 }
 
-// Pieces of the arena that callers hold: another address, or one given back twice, is told.
+// Pieces of the arena that callers hold, to detect foreign addresses and double frees.
 struct Pieces {
   std::mutex mutex;
   std::map<void*, std::shared_ptr<wire::shm::Arena>> held;

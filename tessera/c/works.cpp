@@ -13,8 +13,7 @@ using wire::Clock;
 using wire::Code;
 using wire::Failure;
 
-// Carries operations whose handle was given back to their end: their results are still wanted. One thread, never
-// destroyed.
+// Completes operations whose handle was freed: their results are still needed. One thread, never destroyed.
 class Orphans {
  public:
   void take(std::shared_ptr<wire::Work> work) {
@@ -24,7 +23,7 @@ class Orphans {
     if (running_) return;
     running_ = true;
     sigset_t all, former;
-    sigfillset(&all);  // signals are for the program's threads
+    sigfillset(&all);  // signals belong to the program's threads
     pthread_sigmask(SIG_SETMASK, &all, &former);
     std::thread([this] { run(); }).detach();
     pthread_sigmask(SIG_SETMASK, &former, nullptr);
@@ -66,13 +65,13 @@ tessera_status tessera_work_wait(tessera_work work, int64_t timeout_ms, int32_t*
   return guarded([&] {
     const auto found = work_of(work);
     if (timeout_ms < -1) throw Failure(Code::invalid, concat("the timeout is ", timeout_ms, " ms."));
-    // Longer than a century is as good as for ever, and can be added to the time.
+    // More than a century counts as endless, and avoids overflow of the time.
     const bool endless = timeout_ms == -1 || timeout_ms > int64_t{3'200'000'000'000};
     const auto until = endless ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(timeout_ms);
     const bool done = found->wait_until(until);
     if (ended != nullptr) *ended = done ? 1 : 0;
     if (!done)
-      throw Failure(Code::timeout, concat("the operation has not ended after ", timeout_ms, " ms; it goes on."));
+      throw Failure(Code::timeout, concat("the operation has not ended after ", timeout_ms, " ms; it continues."));
     throw_if_failed(*found);
   });
 }

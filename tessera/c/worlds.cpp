@@ -53,7 +53,7 @@ wire::WorldOptions world_options(const tessera_options& options, const char* nam
   if (options.connect_timeout_ms > 0) result.connect_timeout = milliseconds(options.connect_timeout_ms);
   const std::string transport = text_or(options.transport, "auto");
   if (transport != "auto" && transport != "shm" && transport != "tcp") {
-    throw Failure(Code::invalid, concat("the transport '", transport, "' is none of auto, shm, tcp."));
+    throw Failure(Code::invalid, concat("unknown transport '", transport, "'; use auto, shm or tcp."));
   }
   result.tcp = transport == "tcp";
   result.only_shared_memory = transport == "shm";
@@ -67,7 +67,7 @@ wire::WorldOptions world_options(const tessera_options& options, const char* nam
 void check_place(int rank, int size) {
   if (size < 1) throw Failure(Code::invalid, concat("a world of ", size, " ranks."));
   if (rank < 0 || rank >= size) {
-    throw Failure(Code::invalid, concat("rank ", rank, " is none of a world of ", size, " ranks."));
+    throw Failure(Code::invalid, concat("rank ", rank, " does not exist in a world of ", size, " ranks."));
   }
 }
 
@@ -104,7 +104,8 @@ class FunctionStore final : public wire::Store {
       int64_t bytes = 0;
       check("get", key,
             functions_.get(functions_.context, key.c_str(), timeout.count(), value.data(), length(value), &bytes));
-      if (bytes < 0) throw Failure(Code::store, concat("the caller's store: get '", key, "' gave ", bytes, " bytes."));
+      if (bytes < 0)
+        throw Failure(Code::store, concat("the caller's store: get '", key, "' returned ", bytes, " bytes."));
       const bool whole = bytes <= length(value);
       value.resize(static_cast<std::size_t>(bytes));
       if (whole) return value;
@@ -135,7 +136,7 @@ class FunctionStore final : public wire::Store {
 
 std::shared_ptr<wire::World> world_of(tessera_world world) { return handles().worlds.find(world)->world; }
 
-// The store of what the launcher has set.
+// Returns the store that the launcher's environment names.
 std::shared_ptr<wire::Store> launchers_store(const launch::RankEnvironment& environment, milliseconds timeout) {
   wire::StorePlace place;
   place.timeout = timeout;
@@ -284,7 +285,7 @@ tessera_status tessera_host_name(tessera_world world, int32_t host, char* buffer
   return guarded([&] {
     const auto found = world_of(world);
     if (host < 0 || host >= found->host_count()) {
-      throw Failure(Code::invalid, concat("host ", host, " is none of ", found->host_count(), "."));
+      throw Failure(Code::invalid, concat("host ", host, " does not exist; the world has ", found->host_count(), "."));
     }
     copy_out(found->host_name(host), buffer, capacity, needed);
   });

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Which collectives block the threads of this process. A process can be part of a deadlock only if every thread that
+/// The collectives that block the threads of this process. A process can be part of a deadlock only if every thread that
 /// starts collectives is waiting for one.
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The backends `gloo` and `c10d_gloo`. The only file that includes ProcessGroupGloo, through the stand-in headers of
+// The backends `gloo` and `c10d_gloo`. The only file that includes ProcessGroupGloo, through the stub headers of
 // cmake/gloo_stubs.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 

@@ -31,7 +31,7 @@ void Backend::abort(const std::string&) {}
 std::shared_ptr<Backend> Backend::host() {
   if (make_host_) {
     host_ = make_host_();
-    make_host_ = {};  // only once: after a failure the next call must fail, too, not diverge from the other ranks
+    make_host_ = {};  // only after success: a call after a failure must fail, too
   }
   return host_;
 }

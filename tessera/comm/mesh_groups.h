@@ -17,7 +17,7 @@ namespace tessera::comm {
 
 /// Copyable; the World owns the groups and keeps them until shutdown().
 ///
-/// A group is created by the first request for it. That call waits only for the members of this rank's own group, but
+/// A group is created by the first request for it. This call waits only for the members of this rank's own group, but
 /// every rank of the world must make it, in the same order among all calls that create groups (World::new_group and
 /// split included). Requests for an existing group are not collective and may come in any order. Axes of one rank are
 /// ignored: over({dp_shard, cp}) is of(dp_shard) if cp has one rank, and a group of one rank is local and free. A group

@@ -21,7 +21,7 @@ constexpr const char* reductions[reduction_count] = {"sum", "product", "min", "m
 
 const DtypeRow& row_of(Dtype dtype) { return dtypes[static_cast<int>(dtype)]; }
 
-// T: an element, read and written byte by byte, since callers' arrays have any alignment.
+// T: an element, read and written bytewise, because callers' arrays may be unaligned.
 template <class T, class Combine>
 void fold_each(const void* const* inputs, int input_count, void* const* outputs, int output_count, std::size_t bytes,
                Combine combine) {
@@ -67,7 +67,7 @@ struct Or {
 struct Xor {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a ^ b; }
 };
-// For bools: any byte but 0 is true.
+// For bools: any nonzero byte is true.
 struct BothTrue {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a != 0 && b != 0; }
 };
@@ -77,7 +77,7 @@ struct AnyTrue {
 struct OneTrue {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return (a != 0) != (b != 0); }
 };
-// By the definition, without the special cases of infinities that operator* of std::complex has.
+// Plain definition, without the special cases for infinities of std::complex's operator*.
 template <class T>
 struct ComplexProduct {
   std::complex<T> operator()(std::complex<T> a, std::complex<T> b) const {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The dtypes and reductions of the wire, and how their values are combined and scaled. Numbers are those of
+/// The dtypes and reductions of wire/, and how values are combined and scaled. Enumerators have the numbers of
 /// c/tessera_c.h.
 
 #include <tessera/kernels/cpu/reduce.h>
@@ -28,15 +28,15 @@ constexpr int dtype_count = 12;
 /// Bytes of an element.
 std::size_t width_of(Dtype dtype);
 const char* name_of(Dtype dtype);
-/// Floating point or complex: what can be scaled and averaged.
+/// True for floating-point and complex types, which can be scaled and averaged.
 bool is_inexact(Dtype dtype);
 
 enum class Reduction : std::int32_t { sum, product, min, max, average, band, bor, bxor };
 constexpr int reduction_count = 8;
 const char* name_of(Reduction reduction);
 
-/// How the arrays of several ranks become one: by kernels::reduce, or by a loop of this file for what it does not have.
-/// Bytes are combined as `number`s: a complex sum is that of twice as many real numbers.
+/// How arrays are combined: by kernels::reduce, or by a loop of this file if `reduce` does not support the operation.
+/// Bytes are combined as elements of type `number`: a complex sum is a sum of twice as many real numbers.
 struct Arithmetic {
   using Loop = void (*)(const void* const* inputs, int input_count, void* const* outputs, int output_count,
                         std::size_t bytes);
@@ -44,12 +44,12 @@ struct Arithmetic {
   kernels::Fold fold = kernels::Fold::sum;
   Loop loop = nullptr;
 };
-/// Throws Failure (invalid) for a reduction that the dtype does not have, naming both.
+/// Throws Failure (invalid) naming both if the dtype does not support the reduction.
 Arithmetic arithmetic_of(Dtype dtype, Reduction reduction);
-/// output = fold of the inputs from the left; `bytes` of each array. output may be one of the inputs.
+/// output = left fold of the inputs; `bytes`: size of each array. output may be one of the inputs.
 void combine(const Arithmetic& how, const void* const* inputs, int input_count, void* output, std::size_t bytes);
 
-/// data[i] *= factor, rounded once. `dtype` is inexact.
+/// data[i] *= factor, rounded once. `dtype` must be inexact.
 void scale(Dtype dtype, void* data, std::int64_t count, double factor);
 
 }  // namespace tessera::wire

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// wire/: communication between processes on raw memory: transports, stores, groups, their record. Without tensors:
-/// comm/ gives tensors to it, c/ other languages. This header: why an operation failed, as a program may ask.
+/// wire/: communication between processes on raw memory: transports, stores, groups and their record. Torch-free: comm/
+/// adds tensors, c/ serves other languages. This header: machine-readable reasons of a failed operation.
 
 #include <tessera/base/error.h>
 
@@ -11,10 +11,10 @@
 
 namespace tessera::wire {
 
-/// The numbers are those of c/tessera_c.h.
+/// Enumerators have the numbers of c/tessera_c.h.
 enum class Code : std::int32_t {
   ok,
-  invalid,    ///< an argument that cannot be
+  invalid,    ///< an invalid argument
   peer_lost,  ///< another rank is gone, has left or failed
   timeout,
   mismatch,  ///< the ranks started different operations
@@ -24,7 +24,7 @@ enum class Code : std::int32_t {
   system,  ///< anything else
 };
 
-/// An Error whose kind is known.
+/// An Error with a code.
 class Failure : public Error {
  public:
   Failure(Code code, const std::string& message) : Error(message), code_(code) {}
@@ -34,7 +34,7 @@ class Failure : public Error {
   Code code_;
 };
 
-/// `otherwise` for exceptions that are no Failure.
+/// The code of a Failure; `otherwise` for other exceptions.
 inline Code code_of(const std::exception& error, Code otherwise = Code::system) {
   const auto* failure = dynamic_cast<const Failure*>(&error);
   return failure != nullptr ? failure->code() : otherwise;

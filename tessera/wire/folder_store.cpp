@@ -26,7 +26,7 @@ class FolderStore final : public Store {
   explicit FolderStore(std::string folder) : folder_(std::move(folder)) {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
-    if (!std::filesystem::is_directory(folder_, error)) fail(folder_, "cannot be made or is no folder");
+    if (!std::filesystem::is_directory(folder_, error)) fail(folder_, "cannot be created or is not a folder");
   }
 
   void set(const std::string& key, const std::string& value) override {
@@ -58,7 +58,7 @@ class FolderStore final : public Store {
     if (!lock || flock(lock.get(), LOCK_EX) != 0) fail(folder_ + "/lock~", std::strerror(errno));
     const auto former = find(key);
     const auto number = former ? parse_int(*former) : 0;
-    if (!number) throw Failure(Code::store, concat("the value of '", key, "' in ", folder_, " is no number."));
+    if (!number) throw Failure(Code::store, concat("the value of '", key, "' in ", folder_, " is not a number."));
     set(key, std::to_string(*number + delta));
     return *number + delta;
   }
@@ -70,7 +70,7 @@ class FolderStore final : public Store {
     throw Failure(Code::store, concat(path, ": ", why, "."));
   }
 
-  // Names of files have no '/', and none ends with '~'.
+  // Encodes a key as a file name, which has no '/' and does not end with '~'.
   std::string path_of(const std::string& key) const {
     std::string name;
     for (const char c : key) {

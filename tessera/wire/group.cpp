@@ -13,7 +13,7 @@ using launch::Op;
 
 namespace {
 
-// All_reduces of a batch that travel as one: enough to be worth one way, not so much that memory doubles.
+// Limit for all_reduces of a batch that are sent as one: enough to amortize the latency without doubling the memory.
 constexpr std::int64_t most_fused_bytes = std::int64_t{16} << 20;
 
 std::byte* bytes_at(void* data) { return static_cast<std::byte*>(data); }
@@ -23,7 +23,7 @@ void copy(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, static_cast<std::size_t>(bytes));
 }
 
-// Memory for a while.
+// A temporary buffer.
 std::shared_ptr<void> buffer_of(std::int64_t bytes) {
   return std::shared_ptr<void>(new std::byte[static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))],
                                [](void* data) { delete[] static_cast<std::byte*>(data); });
@@ -33,7 +33,7 @@ std::int64_t bytes_of(const Request& request, std::int64_t elements) {
   return elements * static_cast<std::int64_t>(width_of(request.dtype));
 }
 
-// Runs after whatever is there.
+// Adds `last` after the present finish function.
 void then(Work::Parts& parts, std::function<void()> last) {
   parts.finish = [first = std::move(parts.finish), last = std::move(last)] {
     if (first) first();
@@ -66,7 +66,7 @@ void Group::begin(Operation operation, Work::Parts& parts) {
   parts.pendings.push_back(transport_->start(std::move(operation)));
 }
 
-// `input`, `output`: those of the operation, which may be others than the caller's.
+// `input`, `output`: the operation's, which may differ from the caller's.
 void Group::add_operation(const Request& request, const void* input, void* output, std::shared_ptr<void> keep,
                           Work::Parts& parts) {
   Operation operation;
@@ -104,14 +104,14 @@ void Group::add(const Request& request, Work::Parts& parts) {
   std::shared_ptr<void> keep;
   const bool root = request.peer == place_.rank;
   const std::int64_t bytes = bytes_of(request, payload_elements(request, place_.size));
-  const auto own_copy = [&] {  // the caller's input stays as it is
+  const auto own_copy = [&] {  // the caller's input must not change
     keep = buffer_of(bytes);
     copy(keep.get(), input, bytes);
     input = keep.get();
   };
   switch (request.op) {
     case Op::send:
-      output = const_cast<void*>(input);  // a message is where the operation's output is
+      output = const_cast<void*>(input);  // a message's data is in the operation's output
       input = nullptr;
       break;
     case Op::all_reduce:
@@ -126,7 +126,7 @@ void Group::add(const Request& request, Work::Parts& parts) {
       if (request.prescale != 1 && !root) own_copy();
       if (request.prescale != 1) scale(request.dtype, root ? output : keep.get(), request.count, request.prescale);
       if (root) input = nullptr;
-      if (!root) output = const_cast<void*>(input);  // others give it and take nothing
+      if (!root) output = const_cast<void*>(input);  // the other ranks send it and receive nothing
       break;
     case Op::reduce_scatter:
       if (request.prescale != 1 || input == output) own_copy();
@@ -142,7 +142,7 @@ void Group::add(const Request& request, Work::Parts& parts) {
   const auto mine = static_cast<std::size_t>(place_.rank);
   const bool parts_apart = request.uneven && request.op != Op::all_to_all;
   if (parts_apart) {
-    // One broadcast or reduction for each rank's part.
+    // One broadcast or reduction per rank's part.
     Request part = request;
     part.op = request.op == Op::all_gather ? Op::broadcast : Op::reduce;
     part.uneven = false;
@@ -178,7 +178,7 @@ void Group::add_fused(const std::vector<Request>& requests, Work::Parts& parts) 
   for (const Request& request : requests) whole.count += request.count;
   std::shared_ptr<void> packed;
   const std::int64_t bytes = bytes_of(whole, whole.count);
-  if (bytes > 0 && std::strcmp(transport_->name(), "shm") == 0) {  // no copy of the others then
+  if (bytes > 0 && std::strcmp(transport_->name(), "shm") == 0) {  // avoids a copy by the other ranks
     packed = std::shared_ptr<void>(shm::process_arena()->allocate(static_cast<std::size_t>(bytes)),
                                    [arena = shm::process_arena()](void* data) { arena->free(data); });
   } else {

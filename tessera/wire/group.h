@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Some ranks of a world and the operations among them.
+/// A subset of a world's ranks, and the operations among them.
 
 #include <tessera/wire/request.h>
 #include <tessera/wire/transport.h>
@@ -16,14 +16,14 @@
 
 namespace tessera::wire {
 
-/// What a group tells of its operations.
+/// Receivers of a group's records.
 struct Journal {
   Recorder recorder;
   std::function<void(const Work&, const std::string& group)> on_end;  ///< may be empty
   std::mutex mutex;                                                   ///< guards on_end
 };
 
-/// Thread-safe; collectives are to be started by one thread at a time, in the same order on all ranks.
+/// Thread-safe, but only one thread at a time may start collectives, in the same order on all ranks.
 class Group {
  public:
   Group(Place place, std::shared_ptr<Transport> transport, std::shared_ptr<Journal> journal);
@@ -38,16 +38,16 @@ class Group {
   const char* transport() const { return transport_->name(); }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ms_ = timeout.count(); }
 
-  /// Throws Failure: an argument that cannot be, a group that has failed or ended.
+  /// Throws Failure for an invalid argument, and if the group has failed or was closed.
   std::shared_ptr<Work> start(Request request);
-  /// Several together, as one work: neighbouring all_reduces of one kind travel as one.
+  /// Starts several requests as one work; adjacent all_reduces of the same kind are sent as one.
   std::shared_ptr<Work> start(std::vector<Request> requests);
 
   void abort(const std::string& reason);
   void check() const { transport_->check(); }
   void close();
 
-  /// Works that have not ended, oldest first.
+  /// Unfinished works, oldest first.
   std::vector<std::shared_ptr<Work>> open_works();
 
  private:

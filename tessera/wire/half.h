@@ -1,17 +1,17 @@
 #pragma once
 /// \file
-/// Numbers of 16 bits and floats, by their bits.
+/// Conversions between 16-bit floating-point numbers and floats, on their bits.
 
 #include <bit>
 #include <cstdint>
 
 namespace tessera::wire {
 
-/// IEEE half and bfloat16 <-> float, to nearest even; a NaN stays a NaN.
+/// IEEE half and bfloat16 <-> float, rounded to nearest even; a NaN stays a NaN.
 inline float from_half(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000) << 16, rest = bits & 0x7fff;
   if (rest >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-  // A float of the same bits is 2^112 times too small, also for subnormals.
+  // The same bits read as a float are too small by 2^112, for subnormals, too.
   const float value = std::bit_cast<float>(rest << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
 }
@@ -21,7 +21,7 @@ inline std::uint16_t to_half(float value) {
   const std::uint32_t rest = bits & 0x7fffffff;
   if (rest > 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7e00 | (rest >> 13 & 0x3ff));
   if (rest >= 0x477ff000) return static_cast<std::uint16_t>(sign | 0x7c00);  // rounds to infinity
-  if (rest < 0x38800000) {  // subnormal: adding 0.5 leaves its 10 bits at the end of the mantissa, rounded
+  if (rest < 0x38800000) {  // subnormal: adding 0.5 moves its 10 bits to the end of the mantissa, rounded
     const float aligned = std::bit_cast<float>(rest) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x3f000000));
   }

@@ -1,4 +1,4 @@
-// A group of one rank: what an operation does to its own memory.
+// A group of one rank: each operation works on its own memory.
 #include <tessera/wire/transport.h>
 
 #include <atomic>

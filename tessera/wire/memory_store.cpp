@@ -27,7 +27,7 @@ class MemoryStore final : public Store {
     const std::lock_guard lock(mutex_);
     std::string& value = values_[key];
     const auto number = value.empty() ? 0 : parse_int(value);
-    if (!number) throw Failure(Code::store, concat("the value of '", key, "' is no number."));
+    if (!number) throw Failure(Code::store, concat("the value of '", key, "' is not a number."));
     value = std::to_string(*number + delta);
     changed_.notify_all();
     return *number + delta;

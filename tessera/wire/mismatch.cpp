@@ -15,8 +15,8 @@ using launch::RankState;
 namespace {
 
 constexpr std::size_t window_size = 1024;
-constexpr std::size_t unknown_window_size = 64;        // for groups that only the other rank knows
-constexpr std::int64_t blocked_long_ns = 200'000'000;  // a shorter wait says nothing
+constexpr std::size_t unknown_window_size = 64;        // for groups known only to the other rank
+constexpr std::int64_t blocked_long_ns = 200'000'000;  // shorter waits are inconclusive
 
 bool is_message(const Entry& entry) { return entry.op == Op::send || entry.op == Op::recv; }
 
@@ -30,7 +30,7 @@ std::string difference_text(const Entry& a, const Entry& b) {
   if (std::string_view(a.reduction) != b.reduction) add("reduction");
   if (std::string_view(a.group) != b.group) add("name of the group");
   if (std::string_view(a.tag) != b.tag) add("tag");
-  return text.empty() ? "tag" : text;  // equal as far as the record holds it
+  return text.empty() ? "tag" : text;  // the recorded parts are equal
 }
 
 constexpr const char* rule = "Every rank of a group must start the same collectives in the same order.";
@@ -54,7 +54,7 @@ void PairCheck::add_group(std::uint32_t id, std::vector<int> members) { groups_[
 void PairCheck::take(const std::vector<Entry>& entries, bool mine) {
   for (const Entry& entry : entries) {
     if (entry.group_id == 0) continue;
-    // The other rank may be ahead, in a group that this one has yet to make: not to be forgotten.
+    // The other rank may be ahead, in a group that this rank has not created yet, so keep the entry.
     Common& group = groups_[entry.group_id];
     Side& side = mine ? group.mine : group.theirs;
     if (!is_message(entry)) {
@@ -85,11 +85,11 @@ std::optional<std::string> PairCheck::compare(Common& group) const {
       if (a.chain != b.chain) {
         return concat("ranks ", std::min(rank_, other_), " and ", std::max(rank_, other_),
                       " started different collectives before ", launch::describe(a),
-                      ", so long ago that the record no longer tells which. ", rule);
+                      ", too long ago for the record to show which. ", rule);
       }
       group.equal = a.sequence + 1;
     }
-    // What only one of them still remembers is covered by the chain of the next one.
+    // Entries that only one side still has are covered by the next entry's chain hash.
     const std::uint64_t done = std::min(a.sequence, b.sequence);
     if (a.sequence == done && b.sequence == done) {
       mine.pop_front();
@@ -103,7 +103,7 @@ std::optional<std::string> PairCheck::compare(Common& group) const {
   return std::nullopt;
 }
 
-// Whether this wait of one rank (mine: of this one) can only end by something that the other has yet to start.
+// Whether this wait of one rank (mine: of this one) can end only after the other rank starts an operation.
 bool PairCheck::needs_the_other(const Entry& entry, bool mine) const {
   const auto found = groups_.find(entry.group_id);
   if (found == groups_.end() || found->second.members.empty()) return false;
@@ -118,7 +118,7 @@ bool PairCheck::needs_the_other(const Entry& entry, bool mine) const {
   }
   if (!waiting.counts_messages || !other.counts_messages) return false;
   const auto counted = waiting.counts.find(entry.sequence);
-  if (counted == waiting.counts.end()) return false;  // long ago: nobody knows
+  if (counted == waiting.counts.end()) return false;  // too old: unknown
   return (entry.op == Op::recv ? other.sent : other.received) < counted->second;
 }
 
@@ -139,7 +139,7 @@ std::optional<std::string> PairCheck::deadlock(const Sighting& mine, const Sight
     return std::nullopt;
   }
   const Waits now{mine.blocked_in->id, theirs.blocked_in->id, theirs.pulse};
-  // A sighting of another process is a little old: only when it is still the same later did both wait at one time.
+  // A sighting of another process is slightly outdated: only if it is unchanged later did both wait at the same time.
   const bool again = seen_ && seen_->mine == now.mine && seen_->theirs == now.theirs;
   if (!again) seen_ = now;
   if (!again || seen_->pulse == now.pulse) return std::nullopt;

@@ -19,13 +19,13 @@ Sighting look_at(const launch::RankSlot& slot, int rank, std::uint64_t& cursor) 
   if (const std::uint64_t blocked = slot.blocked_in.load(std::memory_order_acquire); blocked != 0) {
     sighting.blocked_in = launch::entry_of(slot, blocked - 1);
     sighting.blocked_ns = monotonic_ns() - slot.blocked_since_ns.load(std::memory_order_relaxed);
-    // It may have gone on since its watcher looked.
+    // The rank may have continued since its watcher looked.
     if (sighting.blocked_in && sighting.blocked_in->status != launch::Status::started) sighting.blocked_in.reset();
   }
   const std::uint64_t next = slot.next_entry.load(std::memory_order_acquire);
   if (next < cursor) cursor = 0;  // the record was cleared
   if (next - cursor > launch::RankSlot::ring_size) cursor = next - launch::RankSlot::ring_size;
-  constexpr std::uint64_t being_written = 64;  // so many threads may be inside of Recorder::begin()
+  constexpr std::uint64_t being_written = 64;  // number of threads that may be inside Recorder::begin() at once
   for (; cursor < next; ++cursor) {
     if (auto entry = launch::entry_of(slot, cursor)) {
       sighting.entries.push_back(*entry);
@@ -99,7 +99,7 @@ std::optional<Sighting> decode(std::string_view bytes) {
 
 int neighbour_of(int rank, const std::vector<int>& members) {
   const auto place = std::find(members.begin(), members.end(), rank);
-  TESSERA_CHECK(place != members.end(), "rank ", rank, " is no member of its group");
+  TESSERA_CHECK(place != members.end(), "rank ", rank, " is not a member of its group");
   return place + 1 == members.end() ? members.front() : *(place + 1);
 }
 
@@ -107,7 +107,7 @@ void Comparer::add_group(std::uint32_t id, const std::vector<int>& members) {
   const std::lock_guard lock(mutex_);
   const int next = neighbour_of(rank_, members);
   if (next != rank_) pairs_.try_emplace(next, Pair{PairCheck(rank_, next), {}});
-  // Whoever is looked at anyway is compared in every group that both are in from now on: deadlocks cross groups.
+  // A neighbour in one group is compared in every shared group: deadlocks may involve several groups.
   for (auto& [other, pair] : pairs_) {
     if (std::find(members.begin(), members.end(), other) == members.end()) continue;
     pair.check.add_group(id, members);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the watcher sees of other ranks: sightings from slots of the board, or from texts that travel through a store,
-/// and their comparison with this rank's.
+/// The watcher's view of other ranks: sightings from slots of the board, or from texts exchanged through a store, and
+/// their comparison with this rank.
 
 #include <tessera/launch/agent/board.h>
 #include <tessera/wire/mismatch.h>
@@ -17,27 +17,27 @@
 
 namespace tessera::wire {
 
-/// Looks at a slot. Takes the entries from id `cursor` on (those that are just being written wait for the next time)
-/// and moves the cursor.
+/// Looks at a slot. Takes the entries from id `cursor` on, except unfinished ones, and moves the
+/// cursor.
 Sighting look_at(const launch::RankSlot& slot, int rank, std::uint64_t& cursor);
 
 /// A sighting as bytes, for ranks of the same build.
 std::string encode(const Sighting& sighting);
-/// nullopt when the bytes are no sighting.
+/// nullopt if the bytes are not a sighting.
 std::optional<Sighting> decode(std::string_view bytes);
 
-/// This rank against its neighbour of each group: the next member, round about. Thread-safe.
+/// Compares this rank with its neighbour in each group: the next member, cyclically. Thread-safe.
 class Comparer {
  public:
   explicit Comparer(int rank) : rank_(rank) {}
 
-  /// Before the first collective of the group.
+  /// Call before the group's first collective.
   void add_group(std::uint32_t id, const std::vector<int>& members);
   /// The ranks to look at.
   std::vector<int> others() const;
-  /// Takes this rank's new entries, then those of the ranks that could be seen; returns what does not match.
+  /// Takes this rank's new entries, then those of the visible ranks; returns the first mismatch.
   std::optional<std::string> compare(const Sighting& mine, const std::vector<Sighting>& theirs);
-  /// True when there is no more to be learnt of that collective: the group has two ranks, and both records agree up to
+  /// True if further comparison of that collective is pointless: the group has two ranks, and both records agree up to
   /// it.
   bool settled(const launch::Entry& entry) const;
 
@@ -51,7 +51,7 @@ class Comparer {
   std::map<int, Pair> pairs_;  // by the other rank
 };
 
-/// The member after `rank`, round about.
+/// The member after `rank`, cyclically.
 int neighbour_of(int rank, const std::vector<int>& members);
 
 }  // namespace tessera::wire

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One operation of a group on raw memory: what a Transport (transport.h) carries out.
+/// One operation of a group on raw memory, as executed by a Transport (transport.h).
 
 #include <tessera/kernels/cpu/reduce.h>
 #include <tessera/launch/watch/record.h>
@@ -31,23 +31,24 @@ constexpr int any_source = -1;
 struct Operation {
   using Loop = void (*)(const void* const* inputs, int input_count, void* const* outputs, int output_count,
                         std::size_t bytes);
-  launch::Entry entry;  ///< its record: compared between the ranks, named in errors; op chooses what is done
+  launch::Entry entry;  ///< the record: compared between ranks, named in errors; entry.op selects the operation
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t part_bytes = 0;  ///< n
-  int root = -1;               ///< rank in the group; a message's destination or source, any_source of a recv
+  int root = -1;               ///< rank in the group: the root, or a message's destination or source (recv: may be
+                               ///< any_source)
   int tag = 0;
-  kernels::Number number = kernels::Number::fp32;  ///< the type that reductions add
+  kernels::Number number = kernels::Number::fp32;  ///< the element type of reductions
   kernels::Fold fold = kernels::Fold::sum;
-  /// Combines instead of kernels::reduce, for types and folds that it does not have: arrays of so many bytes. `number`
-  /// is uint8 then.
+  /// If set, used instead of kernels::reduce, for types and folds that it does not support; sizes are in bytes, and
+  /// `number` is uint8.
   Loop loop = nullptr;
   /// all_reduce and reduce_scatter: the fold starts with the output, which is fp32 if the input is bf16 or fp16 (n
   /// counts the input's bytes).
   bool accumulates = false;
   std::vector<std::size_t> input_splits, output_splits;  ///< all_to_all, one per rank
-  std::chrono::milliseconds timeout{0};                  ///< the longest wait for a peer; 0: the group's
-  std::shared_ptr<void> keep;                            ///< holds the memory until the operation is done
+  std::chrono::milliseconds timeout{0};                  ///< limit for a wait for a peer; 0: the group's
+  std::shared_ptr<void> keep;                            ///< keeps the memory alive until the operation is done
 };
 
 }  // namespace tessera::wire

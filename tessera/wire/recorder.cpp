@@ -37,7 +37,7 @@ Entry* Recorder::find(std::uint64_t id) const {
   return id_of(entry).load(relaxed) == id ? &entry : nullptr;
 }
 
-// Groups are few: those of a mesh have one per axis.
+// A linear search is enough: a mesh has one group per axis.
 std::uint8_t Recorder::row_of(const char (&group)[sizeof Entry::group]) const {
   constexpr std::size_t last = RankSlot::totals_size - 1;
   for (std::size_t i = 0; i <= last; ++i) {
@@ -48,7 +48,8 @@ std::uint8_t Recorder::row_of(const char (&group)[sizeof Entry::group]) const {
       row.state.store(GroupTotals::named, std::memory_order_release);
       return static_cast<std::uint8_t>(i);
     }
-    while (row.state.load(std::memory_order_acquire) == GroupTotals::being_named) {  // another thread copies 32 bytes
+    while (row.state.load(std::memory_order_acquire) == GroupTotals::being_named) {  // another thread is copying 32
+                                                                                     // bytes
     }
     if (i == last || std::strncmp(row.group, group, sizeof row.group) == 0) return static_cast<std::uint8_t>(i);
   }
@@ -59,8 +60,8 @@ GroupTotals::Sums& Recorder::sums_of(const Entry& entry) const {
   return slot_->totals[std::min<std::size_t>(entry.row, RankSlot::totals_size - 1)].sums[static_cast<int>(entry.op)];
 }
 
-// Another process may read the ring at any moment, and this one may die at any: an entry has its id only while the rest
-// of it is whole.
+// Another process may read the ring at any time, and this one may die at any time: an entry has its id only while its
+// other fields are complete.
 void Recorder::begin(Entry& entry) {
   if (entry.start_ns == 0) entry.start_ns = monotonic_ns();
   entry.row = row_of(entry.group);
@@ -137,7 +138,7 @@ double Recorder::seconds_waited() const {
   return static_cast<double>(ns) * 1e-9;
 }
 
-// The groups keep their rows: collectives that are in flight know theirs.
+// The groups' rows stay: collectives in flight refer to them.
 void Recorder::clear() {
   forget_entries(*slot_);
   for (GroupTotals& group : slot_->totals) {

@@ -1,4 +1,4 @@
-// World::report(): what a person needs to see of a job that does not go on.
+// World::report(): the facts that a person needs to diagnose a job that hangs.
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
 #include <tessera/wire/world.h>
@@ -34,21 +34,21 @@ std::string World::report() {
       text << ", unusable: " << error.what();
     }
     const auto works = group->open_works();
-    text << (works.empty() ? ", nothing under way\n" : "\n");
+    text << (works.empty() ? ", nothing in flight\n" : "\n");
     for (const auto& work : works) {
       const auto entries = work->entries();
       for (std::size_t i = 0; i < entries.size() && i < 4; ++i) {
-        text << "  under way for " << age_of(entries[i].start_ns) << ": " << launch::describe(entries[i]) << "\n";
+        text << "  in flight for " << age_of(entries[i].start_ns) << ": " << launch::describe(entries[i]) << "\n";
       }
       if (entries.size() > 4) text << "  and " << entries.size() - 4 << " more of this work\n";
     }
   }
   const auto last = journal_->recorder.last(8);
-  if (!last.empty()) text << "the last that were started:\n";
+  if (!last.empty()) text << "last operations:\n";
   for (const launch::Entry& entry : last) {
     const char* status = entry.status == launch::Status::done     ? "done"
                          : entry.status == launch::Status::failed ? "failed"
-                                                                  : "under way";
+                                                                  : "in flight";
     text << "  " << age_of(entry.start_ns) << " ago: " << launch::describe(entry) << ", " << status << "\n";
   }
   for (const OpTotals& row : journal_->recorder.totals()) {

@@ -78,8 +78,8 @@ bool is_reduction(Op op) { return op == Op::reduce || op == Op::all_reduce || op
 
 void check(const Request& request, int rank, int size) {
   const auto dtype = static_cast<int>(request.dtype), reduction = static_cast<int>(request.reduction);
-  if (dtype < 0 || dtype >= dtype_count) refuse(request, dtype, " is no dtype");
-  if (reduction < 0 || reduction >= reduction_count) refuse(request, reduction, " is no reduction");
+  if (dtype < 0 || dtype >= dtype_count) refuse(request, dtype, " is not a dtype");
+  if (reduction < 0 || reduction >= reduction_count) refuse(request, reduction, " is not a reduction");
   const auto width = static_cast<std::int64_t>(width_of(request.dtype));
   if (request.count < 0) refuse(request, "the count is ", request.count);
   if (request.count > most_bytes / width / size)
@@ -92,14 +92,14 @@ void check(const Request& request, int rank, int size) {
   const bool has_root =
       request.op == Op::broadcast || request.op == Op::reduce || request.op == Op::scatter || request.op == Op::gather;
   if (has_root && (request.peer < 0 || request.peer >= size)) {
-    refuse(request, "root ", request.peer, " is no rank of the group, which has ", size);
+    refuse(request, "root ", request.peer, " is not a rank of the group, which has ", size);
   }
   if (is_message(request.op)) {
     const bool any = request.op == Op::recv && request.peer == -1;
     if (!any && (request.peer < 0 || request.peer >= size)) {
-      refuse(request, "rank ", request.peer, " is no rank of the group, which has ", size);
+      refuse(request, "rank ", request.peer, " is not a rank of the group, which has ", size);
     }
-    if (request.peer == rank || size == 1) refuse(request, "a message to or from oneself");
+    if (request.peer == rank || size == 1) refuse(request, "a rank cannot send a message to itself");
     if (request.tag < 0) refuse(request, "the tag is ", request.tag);
   }
   if (is_reduction(request.op)) arithmetic_of(request.dtype, request.reduction);

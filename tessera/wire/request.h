@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// An operation as a caller asks for it: c/tessera_c.h has the sizes.
+/// A caller's request for an operation; c/tessera_c.h describes the sizes.
 
 #include <tessera/launch/watch/record.h>
 #include <tessera/wire/arithmetic.h>
@@ -19,7 +19,7 @@ struct Request {
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t count = 0;
-  /// With `uneven`: all_gather and reduce_scatter: output_counts is that of every rank's part; all_to_all: both, one
+  /// If `uneven`: all_gather and reduce_scatter: output_counts has every rank's part; all_to_all: both have one count
   /// per rank.
   bool uneven = false;
   std::vector<std::int64_t> input_counts, output_counts;
@@ -33,13 +33,13 @@ struct Request {
 bool is_message(launch::Op op);
 bool is_reduction(launch::Op op);
 
-/// Throws Failure (invalid) naming what cannot be, for a rank of a group of `size`.
+/// Throws Failure (invalid) naming the invalid argument, for a rank of a group of `size` ranks.
 void check(const Request& request, int rank, int size);
 
-/// Elements that the caller's larger buffer holds: what the record calls the payload.
+/// Elements of the caller's larger buffer: the payload in the record.
 std::int64_t payload_elements(const Request& request, int size);
 
-/// The record of it: everything but its number, id and times.
+/// Its record, without sequence number, id and times.
 launch::Entry entry_of(const Request& request, const std::string& group, int size);
 
 }  // namespace tessera::wire

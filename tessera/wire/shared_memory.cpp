@@ -1,4 +1,4 @@
-// The transport through shared memory (shm/) as a Transport.
+// The shared-memory transport (shm/) as a Transport.
 #include <tessera/wire/shm/work_queue.h>
 #include <tessera/wire/transport.h>
 
@@ -10,7 +10,7 @@ namespace {
 using shm::Communicator;
 using shm::WorkQueue;
 
-// How long a collective that others poll for may lie before the group's thread takes it up.
+// How long a collective for which others poll may be pending before the group's thread runs it.
 constexpr std::chrono::milliseconds patience(20);
 
 class PendingTask final : public Pending {
@@ -25,7 +25,7 @@ class PendingTask final : public Pending {
   }
   bool poll() override {
     if (!queue_->done(*task_) && Clock::now() - started_ < patience) return false;
-    return queue_->wait_until(*task_, Clock::now());  // the thread notices a peer that is lost
+    return queue_->wait_until(*task_, Clock::now());  // the thread detects lost peers
   }
 
  private:
@@ -96,7 +96,7 @@ std::shared_ptr<Transport> make_shared_memory(const Place& place) {
   how.timeout = place.timeout;
   auto communicator = std::make_unique<Communicator>(shm::process_segment(), how);
   communicator->connect(place.exchange("shared memory", communicator->announcement()));
-  // Nobody goes on, and may end, before everybody has mapped everybody.
+  // No rank may continue, and possibly end, before every rank has mapped all segments.
   place.exchange("mapping", "yes");
   return std::make_shared<SharedMemory>(std::move(communicator));
 }

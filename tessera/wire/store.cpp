@@ -51,7 +51,7 @@ class ClientStore final : public Store {
   std::unique_ptr<launch::StoreClient> client_;
 };
 
-// The stores that this process serves, by host and port. A child after fork() serves none.
+// Stores served by this process, by host and port. A child after fork() serves none.
 struct Served {
   pid_t pid = getpid();
   std::mutex mutex;
@@ -81,7 +81,7 @@ void serve_if_new(const StorePlace& place) {
   if (found != all.places.end()) {
     if (found->second == place.secret) return;
     throw Failure(Code::invalid,
-                  concat("this process serves a store at ", place.host, ":", place.port, " with another secret."));
+                  concat("this process serves a store at ", place.host, ":", place.port, " with a different secret."));
   }
   launch::StoreOptions options;
   options.address = place.host;
@@ -89,7 +89,7 @@ void serve_if_new(const StorePlace& place) {
   options.secret = place.secret;
   auto server = asked([&] { return std::make_shared<launch::StoreServer>(options); });
   sigset_t blocked, former;
-  sigfillset(&blocked);  // signals are for the program's threads
+  sigfillset(&blocked);  // signals belong to the program's threads
   pthread_sigmask(SIG_SETMASK, &blocked, &former);
   std::thread(serve, std::move(server)).detach();
   pthread_sigmask(SIG_SETMASK, &former, nullptr);

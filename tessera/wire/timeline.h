@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Operations as a file that chrome://tracing and Perfetto open.
+/// Writes operations to a file for chrome://tracing and Perfetto.
 
 #include <tessera/wire/group.h>
 
@@ -8,9 +8,9 @@
 
 namespace tessera::wire {
 
-/// Writes every operation that ends from now on: one process per rank, one row per group, times in microseconds of
-/// CLOCK_MONOTONIC. The file is whole after stop_timeline(); Chrome also reads one that breaks off. Throws Failure
-/// (system) when it cannot be written. A timeline that is being written ends first.
+/// Writes every operation that ends after this call: one process per rank, one row per group, times in microseconds of
+/// CLOCK_MONOTONIC. The file is complete after stop_timeline(); Chrome also reads truncated ones. Throws Failure
+/// (system) if it cannot be written. Ends a running timeline first.
 void start_timeline(Journal& journal, const std::string& path, int rank);
 void stop_timeline(Journal& journal);
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How the operations of one rank in one group are carried out.
+/// Interface of a transport: executes the operations of one rank in one group.
 
 #include <tessera/wire/failure.h>
 #include <tessera/wire/operation.h>
@@ -15,51 +15,51 @@ namespace tessera::wire {
 
 using Clock = std::chrono::steady_clock;
 
-/// An operation that was started. Thread-safe.
+/// A started operation. Thread-safe.
 class Pending {
  public:
   virtual ~Pending() = default;
-  /// Blocks until it has ended: true, or false at that time. Throws the Failure it ended with.
+  /// Blocks until it has ended (returns true), or until that time (returns false). Throws the operation's Failure.
   virtual bool wait_until(Clock::time_point until) = 0;
-  /// Whether it has ended; without blocking for longer than its own work takes. Throws likewise.
+  /// Whether it has ended; does not wait for other ranks. Throws the operation's Failure.
   virtual bool poll() = 0;
-  /// recv: who sent it, once it has ended.
+  /// recv: the sender, once the operation has ended.
   virtual int source() const { return any_source; }
 };
 
-/// One thread at a time starts operations; the rest is thread-safe. A collective that fails makes the group fail on all
-/// ranks.
+/// One thread at a time may start operations; everything else is thread-safe. A failed collective makes the group fail
+/// on all ranks.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual const char* name() const = 0;
-  /// `operation.timeout` is set. Throws Failure when the group has failed or is closed.
+  /// `operation.timeout` must be set. Throws Failure if the group has failed or is closed.
   virtual std::shared_ptr<Pending> start(Operation operation) = 0;
-  /// Makes the group fail on all ranks. The first reason stays.
+  /// Makes the group fail on all ranks. Only the first reason is kept.
   virtual void fail(const std::string& reason, Code code) = 0;
-  /// Throws the Failure that an operation which starts now would end with.
+  /// Throws the Failure that a newly started operation would end with.
   virtual void check() const = 0;
-  /// Leaves the group: what has not ended fails.
+  /// Leaves the group: unfinished operations fail.
   virtual void close() = 0;
-  /// Whether ranks read this memory where it is, so that an all_reduce must work in place.
+  /// Whether other ranks read this memory in place, so that an all_reduce must work in place.
   virtual bool is_shared(const void* data) const { return false; }
 };
 
-/// What a transport needs to know of its group.
+/// A group as its transport needs to know it.
 struct Place {
   std::string name;
   int rank = 0, size = 1;
   int world_rank = 0;
-  std::vector<int> ranks;  ///< the world's, in the group's order
+  std::vector<int> ranks;  ///< their ranks in the world, in the group's order
   int host_ranks = 1;      ///< ranks of the world on this host
   std::chrono::milliseconds timeout{1'800'000}, connect_timeout{300'000};
-  /// Everybody's text, in rank order; collective. `what` names it in errors.
+  /// Exchanges one text per rank, in rank order; collective. `what` names it in errors.
   std::function<std::vector<std::string>(const std::string& what, const std::string& mine)> exchange;
 };
 
 std::shared_ptr<Transport> make_local(const Place& place);
 std::shared_ptr<Transport> make_shared_memory(const Place& place);
-/// `address`: where the others reach this process; empty: found out.
+/// `address`: where other ranks reach this process; empty: determined automatically.
 std::shared_ptr<Transport> make_tcp(const Place& place, const std::string& address);
 
 }  // namespace tessera::wire

@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// An operation that was started, as its caller sees it: one or several of a transport, and what is left to do when
-/// they have ended.
+/// A started operation as seen by its caller: one or several operations of a transport, and the steps that follow them.
 
 #include <tessera/launch/watch/record.h>
 #include <tessera/wire/recorder.h>
@@ -21,15 +20,16 @@ class Work {
  public:
   struct Parts {
     std::vector<std::shared_ptr<Pending>> pendings;
-    std::vector<launch::Entry> entries;  ///< as the recorder began them
-    std::function<void()> finish;        ///< once, when all have ended well: takes results to where they belong
+    std::vector<launch::Entry> entries;  ///< as completed by the recorder
+    std::function<void()> finish;        ///< called once if all have succeeded: copies results to their destination
   };
-  /// Told once when it has ended, before anybody learns of it.
+  /// Called once when it has ended, before any waiter returns.
   using Ended = std::function<void(const Work& work)>;
 
   Work(Parts parts, Ended on_end) : parts_(std::move(parts)), on_end_(std::move(on_end)) {}
 
-  /// Blocks until it has ended: true, or false at that time. Does not throw for an operation that failed: code().
+  /// Blocks until it has ended (returns true), or until that time (returns false). Does not throw for a failed
+  /// operation: see code().
   bool wait_until(Clock::time_point until);
   /// Whether it has ended. Does not block.
   bool poll();

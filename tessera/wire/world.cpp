@@ -42,7 +42,8 @@ World::World(std::shared_ptr<Store> store, WorldOptions options)
     : store_(std::move(store)), options_(std::move(options)) {
   if (options_.size < 1) throw Failure(Code::invalid, concat("a world of ", options_.size, " ranks."));
   if (options_.rank < 0 || options_.rank >= options_.size) {
-    throw Failure(Code::invalid, concat("rank ", options_.rank, " is none of a world of ", options_.size, " ranks."));
+    throw Failure(Code::invalid,
+                  concat("rank ", options_.rank, " does not exist in a world of ", options_.size, " ranks."));
   }
   meet();
   std::vector<int> ranks(static_cast<std::size_t>(options_.size));
@@ -53,7 +54,7 @@ World::World(std::shared_ptr<Store> store, WorldOptions options)
 
 World::~World() { close(); }
 
-// Everybody's text under prefix/what/rank, in the order of `ranks`, whose number `rank` is this one.
+// Exchanges texts under prefix/what/rank, in the order of `ranks`, of which this rank has index `rank`.
 std::vector<std::string> World::exchange(const std::string& prefix, const std::string& what,
                                          const std::vector<int>& ranks, int rank, const std::string& mine) {
   const auto key_of = [&](int r) { return key(concat(prefix, "/", what, "/", r)); };
@@ -79,9 +80,10 @@ std::vector<std::string> World::exchange(const std::string& prefix, const std::s
 void World::meet() {
   const int me = options_.rank;
   if (store_->add(key(concat("joined/", me)), 1) != 1) {
-    throw Failure(Code::invalid, concat("rank ", me, " of '", options_.name,
-                                        "' came to the store before: two processes with one rank, or a name that was "
-                                        "used already."));
+    throw Failure(Code::invalid,
+                  concat("rank ", me, " of '", options_.name,
+                         "' has already joined this store: two processes with one rank, or a name that was "
+                         "used already."));
   }
   const std::string host = options_.host.empty() ? shm::host_identity() : options_.host;
   const std::string name = options_.host.empty() ? hostname() : options_.host;
@@ -164,13 +166,14 @@ std::shared_ptr<Group> World::make_group(const std::vector<int>& ranks, const st
   check_open();
   std::vector<int> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
-  if (ranks.empty()) throw Failure(Code::invalid, "a group of no ranks.");
+  if (ranks.empty()) throw Failure(Code::invalid, "a group needs at least one rank.");
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     if (sorted[i] < 0 || sorted[i] >= options_.size) {
-      throw Failure(Code::invalid, concat("rank ", sorted[i], " is none of a world of ", options_.size, " ranks."));
+      throw Failure(Code::invalid,
+                    concat("rank ", sorted[i], " does not exist in a world of ", options_.size, " ranks."));
     }
     if (i > 0 && sorted[i] == sorted[i - 1])
-      throw Failure(Code::invalid, concat("rank ", sorted[i], " twice in a group."));
+      throw Failure(Code::invalid, concat("rank ", sorted[i], " is listed twice in a group."));
   }
   if (!std::binary_search(sorted.begin(), sorted.end(), options_.rank)) {
     throw Failure(Code::invalid,
@@ -179,7 +182,7 @@ std::shared_ptr<Group> World::make_group(const std::vector<int>& ranks, const st
   std::string list;
   for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);
   const std::string shown = name.empty() ? concat("ranks ", list).substr(0, 31) : name;
-  // Names and lists may be long: keys have a hash of them.
+  // Names and lists may be long, so keys contain a hash of them.
   const std::string both = concat(name, between, list);
   int number = 0;
   {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The processes that met at one store: who is where, and their groups.
+/// The processes that met at one store: their hosts, and their groups.
 
 #include <tessera/wire/group.h>
 #include <tessera/wire/store.h>
@@ -15,21 +15,22 @@
 namespace tessera::wire {
 
 struct WorldOptions {
-  std::string name;  ///< prefixes its keys in the store
+  std::string name;  ///< prefix of its keys in the store
   int rank = 0, size = 1;
-  std::chrono::milliseconds timeout{1'800'000};        ///< for operations that state none
-  std::chrono::milliseconds connect_timeout{300'000};  ///< for all ranks to come
-  bool tcp = false;                                    ///< always, also on one host
+  std::chrono::milliseconds timeout{1'800'000};        ///< for operations without their own
+  std::chrono::milliseconds connect_timeout{300'000};  ///< for all ranks to join
+  bool tcp = false;                                    ///< use TCP even on one host
   bool only_shared_memory = false;                     ///< never tcp
-  std::string address;                                 ///< where other hosts reach this process; empty: found out
-  std::string host;                                    ///< names the host; empty: asked of the kernel
+  std::string address;                                 ///< where other hosts reach this process; empty: determined
+                                                       ///< automatically
+  std::string host;                                    ///< the host's name; empty: from the kernel
   int local_rank = 0, local_size = 0;                  ///< size 0: computed
 };
 
-/// Thread-safe. Making groups is collective among their ranks.
+/// Thread-safe. Creating a group is collective among its ranks.
 class World {
  public:
-  /// Blocks until all ranks have come. Throws Failure: who is missing, who came twice, other settings.
+  /// Blocks until all ranks have joined. Throws Failure naming missing ranks, duplicate ranks or different settings.
   World(std::shared_ptr<Store> store, WorldOptions options);
   ~World();
   World(const World&) = delete;
@@ -44,19 +45,19 @@ class World {
   const std::string& host_name(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
 
   const std::shared_ptr<Group>& all() const { return all_; }
-  /// `ranks`: of the world, this one among them.
+  /// `ranks`: ranks of the world, including this one.
   std::shared_ptr<Group> make_group(const std::vector<int>& ranks, const std::string& name);
-  /// Those of `parent` with equal colour; null for colour -1.
+  /// A group of the ranks of `parent` with equal colour; null for colour -1.
   std::shared_ptr<Group> split(Group& parent, int colour, int key, const std::string& name);
 
-  /// The program's own keys.
+  /// Access to the program's own keys.
   void set(const std::string& key, const std::string& value);
   std::string get(const std::string& key, std::chrono::milliseconds timeout);
   std::int64_t add(const std::string& key, std::int64_t delta);
   void remove(const std::string& key);
 
   Journal& journal() { return *journal_; }
-  /// For people: what every group has started and not ended, the last operations, sums.
+  /// For display: every group's unfinished operations, the last operations, totals.
   std::string report();
   /// Ends all groups.
   void close();

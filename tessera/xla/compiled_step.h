@@ -116,7 +116,7 @@ struct TopologyRequest {
   std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>> micro_batch;  ///< sizes and types
 };
 
-/// Which devices to open.
+/// The devices to open.
 struct DeviceRequest {
   std::string plugin;  ///< the PJRT plug-in's file; "": from the environment (find_plugin())
   /// A CPU plug-in creates this many devices (0: one); other plug-ins must have exactly this many (0: any number).
@@ -129,7 +129,7 @@ struct XlaPlugin {
   static constexpr const char* symbol = "tessera_xla_plugin";  ///< the C function's name
   static constexpr int current_abi = 4;                        ///< this header's
   int abi = current_abi;                                       ///< the library's
-  /// Throws InputError if there is no plug-in, no device, or a different number of devices.
+  /// Throws InputError without a plug-in or devices, and for a different number of devices.
   std::unique_ptr<Devices> (*open)(const DeviceRequest& request) = nullptr;
   /// Compiles the step of `module` for a topology. The module's parameters need no memory, and have none afterwards.
   /// Throws like open() and CompiledStep::accumulate().

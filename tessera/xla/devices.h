@@ -18,7 +18,7 @@
 
 namespace tessera::xla {
 
-/// Throws InputError if there is no plug-in, no device, or a number of devices other than requested.
+/// Throws InputError without a plug-in or devices, and for a number of devices other than requested.
 inline std::shared_ptr<Devices> open_devices(const DeviceRequest& request = {}) {
   return comm::plugin_table<XlaPlugin>("xla").open(request);
 }

@@ -1,4 +1,4 @@
-// Every operation x {2, 3, 4 ranks} x dtype x transport against what the definition says.
+// Every operation x {2, 3, 4 ranks} x dtype x transport, compared with its definition.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,10 +54,10 @@ Bytes reduced(tessera_dtype dtype, tessera_op op, int ranks, std::int64_t begin,
 Bytes room(tessera_dtype dtype, std::int64_t n) {
   return Bytes(static_cast<std::size_t>(n * tessera_dtype_size(dtype)), 0xaa);
 }
-// An average of three is not exact: neither is the reference's.
+// An average of three is inexact, in the reference, too.
 bool equal(tessera_dtype dtype, tessera_op op, int ranks, const Bytes& a, const Bytes& b) {
   const bool inexact = op == TESSERA_AVERAGE && (ranks & (ranks - 1)) != 0;
-  const bool signed_zeros = op == TESSERA_PRODUCT && is_complex(dtype);  // depend on the order
+  const bool signed_zeros = op == TESSERA_PRODUCT && is_complex(dtype);  // depend on the order of operands
   if (!signed_zeros && (!inexact || dtype == TESSERA_FLOAT16 || dtype == TESSERA_BFLOAT16)) return a == b;
   const auto close = [&]<class T>(T) {
     if (a.size() != b.size()) return false;
@@ -79,7 +79,7 @@ TEST_P(Conformance, Reductions) {
         Counts sizes{1, 333};
         if (op == TESSERA_SUM) sizes = {0, 5, 1'007};
         const bool all_ways = dtype == TESSERA_FLOAT32 || dtype == TESSERA_INT16 || dtype == TESSERA_COMPLEX128;
-        if (op == TESSERA_SUM && all_ways) sizes.push_back(20'007);  // 40 KB and more: through the staging in chunks
+        if (op == TESSERA_SUM && all_ways) sizes.push_back(20'007);  // 40 KB and more: staged in chunks
         for (const std::int64_t n : sizes) {
           const std::string what = place("all_reduce", dtype, n, tessera_op_name(op));
           const Bytes input = given(dtype, me.rank, 0, n);
@@ -232,11 +232,11 @@ TEST_P(Conformance, Messages) {
       int number = 0;
       const std::string text = me.status(tessera_send(me.group, &number, 1, TESSERA_INT32, 0, 0, nullptr, nullptr),
                                          TESSERA_INVALID, "send to oneself");
-      me.expect(text == "send: a message to or from oneself.", text);
+      me.expect(text == "send: a rank cannot send a message to itself.", text);
       return;
     }
     const int next = (me.rank + 1) % me.size, before = (me.rank + me.size - 1) % me.size;
-    // Everybody sends first: large messages cross.
+    // Every rank sends first: large messages cross.
     for (const std::int64_t n : {0, 1, 300'003}) {
       const Bytes out = given(TESSERA_UINT8, me.rank, 0, n);
       Bytes in = room(TESSERA_UINT8, n);
@@ -251,7 +251,7 @@ TEST_P(Conformance, Messages) {
       me.ok(tessera_work_free(send), "free");
       me.ok(tessera_work_free(recv), "free");
     }
-    // By tag, against the order of sending; and from anybody.
+    // Receives by tag, in a different order than sent, and from any source.
     if (me.rank == 0) {
       std::vector<int> seen(static_cast<std::size_t>(me.size));
       for (int i = 1; i < me.size; ++i) {
@@ -307,7 +307,7 @@ TEST_P(Conformance, Scales) {
   });
 }
 
-// 256 + 1 + 1 + ... in bf16 stays 256 when every sum is rounded.
+// 256 + 1 + 1 + ... in bf16 would stay 256 if every sum were rounded.
 TEST_P(Conformance, ShortNumbersAreRoundedOnce) {
   run([](Rank& me) {
     for (const std::int64_t n : {8, 50'000}) {
@@ -375,7 +375,7 @@ TEST_P(Conformance, ManyAtOnceAndBatches) {
     check("batch");
     me.expect(me.size == 1 || got == (me.rank + me.size - 1) % me.size, "message of a batch");
 
-    // A handle may be given back before the end: the result comes.
+    // A handle may be freed before the end: the result still arrives.
     fill();
     for (auto& data : numbers) {
       me.ok(tessera_all_reduce(me.group, data.data(), data.data(), static_cast<std::int64_t>(data.size()),
@@ -390,7 +390,7 @@ TEST_P(Conformance, ManyAtOnceAndBatches) {
 
 TEST_P(Conformance, GroupsOfSome) {
   run([](Rank& me) {
-    // Even and odd ranks add at once, in reverse order.
+    // Even and odd ranks add concurrently, in reverse order.
     tessera_group half = 0;
     me.ok(tessera_group_split(me.group, me.rank % 2, -me.rank, "half", &half), "split");
     std::int32_t size = 0, rank = 0;
@@ -407,7 +407,7 @@ TEST_P(Conformance, GroupsOfSome) {
     std::int64_t expected = 0;
     for (int r = me.rank % 2; r < me.size; r += 2) expected += r;
     me.expect(sum == expected, "sum of a half");
-    // By members only, twice under one name; the rest does something else.
+    // Called by members only, twice with one name; the other ranks do something else.
     if (me.rank < 2 && me.size > 1) {
       const std::int32_t first[] = {1, 0};
       tessera_group one = 0, two = 0;

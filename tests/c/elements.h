@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// Numbers of all dtypes as a test writes them and reads them, and what a reduction makes of them: by definition,
-/// without the library's arithmetic.
+/// Writes and reads numbers of all dtypes, and computes reductions by definition, without the library's arithmetic.
 
 #include <tessera/c/tessera_c.h>
 
@@ -27,7 +26,7 @@ inline bool supports(tessera_dtype d, tessera_op op) {
   return true;
 }
 
-// Halves by trying every one of the 65536: what is nearest, the even one of two.
+// Finds the nearest half by trying all 65536; of two equally near, the even one.
 inline double half_value(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   const double sign = (bits & 0x8000) != 0 ? -1 : 1;
@@ -109,7 +108,7 @@ inline Bytes bytes_of(tessera_dtype dtype, const std::vector<Value>& values) {
   return bytes;
 }
 
-/// What rank `rank` gives as element i: small, so that every dtype holds sums of four of them exactly.
+/// Rank `rank`'s element i: small, so that every dtype represents sums of four of them exactly.
 inline Value element(tessera_dtype dtype, int rank, std::int64_t i) {
   const auto n = static_cast<double>((i * 7 + rank * 5 + i / 13) % 6);  // 0..5
   if (dtype == TESSERA_BOOL) return static_cast<double>((i + rank * i / 3) % 2);

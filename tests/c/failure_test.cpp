@@ -1,4 +1,4 @@
-// Ranks that die, stop, disagree or give up: everybody else learns who and why, in time.
+// Ranks that die, stop, disagree or abort: every other rank learns in time which rank failed, and why.
 #include <gtest/gtest.h>
 
 #include <signal.h>
@@ -23,7 +23,7 @@ class Failures : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values("shm", "tcp"), [](const auto& info) { return info.param; });
 
-// What CI's machines add to the promised times: sanitizers, and other jobs.
+// Factor for slow CI machines (sanitizers, other jobs) on the promised times.
 constexpr double patience = 2;
 
 TEST_P(Failures, AKilledRankIsNamed) {
@@ -47,7 +47,7 @@ TEST_P(Failures, AKilledRankIsNamed) {
         const double late = std::chrono::duration<double>(now - Clock::time_point(Clock::duration(died))).count();
         me.expect(late < 0.1 * patience + 0.1, "named after " + std::to_string(late) + " s");
         me.expect(has(text, "rank 1 (pid ") && has(text, " is gone"), text);
-        // And from now on at once.
+        // Later calls fail at once.
         const std::string again =
             me.status(tessera_barrier(me.group, nullptr, nullptr), TESSERA_PEER_LOST, "barrier after it");
         me.expect(has(again, "rank 1 (pid "), again);
@@ -102,7 +102,7 @@ TEST_P(Failures, AStoppedRankIsNamedAfterTheTimeout) {
   });
 }
 
-// Over TCP a sender may be done before the receiver looks: then the next operation tells.
+// Over TCP a sender may be done before the receiver checks: the next operation then reports the error.
 tessera_status then_barrier(tessera_group group, tessera_status status) {
   return status == TESSERA_OK ? tessera_barrier(group, nullptr, nullptr) : status;
 }
@@ -246,7 +246,7 @@ TEST(Meeting, ARankComesOnce) {
   EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 0, 1, "once", nullptr, &world), TESSERA_OK);
   EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 0, 1, "once", nullptr, &world), TESSERA_INVALID);
   EXPECT_STREQ(tessera_last_error(),
-               "rank 0 of 'once' came to the store before: two processes with one rank, or a name that was used "
+               "rank 0 of 'once' has already joined this store: two processes with one rank, or a name that was used "
                "already.");
   EXPECT_EQ(tessera_shutdown(world), TESSERA_OK);
 }

@@ -1,4 +1,4 @@
-// Whatever is passed: a status and a sentence, never a crash.
+// Any misuse returns a status and a message, and never crashes.
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
@@ -40,8 +40,8 @@ class Misuse : public ::testing::Test {
 };
 
 std::string unknown(std::uint64_t handle, const char* kind) {
-  return std::to_string(handle) + " is no " + kind +
-         ": it was never given, or was given back, or belongs to the process that forked this one.";
+  return std::to_string(handle) + " is not a " + kind +
+         ": it was never issued, or was freed, or belongs to the process that forked this one.";
 }
 
 TEST_F(Misuse, Handles) {
@@ -90,16 +90,16 @@ TEST_F(Misuse, Arguments) {
     return tessera_all_reduce(group, x, x, n, dtype, op, nullptr, nullptr);
   };
   expect(reduce(-1, TESSERA_FLOAT32, TESSERA_SUM), TESSERA_INVALID, "all_reduce: the count is -1.");
-  expect(reduce(1, 12, TESSERA_SUM), TESSERA_INVALID, "all_reduce: 12 is no dtype.");
-  expect(reduce(1, -1, TESSERA_SUM), TESSERA_INVALID, "all_reduce: -1 is no dtype.");
-  expect(reduce(1, TESSERA_FLOAT32, 8), TESSERA_INVALID, "all_reduce: 8 is no reduction.");
+  expect(reduce(1, 12, TESSERA_SUM), TESSERA_INVALID, "all_reduce: 12 is not a dtype.");
+  expect(reduce(1, -1, TESSERA_SUM), TESSERA_INVALID, "all_reduce: -1 is not a dtype.");
+  expect(reduce(1, TESSERA_FLOAT32, 8), TESSERA_INVALID, "all_reduce: 8 is not a reduction.");
   expect(reduce(1, TESSERA_INT32, TESSERA_AVERAGE), TESSERA_INVALID, "average is not for int32.");
   expect(reduce(std::numeric_limits<std::int64_t>::max(), TESSERA_FLOAT32, TESSERA_SUM), TESSERA_INVALID,
          "all_reduce: the count 9223372036854775807 is more than memory can hold.");
   expect(tessera_broadcast(group, x, 1, TESSERA_FLOAT32, 1, nullptr, nullptr), TESSERA_INVALID,
-         "broadcast: root 1 is no rank of the group, which has 1.");
+         "broadcast: root 1 is not a rank of the group, which has 1.");
   expect(tessera_send(group, x, 1, TESSERA_FLOAT32, 3, 0, nullptr, nullptr), TESSERA_INVALID,
-         "send: rank 3 is no rank of the group, which has 1.");
+         "send: rank 3 is not a rank of the group, which has 1.");
   const std::int64_t negative[] = {-4};
   expect(tessera_all_gather_v(group, x, x, negative, TESSERA_FLOAT32, nullptr, nullptr), TESSERA_INVALID,
          "all_gather: the count of rank 0 is -4.");
@@ -120,13 +120,14 @@ TEST_F(Misuse, Arguments) {
   expect(tessera_group_set_timeout(group, 0), TESSERA_INVALID, "the timeout is 0 ms.");
   const std::int32_t strange[] = {1}, twice[] = {0, 0};
   tessera_group made = 0;
-  expect(tessera_group_create(world, strange, 1, "a", &made), TESSERA_INVALID, "rank 1 is none of a world of 1 ranks.");
+  expect(tessera_group_create(world, strange, 1, "a", &made), TESSERA_INVALID,
+         "rank 1 does not exist in a world of 1 ranks.");
   expect(tessera_group_create(world, twice, 2, "a", &made), TESSERA_INVALID, "a group of 2 ranks in a world of 1.");
   expect(tessera_group_split(group, -2, 0, nullptr, &made), TESSERA_INVALID, "the colour is -2.");
   expect(tessera_group_find(world, "nobody", &made), TESSERA_INVALID, "no group of this process is named 'nobody'.");
   std::int32_t rank = 0;
   expect(tessera_group_ranks(group, &rank, 0), TESSERA_INVALID, "room for 0 ranks of 1.");
-  expect(tessera_host_of(world, 1, &rank), TESSERA_INVALID, "rank 1 is none of a world of 1 ranks.");
+  expect(tessera_host_of(world, 1, &rank), TESSERA_INVALID, "rank 1 does not exist in a world of 1 ranks.");
   char text[4];
   std::int64_t needed = 0;
   EXPECT_EQ(tessera_group_name(group, text, sizeof text, &needed), TESSERA_OK);
@@ -138,16 +139,16 @@ TEST_F(Misuse, Worlds) {
   tessera_world other = 0;
   expect(tessera_init_folder("/tmp", 0, 0, "a", nullptr, &other), TESSERA_INVALID, "a world of 0 ranks.");
   expect(tessera_init_folder("/tmp", 2, 2, "a", nullptr, &other), TESSERA_INVALID,
-         "rank 2 is none of a world of 2 ranks.");
+         "rank 2 does not exist in a world of 2 ranks.");
   expect(tessera_init_store("localhost", 0, 0, 1, "a", nullptr, &other), TESSERA_INVALID, "the port is 0.");
   tessera_options options = options_of("carrier pigeon");
   expect(tessera_init_folder("/tmp", 0, 1, "a", &options, &other), TESSERA_INVALID,
-         "the transport 'carrier pigeon' is none of auto, shm, tcp.");
+         "unknown transport 'carrier pigeon'; use auto, shm or tcp.");
   options.size = 8;
   expect(tessera_init_folder("/tmp", 0, 1, "a", &options, &other), TESSERA_INVALID,
          "options.size is 8 instead of " + std::to_string(sizeof options) + ": call tessera_options_init().");
   expect(tessera_init_folder("/dev/null/no", 0, 1, "a", nullptr, &other), TESSERA_STORE,
-         "/dev/null/no: cannot be made or is no folder.");
+         "/dev/null/no: cannot be created or is not a folder.");
   tessera_store_functions functions{};
   functions.size = sizeof functions;
   expect(tessera_init_functions(&functions, 0, 1, "a", nullptr, &other), TESSERA_INVALID,
@@ -172,11 +173,12 @@ TEST_F(Misuse, AfterShutdown) {
 }
 
 TEST_F(Misuse, Batches) {
-  expect(tessera_batch_end(group, nullptr), TESSERA_INVALID, "this thread has begun no batch of this group.");
+  expect(tessera_batch_end(group, nullptr), TESSERA_INVALID, "this thread has not begun a batch in this group.");
   ASSERT_EQ(tessera_batch_begin(group), TESSERA_OK);
-  expect(tessera_batch_begin(group), TESSERA_INVALID, "this thread has begun a batch of this group already.");
+  expect(tessera_batch_begin(group), TESSERA_INVALID, "this thread has already begun a batch in this group.");
   tessera_work work = 0;
-  expect(tessera_barrier(group, nullptr, &work), TESSERA_INVALID, "an operation of a batch has no work of its own.");
+  expect(tessera_barrier(group, nullptr, &work), TESSERA_INVALID,
+         "an operation in a batch has no work handle; pass NULL.");
   EXPECT_EQ(tessera_batch_end(group, nullptr), TESSERA_OK);
   expect(tessera_batch_begin(77), TESSERA_INVALID, unknown(77, "group"));
 }
@@ -273,11 +275,11 @@ TEST_F(Misuse, DlPack) {
   managed.tensor.strides = nullptr;
   managed.tensor.device = 2;
   expect(tessera_view_dlpack(&managed, 1, &view), TESSERA_INVALID,
-         "DLPack: the tensor is on a device of type 2; only memory of the CPU (1) is taken.");
+         "DLPack: the tensor is on a device of type 2; only CPU memory (1) is supported.");
   managed.tensor.device = 1;
   managed.tensor.bits = 8;
   expect(tessera_view_dlpack(&managed, 1, &view), TESSERA_INVALID,
-         "DLPack: the dtype (code 2, 8 bits, 1 lanes) is none of tessera_dtype.");
+         "DLPack: the dtype (code 2, 8 bits, 1 lanes) has no tessera_dtype.");
   managed.version.major = 2;
   expect(tessera_view_dlpack(&managed, 1, &view), TESSERA_INVALID,
          "DLPack: version 2.0; this library reads version 1.");
@@ -302,7 +304,7 @@ TEST_F(Misuse, TimelineAndReport) {
   ASSERT_EQ(tessera_report(world, nullptr, 0, &needed), TESSERA_OK);
   std::vector<char> report(static_cast<std::size_t>(needed) + 100);
   ASSERT_EQ(tessera_report(world, report.data(), static_cast<std::int64_t>(report.size()), nullptr), TESSERA_OK);
-  EXPECT_NE(std::string(report.data()).find("group 'world': rank 0 of 1, local, nothing under way"), std::string::npos)
+  EXPECT_NE(std::string(report.data()).find("group 'world': rank 0 of 1, local, nothing in flight"), std::string::npos)
       << report.data();
   EXPECT_EQ(tessera_timeline_start(world, "/nowhere/trace.json"), TESSERA_SYSTEM);
 }
@@ -322,8 +324,7 @@ TEST_F(Misuse, TheStore) {
   EXPECT_EQ(tessera_store_set(world, "a/b", nullptr, 3), TESSERA_INVALID);
 }
 
-// What programs were linked to stays. Functions are added at the end of the list; none goes, and nothing else is
-// exported.
+// Binary compatibility: functions are only added at the end of the list, none is removed, and nothing else is exported.
 TEST(Abi, TheLibraryExportsTheHeadersFunctionsAndNothingElse) {
   std::ifstream header(source_path("tessera/c/tessera_c.h"));
   std::set<std::string> declared;

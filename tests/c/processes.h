@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Ranks as processes (forked, so that one may be killed) that use the C interface.
+/// Runs ranks that use the C interface as forked processes, so that one of them can be killed.
 
 #include <tessera/base/file.h>
 #include <tessera/c/tessera_c.h>
@@ -17,7 +17,7 @@
 
 namespace tessera::testing {
 
-/// What one rank finds wrong, kept until its end.
+/// One rank's failed checks, collected until its end.
 struct Complaints {
   std::string text;
   int count = 0;
@@ -35,7 +35,7 @@ struct Rank {
   void expect(bool holds, const std::string& what) {
     if (!holds) complaints.add(what);
   }
-  /// The call must give this status; its sentence is returned.
+  /// Checks the call's status; returns its message.
   std::string status(tessera_status got, tessera_status expected, const std::string& what) {
     const std::string sentence = got == TESSERA_OK ? "" : tessera_last_error();
     if (got != expected) {
@@ -56,8 +56,8 @@ inline tessera_options options_of(const char* transport) {
   return options;
 }
 
-/// Runs body on n processes that meet in a folder; the test fails with what they complain of. `killed`: this rank ends
-/// otherwise, and nobody asks it.
+/// Runs body on n processes that join through a folder; their complaints fail the test. `killed`: this rank may end
+/// abnormally, and its complaints are ignored.
 inline void run_processes(int n, const char* transport, const std::function<void(Rank&)>& body, int killed = -1) {
   const TemporaryFolder folder;
   std::vector<pid_t> children;

@@ -1,4 +1,4 @@
-// The agent's store behind c10d's interface: what Gloo and NCCL rely on, and whole groups of forked ranks through it.
+// The agent's store through c10d's interface: everything that Gloo and NCCL rely on, and groups of forked ranks.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -63,13 +63,13 @@ TEST(AgentStore, waits_and_timeouts) {
         << error.what();
   }
   EXPECT_GE(watch.seconds(), 0.19);
-  EXPECT_LT(watch.seconds(), watch.limit(8)) << "the store's own time-out is a minute";
+  EXPECT_LT(watch.seconds(), watch.limit(8)) << "the store's own timeout is a minute";
   EXPECT_THROW(store->wait({"never"}, milliseconds(50)), c10::DistStoreError);
   store->setTimeout(milliseconds(600'000));
   auto waited = std::async(std::launch::async, [&] { return store->get_to_str("late"); });
   auto endless = std::async(std::launch::async, [&] { store->wait({"late"}, c10d::Store::kNoTimeout); });
   std::this_thread::sleep_for(milliseconds(100));
-  store->set("late", bytes("came"));  // the same store: the waiting threads do not hold it
+  store->set("late", bytes("came"));  // the same store: waiting threads do not block it
   EXPECT_EQ(waited.get(), "came");
   endless.get();
 }
@@ -151,7 +151,7 @@ TEST(AgentStore, the_missing_are_listed_after_five_seconds) {
   const launch::UniqueFd secret = launch::secret_to_fd(host.secret());
   ::testing::internal::CaptureStderr();
   std::vector<std::future<void>> ranks;
-  for (const int rank : {1, 2}) {  // 2 ranks of 4: rank 0 is missing, so rank 1 speaks
+  for (const int rank : {1, 2}) {  // 2 ranks of 4: rank 0 is missing, so rank 1 reports
     ranks.push_back(std::async(std::launch::async, [&, rank] {
       const auto environment = rank_of(host, secret, rank, 4);
       const auto store = open_store(environment, milliseconds(600'000));
@@ -165,7 +165,7 @@ TEST(AgentStore, the_missing_are_listed_after_five_seconds) {
   EXPECT_EQ(log.find("waited"), log.rfind("waited")) << log;
 }
 
-/// The store in a process of its own, for ranks that are forked: the test process must have one thread only.
+/// Runs the store in its own process, because the test process may have only one thread when it forks ranks.
 class StoreProcess {
  public:
   StoreProcess() {

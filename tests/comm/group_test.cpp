@@ -1,4 +1,4 @@
-// Group over the local backend and over backends made for the test: validation, record, failures, adoption.
+// Group over the local backend and over test backends: validation, record, failures, adoption.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -34,7 +34,7 @@ TEST(EmptyGroup, says_so_instead_of_crashing) {
   work.wait();
 }
 
-// A transport that fails when waited for, or already when started.
+// A transport that fails in wait(), or already at the start.
 class Failing final : public Backend {
  public:
   explicit Failing(bool at_start) : Backend("pair", "failing", 0, 2, c10::kCPU), at_start_(at_start) {}
@@ -79,7 +79,7 @@ TEST(Failure, names_operation_group_tag_and_cause) {
       group.all_reduce(at::ones({5})).wait();
       FAIL() << "no error";
     } catch (const InputError&) {
-      FAIL() << "a lost connection is no input error";
+      FAIL() << "a lost connection is not an input error";
     } catch (const Error& error) {
       for (const char* word : {"all_reduce #0", "group 'pair'", "5 x float32", "sum", "bucket 3",
                                "connection reset by 10.0.0.2", "rank 0"}) {
@@ -88,7 +88,7 @@ TEST(Failure, names_operation_group_tag_and_cause) {
     }
     EXPECT_TRUE(recorder().any_failed());
     EXPECT_EQ(recorder().last(1).at(0).status, Status::failed);
-    // The others, who may wait for this rank, are told.
+    // Other ranks, which may wait for this one, are informed.
     ASSERT_EQ(backend->aborts.size(), 1u);
     EXPECT_NE(backend->aborts[0].find("connection reset by 10.0.0.2"), std::string::npos) << backend->aborts[0];
     EXPECT_THROW((void)group.all_reduce(at::ones({5}).t().expand({2, 5})), InputError);  // nothing was started
@@ -173,7 +173,7 @@ TEST(Adopt, takes_a_process_group_of_the_caller) {
   EXPECT_TRUE(at::equal(t, at::full({3}, 10)));
   group.all_reduce(half, Reduction::mean).wait();
   EXPECT_TRUE(at::equal(half, at::full({3}, 5, at::kBFloat16)));
-  EXPECT_THROW(group.broadcast(t, 0).wait(), Error);  // what theirs cannot do is an error with a name
+  EXPECT_THROW(group.broadcast(t, 0).wait(), Error);  // unsupported operations are named errors
   EXPECT_THROW(Group::adopt(nullptr), InputError);
   EXPECT_THROW(Group::adopt(c10::make_intrusive<c10d::ProcessGroup>(0, 1)), InputError);
   recorder().clear();

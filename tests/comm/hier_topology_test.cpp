@@ -1,4 +1,4 @@
-// Who is where: hosts, places, rails.
+// Topology: hosts, local ranks, rails.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

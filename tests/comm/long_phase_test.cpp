@@ -10,7 +10,7 @@ namespace {
 
 using launch::RankState;
 
-/// A rank that runs, on a board of its own: a failure of another test in this process would stay.
+/// Starts a running rank on a fresh board: another test's failure would persist on a shared one.
 void begin() {
   launch::RankEnvironment alone;
   alone.world_size = 1;
@@ -18,7 +18,7 @@ void begin() {
   heartbeat().set_state(RankState::running);
 }
 
-/// What the board says now.
+/// The phase on the board.
 std::string phase() { return launch::read_text(heartbeat().slot().phase); }
 
 TEST(LongPhase, ItIsDeclaredAndEnds) {

@@ -105,14 +105,14 @@ TEST(Recorder, threads_lose_nothing) {
   for (const Entry& entry : entries) EXPECT_EQ(entry.status, Status::done);
 }
 
-// What being always on costs: less than to copy a bucket of gradients once, which a collective does several times.
+// Cost of permanent recording: less than one copy of a bucket of gradients, which a collective makes several times.
 TEST(Recorder, costs_less_than_a_copy_of_a_bucket) {
   using tessera::testing::seconds_on;
   Recorder recorder;
   const Entry entry = entry_of(Op::all_reduce, 1000, 4);
   const std::vector<char> bucket(1 << 20, 'x');
   std::vector<char> copy(bucket.size());
-  double recorded = 1, copied = 1;  // the least of several rounds, in seconds of this thread on a processor
+  double recorded = 1, copied = 1;  // minimum of several rounds, in seconds of this thread's CPU time
   for (int round = 0; round < 20; ++round) {
     double begin = seconds_on(CLOCK_THREAD_CPUTIME_ID);
     for (int i = 0; i < 100; ++i) recorder.finish(begun(recorder, entry), Status::done, 1, 2);

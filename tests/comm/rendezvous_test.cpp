@@ -1,4 +1,4 @@
-// Ranks as threads over an in-memory store: joining, who is missing, other builds, leaving.
+// Ranks as threads over an in-memory store: joining, missing ranks, other builds, leaving.
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 #include <tests/error_of.h>
@@ -29,7 +29,7 @@ using namespace tessera;
 using namespace tessera::comm;
 using std::chrono::milliseconds;
 
-// What each rank's rendezvous threw ("" = joined), after the exit code that it asks for.
+// Each rank's rendezvous error ("" = joined), prefixed with its exit code.
 std::vector<std::string> join(int size, const std::set<int>& absent, const std::function<std::string(int)>& build,
                               milliseconds timeout) {
   auto store = c10::make_intrusive<c10d::HashStore>();
@@ -88,7 +88,7 @@ TEST(Rendezvous, another_build_is_refused_by_all) {
   for (const auto& text : results) {
     EXPECT_NE(text.find("rank 2 runs another build"), std::string::npos) << text;
     EXPECT_NE(text.find("tessera 9.9"), std::string::npos) << text;
-    EXPECT_EQ(text.find("exit code 2: "), 0U) << text;  // a restart would end in the same way
+    EXPECT_EQ(text.find("exit code 2: "), 0U) << text;  // a restart would fail in the same way
   }
 }
 
@@ -128,7 +128,7 @@ TEST(Leave, rank_0_goes_last_and_names_who_did_not_come) {
 }
 
 TEST(Store, a_port_in_use_is_an_input_error_that_names_it) {
-  // A listening socket of somebody else, on a port that the kernel picked.
+  // A foreign listening socket, on a port chosen by the kernel.
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -154,7 +154,7 @@ TEST(Store, a_port_in_use_is_an_input_error_that_names_it) {
 TEST(Store, a_one_host_job_listens_on_loopback_only) {
   launch::RankEnvironment environment;
   environment.world_size = 2;
-  environment.master_port = 0;  // the kernel picks; only the server is needed here
+  environment.master_port = 0;  // chosen by the kernel; only the server is needed here
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -162,7 +162,7 @@ TEST(Store, a_one_host_job_listens_on_loopback_only) {
   socklen_t length = sizeof address;
   ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  close(fd);  // free again, and nothing else takes ports of its own choice in this test
+  close(fd);  // free again: this test uses no other kernel-chosen ports
   environment.master_port = ntohs(address.sin_port);
   const auto store = open_store(environment, milliseconds(600'000));
   std::ifstream table("/proc/self/net/tcp");
@@ -181,7 +181,7 @@ TEST(Store, nobody_serves_it) {
   launch::RankEnvironment environment;
   environment.rank = 1;
   environment.world_size = 2;
-  environment.master_port = 1;  // reserved, nobody listens there
+  environment.master_port = 1;  // reserved, without a listener
   try {
     open_store(environment, milliseconds(300));
     FAIL() << "no error";

@@ -1,5 +1,5 @@
-// The executor with real memory: ranks are threads, the network moves a message only when both sides have posted it,
-// and takes its time.
+// The executor on real memory: ranks are threads, and the network delivers a message only after both sides have posted
+// it, with a delay.
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -71,7 +71,7 @@ class Network {
     if (!handle->error.empty()) throw Error(handle->error);
   }
   std::int64_t sent_bytes(int rank) { return sent_bytes_[rank]; }
-  // The network breaks for everyone after that many messages.
+  // After `count` messages the network fails for every rank.
   void fail_after(int count) { left_ = count; }
 
  private:
@@ -144,7 +144,7 @@ struct Case {
   std::uint64_t seed = 0;
 };
 
-// Runs `body(rank)` in a thread per rank; returns what each threw.
+// Runs `body(rank)` in one thread per rank; returns the exceptions' texts.
 std::vector<std::string> on_threads(int size, const std::function<void(int)>& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -161,7 +161,7 @@ std::vector<std::string> on_threads(int size, const std::function<void(int)>& bo
   return errors;
 }
 
-// A small integer of rank r at element i: exact in every type, in sums and in products.
+// A small integer for rank r and element i: exact in every type, in sums and products.
 int value(int r, std::int64_t i) { return static_cast<int>((i * 7 + r * 3 + i / 13) % 3) + 1; }
 
 double expected(Fold fold, int size, std::int64_t i) {
@@ -230,7 +230,7 @@ void check(Case c) {
       }
     }
   }
-  // A reduce-scatter moves (R-1)/R of the input, not an all-reduce of a copy.
+  // A reduce-scatter moves (R-1)/R of the input, unlike an all-reduce of a copy.
   if (c.job.algorithm == Algorithm::direct && !all_reduce) {
     const std::int64_t part = n * static_cast<std::int64_t>(sizeof(T));
     RC_ASSERT(most_sent == part * (size - 1));
@@ -267,7 +267,7 @@ RC_GTEST_PROP(RingExecutor, bf16, ()) { property<c10::BFloat16>(Number::bf16); }
 RC_GTEST_PROP(RingExecutor, fp16, ()) { property<c10::Half>(Number::fp16); }
 RC_GTEST_PROP(RingExecutor, int64, ()) { property<std::int64_t>(Number::int64); }
 
-// Random floats: every rank of an all-reduce has the same bits, and a second run gives them again.
+// Random floats: every rank of an all-reduce gets the same bits, also in a second run.
 RC_GTEST_PROP(RingExecutor, all_ranks_get_the_same_bits_every_time, ()) {
   Case c = random_case();
   RC_PRE(c.job.collective == Collective::all_reduce);
@@ -324,7 +324,7 @@ TEST(RingExecutor, bf16_is_combined_in_fp32) {
   }
 }
 
-// A link that breaks in the middle ends every rank with its error; nobody waits for ever.
+// A link that fails midway gives every rank an error; none waits forever.
 TEST(RingExecutor, a_broken_link_ends_everyone) {
   for (const int after : {0, 5, 23}) {
     Network network(7);

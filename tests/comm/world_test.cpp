@@ -1,4 +1,4 @@
-// A world of one rank in this process: what init() accepts, and its end.
+// A world of one rank in this process: options of init(), and shutdown.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(World, the_variable_overrides_auto_only) {
   init(alone, options);
   shutdown();
   setenv("TESSERA_BACKEND", "gloo", 1);
-  EXPECT_EQ(init(alone, {}).group().size(), 1);  // gloo of one rank: nothing to connect
+  EXPECT_EQ(init(alone, {}).group().size(), 1);  // gloo with one rank connects nothing
   shutdown();
   unsetenv("TESSERA_BACKEND");
 }

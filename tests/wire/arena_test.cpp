@@ -1,4 +1,4 @@
-// The arena of shared tensors: pieces never overlap, keep their bytes, are aligned, and memory is used again before new
+// The arena of shared tensors: pieces never overlap, keep their contents and are aligned; memory is reused before new
 // pages are touched.
 #include <tessera/wire/shm/arena.h>
 
@@ -29,7 +29,7 @@ struct Shared {
   }
   ~Shared() { munmap(data, bytes); }
   MemoryRange region() const { return {data, bytes}; }
-  /// Bytes that the system holds for it.
+  /// Resident bytes of the memory.
   std::size_t resident() const {
     std::vector<unsigned char> pages(bytes / page);
     EXPECT_EQ(mincore(data, bytes, pages.data()), 0);
@@ -135,7 +135,7 @@ TEST(Arena, ReturnsWhatIsMoreThanItKeeps) {
   EXPECT_GE(arena.statistics().returned, 32u << 20);
   EXPECT_LE(arena.statistics().touched_free, 8u << 20);
   auto* again = static_cast<unsigned char*>(arena.allocate(40 << 20));
-  EXPECT_EQ(again[20 << 20], 0);  // a page that came back is new
+  EXPECT_EQ(again[20 << 20], 0);  // a returned page is zero again
   arena.free(again);
   arena.free(low);
   arena.free(high);
@@ -199,7 +199,7 @@ TEST(Arena, IsNotTheChildsAfterAFork) {
   std::memset(piece, 7, 8 << 20);
   const pid_t child = fork();
   if (child == 0) {
-    arena.free(piece);  // drops a tensor of the parent: the parent's pages must stay
+    arena.free(piece);  // drops a tensor of the parent, whose pages must stay
     bool refused = false;
     try {
       arena.allocate(100);

@@ -1,4 +1,4 @@
-// The comparison of two ranks' collectives, without ranks.
+// Compares the collectives of two simulated ranks.
 #include <gtest/gtest.h>
 
 #include <tessera/wire/neighbours.h>
@@ -87,7 +87,7 @@ TEST(PairCheck, a_deadlock_over_two_groups_needs_two_looks) {
   PairCheck check = pair_of_ranks();
   const Entry a = entry(0, 1, Op::all_reduce, 1), b = entry(0, 1, Op::all_reduce, 2);
   EXPECT_FALSE(check.update(waiting(0, {a}, 1), waiting(1, {b}, 1)));
-  EXPECT_FALSE(check.update(waiting(0, {a}, 2), waiting(1, {b}, 1)));  // the other was not looked at anew
+  EXPECT_FALSE(check.update(waiting(0, {a}, 2), waiting(1, {b}, 1)));  // the other rank has not been sighted again
   EXPECT_TRUE(has(check.update(waiting(0, {a}, 3), waiting(1, {b}, 2)), "wait for each other"));
 }
 
@@ -108,7 +108,7 @@ TEST(PairCheck, a_message_on_its_way_is_no_deadlock) {
   EXPECT_TRUE(has(nobody.update(waiting(0, {receive}, 2), waiting(1, {other}, 2)), "recv #0"));
 }
 
-// Each waits for the first of two receives that it posted; both messages of the others are on their way.
+// Each rank waits for the first of two posted receives; both messages from the other are in transit.
 TEST(PairCheck, receives_that_are_posted_ahead_are_no_deadlock) {
   PairCheck check = pair_of_ranks();
   const auto side = [&](int rank, std::uint64_t pulse) {

@@ -1,4 +1,4 @@
-// The schedules against a network in which every rank's values are sets of contributions.
+// Runs the schedules on a simulated network in which a rank's values are sets of contributions.
 #include <tessera/base/error.h>
 #include <tessera/wire/ring/schedule.h>
 
@@ -19,7 +19,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::wire::ring;
 
-// The ranks whose inputs a block holds; `content` says in which of a rank's three memories it lies.
+// The ranks whose inputs a block contains; `content` selects one of the rank's three memories.
 struct Value {
   std::multiset<int> ranks;
   Content content = Content::input;
@@ -31,7 +31,7 @@ struct Simulation {
   std::vector<Schedule> schedules;
   std::vector<std::vector<Value>> values;                               // [rank][block]
   std::map<std::pair<int, int>, std::deque<std::vector<Value>>> wires;  // {from, to}
-  std::vector<std::size_t> sent, received;                              // steps of each rank that are done
+  std::vector<std::size_t> sent, received;                              // completed steps per rank
 
   Simulation(Algorithm algorithm, Collective what, int ranks)
       : size(ranks), collective(what), sent(ranks), received(ranks) {
@@ -46,7 +46,7 @@ struct Simulation {
     }
   }
 
-  // Ranks go on in any order; a send of step k waits for the receives of the steps before.
+  // Ranks progress in any order; a send of step k waits for the receives of earlier steps.
   void run(const std::vector<int>& order) {
     for (bool progress = true; progress;) {
       progress = false;
@@ -95,7 +95,7 @@ struct Simulation {
           own.ranks.insert(got.ranks.begin(), got.ranks.end());
           own.content = step.completes ? Content::result : Content::partial;
           if (step.completes) RC_ASSERT(own.ranks == everyone());
-          // A reduce-scatter may hand a complete block on before it is rounded.
+          // A reduce-scatter may forward a complete block before it is rounded.
           if (step.completes && collective == Collective::reduce_scatter && b != r) own.content = Content::partial;
         } else {
           if (collective != Collective::all_gather) RC_ASSERT(got.ranks == everyone());

@@ -1,5 +1,4 @@
-// Sums that continue what the output holds (Group::accumulate and accumulate_scatter) through shared memory, on raw
-// memory.
+// Sums that start from the output (Group::accumulate and accumulate_scatter) over shared memory, on raw memory.
 #include "shm_ranks.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@ std::int32_t value(int rank, std::size_t i) {
 
 class Accumulate : public ::testing::TestWithParam<int> {};
 
-// The sum of all inputs is added to the output: of every rank, or part by part; large ones, in the arena or not.
+// Adds the sum of all inputs to the output, on every rank or part by part; large ones, in the arena or not.
 TEST_P(Accumulate, in_both_forms) {
   const int ranks = GetParam();
   run_team(ranks, [&](Rank& rank) {
@@ -39,7 +38,7 @@ TEST_P(Accumulate, in_both_forms) {
           std::fill_n(output, n, 5);
           const std::size_t begin = parts ? n * static_cast<std::size_t>(rank.rank) : 0;
           std::vector<std::shared_ptr<WorkQueue::Task>> tasks;
-          for (int call = 0; call < 2; ++call) {  // the second starts where the first ends
+          for (int call = 0; call < 2; ++call) {  // the second call continues from the first one's result
             Operation operation;
             operation.entry = entry_of(op, sequence++, static_cast<std::int64_t>(n), -1, "fold");
             operation.input = reinterpret_cast<const std::byte*>(input);
@@ -62,7 +61,7 @@ TEST_P(Accumulate, in_both_forms) {
   });
 }
 
-// Inputs of 16 bits, sums of 32.
+// Inputs of 16 bits, sums of 32 bits.
 TEST_P(Accumulate, into_a_wider_type) {
   const int ranks = GetParam();
   run_team(ranks, [&](Rank& rank) {

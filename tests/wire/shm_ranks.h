@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Ranks of a shared-memory group as threads of this process, each with a segment of its own that the others map.
+/// Ranks of a shared-memory group as threads of this process, each with its own segment, which the others map.
 /// Torch-free, so that sanitizers can run it.
 
 #include <tessera/wire/shm/work_queue.h>
@@ -23,7 +23,7 @@ struct Rank {
   WorkQueue& queue;
   std::byte* next_arena;
 
-  /// Memory of the own arena; never given back.
+  /// Allocates from the rank's own arena; never freed.
   std::byte* arena(std::size_t bytes) {
     std::byte* piece = next_arena;
     next_arena += (bytes + 127) / 64 * 64;
@@ -31,7 +31,7 @@ struct Rank {
   }
 };
 
-/// Runs body on n threads. An exception that leaves a body fails the test.
+/// Runs body on n threads. An exception from a body fails the test.
 inline void run_team(int n, const std::function<void(Rank&)>& body, int host_ranks = 64,
                      std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   std::vector<std::string> announcements(static_cast<std::size_t>(n));
@@ -59,7 +59,7 @@ inline void run_team(int n, const std::function<void(Rank&)>& body, int host_ran
           ADD_FAILURE() << "rank " << r << " of " << n << ": " << error.what();
           queue.close();
         }
-        gate.arrive_and_wait();  // nobody leaves while others still use its memory
+        gate.arrive_and_wait();  // no rank leaves while others still use its memory
         queue.close();
       }
       gate.arrive_and_wait();

@@ -1,5 +1,5 @@
-// Collectives and messages through shared memory on raw memory: sizes around every limit, tensors of the arena and
-// ordinary ones mixed, many at once, in every order of waiting.
+// Collectives and messages over shared memory on raw memory: sizes around every limit, a mix of arena and ordinary
+// buffers, many at once, waits in any order.
 #include "shm_ranks.h"
 
 #include <tessera/base/error.h>
@@ -20,7 +20,7 @@ using testing::entry_of;
 using testing::Rank;
 using testing::run_team;
 
-// A buffer of int32 in the arena, or not, at an odd place.
+// A buffer of int32 in the arena, or unaligned outside it.
 struct Buffer {
   std::vector<std::int32_t> own;
   std::int32_t* data = nullptr;
@@ -50,10 +50,10 @@ struct Case {
   Op op;
   std::size_t n;  // elements of the part
   int root, salt;
-  unsigned arena;  // bit r: rank r's buffers lie in the arena
+  unsigned arena;  // bit r: rank r's buffers are in the arena
 };
 
-// One collective under test: its buffers, and what must come out.
+// One collective under test: its buffers and expected results.
 struct Trial {
   Case what;
   Rank& rank;
@@ -194,7 +194,7 @@ TEST_P(Teams, every_operation_at_every_size) {
   });
 }
 
-// Sequences drawn at random, equal on all ranks; each rank waits in an order of its own, also for none but the last.
+// Random sequences, equal on all ranks; each rank waits in its own order, or only for the last one.
 TEST_P(Teams, many_at_once) {
   const int ranks = GetParam();
   run_team(ranks, [&](Rank& rank) {
@@ -273,7 +273,7 @@ TEST_P(Teams, messages_in_every_order) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Teams, ::testing::Values(2, 3, 5, 8));
 
-// The sum of many numbers of very different size has the same bits as a fold from rank 0 upwards, for any chunking.
+// A sum of numbers of very different magnitudes has the same bits as a fold from rank 0 upwards, for any chunking.
 TEST(Order, folds_from_rank_zero_whatever_the_size) {
   constexpr int ranks = 4;
   run_team(ranks, [&](Rank& rank) {
@@ -302,7 +302,7 @@ TEST(Order, folds_from_rank_zero_whatever_the_size) {
   });
 }
 
-// One rank gives up an operation that the others do not know of: those that wait for it end at once, with its reason.
+// One rank aborts an operation that the others wait for: their waits end at once, with its reason.
 TEST(Failing, an_abort_ends_the_waits_of_the_others) {
   std::atomic<int> waiting{0};
   const auto body = [&](Rank& rank) {
@@ -311,7 +311,7 @@ TEST(Failing, an_abort_ends_the_waits_of_the_others) {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
       rank.queue.communicator().fail("the disk is full");
     }
-    std::vector<std::int32_t> data(100000, 1);  // too large for one shot, so that the thread runs it
+    std::vector<std::int32_t> data(100000, 1);  // too large for one-shot, so the thread runs it
     Operation operation;
     operation.entry = entry_of(rank.rank == 2 ? Op::recv : Op::all_reduce, 0, 100000, rank.rank == 2 ? 0 : -1, "sum");
     operation.output = reinterpret_cast<std::byte*>(data.data());
@@ -330,7 +330,7 @@ TEST(Failing, an_abort_ends_the_waits_of_the_others) {
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("the disk is full"), std::string::npos) << error.what();
     }
-    EXPECT_LT(watch.seconds(), watch.limit(5)) << "the time-out is ten minutes";
+    EXPECT_LT(watch.seconds(), watch.limit(5)) << "the timeout is ten minutes";
   };
   run_team(3, body, 64, std::chrono::minutes(10));
 }

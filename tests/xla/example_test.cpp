@@ -1,4 +1,4 @@
-// examples/xla_training as a user starts it.
+// Runs examples/xla_training as a user would.
 
 #include <gtest/gtest.h>
 #include <tessera/base/text.h>

@@ -1,4 +1,4 @@
-// What the compiler says a sharded step needs on each device.
+// Memory of a sharded step on each device, by the compiler's report.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using testing::cpu_devices;
 
-/// Eight blocks whose parameters are far more than a row's activations.
+/// Eight blocks whose parameters are much larger than a row's activations.
 Value wide() {
   return models::with_overrides(models::preset("gpt2-tiny"),
                                 "n_layer=8,n_embd=128,n_head=2,vocab_size=64,n_positions=8,resid_pdrop=0,embd_pdrop=0,"
@@ -65,7 +65,7 @@ class XlaMemory : public ::testing::Test {
   }
 };
 
-/// Parameters and gradients: the moments are arguments of the update.
+/// Parameters and gradients only: the moments are arguments of the update.
 std::int64_t arguments_by_formula(const Measured& m, bool shard) {
   std::int64_t bytes = 0;
   for (const xla::FlatUnit& unit : m.units) bytes += 2 * 4 * (shard ? unit.shard : unit.elements);
@@ -107,7 +107,7 @@ TEST_F(XlaMemory, RecomputationKeepsFewerActivations) {
   EXPECT_LT(computed, kept / 2) << kept;
 }
 
-/// With TESSERA_LIBTPU, the file of libtpu.so: what its compiler says of a TPU's memory.
+/// Needs TESSERA_LIBTPU, the file of libtpu.so: memory of a TPU by its compiler's report.
 TEST_F(XlaMemory, ATpuHasFewGatheredUnitsAtATime) {
   const char* const libtpu = std::getenv("TESSERA_LIBTPU");
   if (libtpu == nullptr) GTEST_SKIP() << "TESSERA_LIBTPU does not name libtpu.so";
@@ -126,7 +126,7 @@ TEST_F(XlaMemory, ATpuHasFewGatheredUnitsAtATime) {
     const xla::AheadOfTime compiled = topology.compile(program.text, {.replicas = 4});
     temporary[reshard] = compiled.memory.temporary;
   }
-  // Two gathered units, the gradients of one, and less than one of activations.
+  // Two gathered units, the gradients of one, and less than one unit of activations.
   EXPECT_LT(temporary[true], 4 * unit);
   EXPECT_LT(temporary[true], temporary[false]);
 }

@@ -1,5 +1,5 @@
 /// \file
-/// Every operator that has a rule (xla/lowering), forward and backward, against LibTorch on the CPU.
+/// Every operator with a rule (xla/lowering), forward and backward, compared with LibTorch on the CPU.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 using testing::cpu_devices;
 using Tensors = std::vector<at::Tensor>;
 
-/// Names of the operators that were captured so far.
+/// Names of the operators captured so far.
 std::set<std::string>& seen() {
   static std::set<std::string> names;
   return names;
@@ -73,7 +73,7 @@ Tensors run_graph(const xla::Graph& graph, const Tensors& inputs, const at::Tens
 
 struct Case {
   const char* name;
-  Tensors inputs;  ///< those of floating types have gradients
+  Tensors inputs;  ///< floating-point inputs get gradients
   std::function<at::Tensor(const Tensors&)> f;
 };
 
@@ -252,7 +252,7 @@ TEST(XlaOperators, KeptIsTheCpusMask) {
   const auto f = [&](const at::Tensor& x, nn::RandomPlace from) { return nn::dropout(x, 0.4, from.at(3).at(8)); };
   const xla::Graph graph = xla::capture({}, {{{2, 3, 40}, at::kFloat}},
                                         [&](const Tensors& x) { return Tensors{f(x[0], place) + f(x[0], place) * 2}; });
-  ASSERT_EQ(graph.draws.size(), 1u) << "two draws at one place are one";
+  ASSERT_EQ(graph.draws.size(), 1u) << "two draws at the same place are one draw";
   const at::Tensor expected = f(ones, place) * 3;
   EXPECT_GT(expected.eq(0).sum().item<int>(), 50);
   place.row = 1;  // the pass begins at row 4
@@ -265,7 +265,7 @@ TEST(XlaOperators, KeptIsTheCpusMask) {
   EXPECT_FALSE(run_graph(shifted, {ones}, xla::keys(shifted.draws, 78, 4))[0].equal(expected));
 }
 
-/// What a compiled step cannot repeat, and what has no rule.
+/// Steps that a compiled program cannot repeat, and operators without a rule.
 TEST(XlaCapture, RefusesWhatACompiledStepCannotDo) {
   const auto error_of = [](const std::function<at::Tensor(const at::Tensor&)>& f) -> std::string {
     try {
@@ -311,7 +311,7 @@ TEST(XlaCapture, RefusesWhatACompiledStepCannotDo) {
   for (const auto& [f, message] : cases) EXPECT_EQ(error_of(f).substr(0, message.size()), message);
 }
 
-/// A write in place is a new value of the tensor, and what was computed before keeps the old one.
+/// An in-place write gives the tensor a new value; results computed before keep the old one.
 TEST(XlaCapture, WritesInPlaceAreValues) {
   if (testing::cpu_plugin().empty()) GTEST_SKIP() << "no PJRT plug-in: tools/deps_pjrt.sh installs one";
   const auto f = [](const at::Tensor& x) {

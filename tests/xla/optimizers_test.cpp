@@ -1,4 +1,4 @@
-// Every compiled update against the CPU's.
+// Every compiled update compared with the CPU's.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Its loss is the sum of its parameters times what is given, which then are the gradients.
+/// The loss is the sum of the parameters times given values, which are thus the gradients.
 struct Given : torch::nn::Module {
   Given() {
     matrix = register_parameter("matrix", at::randn({3, 5}));
@@ -92,7 +92,7 @@ void expect_same(const Case& c, int devices, bool shard) {
     expect_equal(module.matrix, reference.matrix, concat("matrix, step ", step));
     expect_equal(module.bias, reference.bias, concat("bias, step ", step));
     if (step != 2) continue;
-    // States go to the host, and come back: the next steps are the same.
+    // Copies the states to the host and back: the next steps are unchanged.
     std::vector<xla::CompiledStep::State> states = training.states();
     const auto of_cpu = optimizer->state();
     ASSERT_EQ(states.size(), of_cpu.size());
@@ -112,7 +112,7 @@ TEST(XlaOptimizers, EachIsTheCpus) {
   if (testing::cpu_plugin().empty()) GTEST_SKIP() << "no PJRT plug-in: tools/deps_pjrt.sh installs one";
   for (const Case& c : cases()) {
     expect_same(c, 1, true);
-    expect_same(c, 4, true);  // 19 elements: the last part is padded, and weight decay ends within one
+    expect_same(c, 4, true);  // 19 elements: the last part is padded, and weight decay ends inside a part
   }
   expect_same(cases().front(), 2, false);
 }

@@ -49,7 +49,7 @@ TEST_F(XlaProgramCache, WhatWasUsedLongestAgoIsRemoved) {
   cache.write("d", some(300, 'd'));
   EXPECT_FALSE(cache.read("b").has_value());
   for (const char* const key : {"a", "c", "d"}) EXPECT_TRUE(cache.read(key).has_value()) << key;
-  cache.write("e", some(2000, 'e'));  // larger than all of them may be
+  cache.write("e", some(2000, 'e'));  // larger than the limit for all entries
   EXPECT_FALSE(cache.read("e").has_value());
   EXPECT_TRUE(cache.read("d").has_value());
 }

@@ -1,4 +1,4 @@
-// `tessera train --device xla` against the same run on the CPU.
+// `tessera train --device xla` compared with the same run on the CPU.
 
 #include <tests/tool/program.h>
 #include <tests/xla/plugin_for_tests.h>
@@ -31,7 +31,7 @@ class XlaProgram : public ToolTest {
   }
 };
 
-/// Step -> loss of its evaluation.
+/// Step -> evaluation loss.
 std::map<std::int64_t, double> evaluations(const std::vector<Value>& metrics) {
   std::map<std::int64_t, double> losses;
   for (const Value& line : metrics)
@@ -40,7 +40,7 @@ std::map<std::int64_t, double> evaluations(const std::vector<Value>& metrics) {
   return losses;
 }
 
-/// A run of `rows` rows in each of 4 micro-batches, which are devices there.
+/// A run with `rows` rows in each of 4 micro-batches, which are devices under --device xla.
 Strings settings(const std::string& micro_batches) {
   return {"--per_device_train_batch_size",
           "2",
@@ -54,7 +54,7 @@ Strings settings(const std::string& micro_batches) {
           "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,"
           "eos_token_id=256,resid_pdrop=0.2,embd_pdrop=0.1,attn_pdrop=0.15"};
 }
-/// training() has overrides of its own.
+/// Drops overrides, because training() has its own.
 Strings without_overrides(Strings words) {
   const auto found = std::find(words.begin(), words.end(), "--config_overrides");
   words.erase(found, found + 2);
@@ -65,7 +65,7 @@ TEST_F(XlaProgram, FourShardedDevicesDropWhatOneProcessDrops) {
   const auto training_of = [&](const std::string& output, const Strings& more) {
     return without_overrides(training(output, {})) + more;
   };
-  // The last of five steps has the four rows that are left.
+  // The last of five steps has only four rows.
   run(training_of("cpu", settings("4") + Strings{"--num_train_epochs", "1", "--max_train_samples", "36"}));
   run(training_of("xla", settings("1") + on_xla("4") +
                              Strings{"--num_train_epochs", "1", "--max_train_samples", "36", "--fsdp", "full_shard"}));
@@ -109,7 +109,7 @@ TEST_P(XlaOptimizer, ARunMovesFromOneDeviceToTheOther) {
   const auto evaluated = evaluations(metrics("cpu")), by_xla = evaluations(metrics("xla"));
   ASSERT_EQ(evaluated.size(), 2u);
   for (const auto& [step, loss] : evaluated) EXPECT_NEAR(by_xla.at(step), loss, 1e-5 * std::max(loss, 1.0)) << step;
-  // From step 4 of the one to step 8 on the other.
+  // Resumes one run at step 4 as the other, up to step 8.
   const auto go_on = [&](const std::string& from, const std::string& output, const Strings& where) {
     run(training(output, common + where + Strings{"--resume_from_checkpoint", at(from + "/checkpoint-4")}));
     const auto whole = curve("cpu"), rest = curve(output);
@@ -127,7 +127,7 @@ TEST_F(XlaProgram, Bf16StaysNearTheCpusBf16) {
   expect_same_losses("cpu", "xla", 2e-3);
 }
 
-/// Frozen weights are divided, too, and have no states.
+/// Frozen weights are sharded, too, but have no optimizer states.
 TEST_F(XlaProgram, AdaptersAreTrained) {
   run(training("base", {"--max_steps", "1"}));
   const auto adapters = [&](const std::string& output, const Strings& more) {
@@ -159,7 +159,7 @@ TEST_F(XlaProgram, AdaptersAreTrained) {
   expect_same_losses("cpu", "xla");
 }
 
-/// The file of Hugging Face's guide of FSDP with its lines for TPUs.
+/// The configuration file of Hugging Face's FSDP guide with its lines for TPUs.
 TEST_F(XlaProgram, TheGuidesFileRunsAsOnTheCpu) {
   const std::string file =
       "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: \"no\"\nfsdp_config:\n"
@@ -201,7 +201,7 @@ TEST_F(XlaProgram, TheGuidesFileRunsAsOnTheCpu) {
   expect_same_losses("cpu", "tpu");
 }
 
-/// Rows of many lengths are padded to few: each is a program of its own.
+/// Rows of many lengths are padded to a few lengths, each of which needs its own program.
 TEST_F(XlaProgram, RowsOfManyLengthsNeedFewPrograms) {
   std::string lines;
   for (int i = 0; i < 40; ++i)
@@ -244,7 +244,7 @@ TEST_F(XlaProgram, RowsOfManyLengthsNeedFewPrograms) {
     programs += contains(line, "xla: compiled the step");
   EXPECT_GE(programs, 2u);
   EXPECT_LE(programs, 8u);
-  // What follows the length in another way is refused before a step is made.
+  // Models that use the length in other ways are refused before the first step.
   const auto refused = [&](const std::string& model, const Strings& more, const std::string& message) {
     auto words = rows("refused", on_xla("2") + more);
     words[1] = "--model_name_or_path";
@@ -259,7 +259,7 @@ TEST_F(XlaProgram, RowsOfManyLengthsNeedFewPrograms) {
   refused("llama/mixtral", {}, "models with experts cannot be compiled");
 }
 
-/// Encoders see what follows a token: where a row ends is an argument of the program.
+/// Encoder tokens attend to later ones, so the end of a row is an argument of the program.
 TEST_F(XlaProgram, AnEncodersRowsOfManyLengthsAreMasked) {
   std::string lines;
   for (int i = 0; i < 24; ++i) {
@@ -291,7 +291,7 @@ TEST_F(XlaProgram, AnEncodersRowsOfManyLengthsAreMasked) {
   expect_same_losses("cpu", "xla");
 }
 
-/// The second run compiles nothing; a damaged entry is compiled again, and said so.
+/// The second run compiles nothing; a damaged entry is recompiled, with a warning.
 TEST_F(XlaProgram, ASecondRunLoadsThePrograms) {
   const auto start = [&](const std::string& output) {
     const auto ended = tessera(training(output, on_xla("2") + Strings{"--max_steps", "5", "--fsdp", "full_shard"}));

@@ -1,4 +1,4 @@
-// What a compiled step is refused for, by its exact text.
+// Refusals of the compiled step, with their exact texts.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace {
 
 using testing::error_of;
 
-/// A feature as somebody might add one.
+/// A feature such as a user might add.
 class Watcher final : public train::MicroBatchFeature {
  public:
   explicit Watcher(std::string what) : what_(std::move(what)) {}
@@ -46,7 +46,7 @@ TEST(XlaRefusals, AFeatureThatActsWithinAStep) {
             "device xla: --watch acts within a step, which is compiled as a whole; leave it out");
 }
 
-/// One parameter, and whatever loss a test has.
+/// One parameter, and the test's loss.
 struct Small : torch::nn::Module {
   explicit Small(at::ScalarType type = at::kFloat) { weight = register_parameter("weight", at::ones({4, 3}, type)); }
   at::Tensor weight;
@@ -59,7 +59,7 @@ class XlaRefusedSteps : public ::testing::Test {
   void SetUp() override {
     if (testing::cpu_plugin().empty()) GTEST_SKIP() << "no PJRT plug-in: tools/deps_pjrt.sh installs one";
   }
-  /// What a step of one micro-batch says.
+  /// The error of a step with one micro-batch.
   static std::string error(const Loss& loss, const at::Tensor& input) {
     Small module;
     xla::CompiledTraining training(testing::cpu_devices(1), module,
@@ -130,7 +130,7 @@ TEST_F(XlaRefusedSteps, ByWhatTheyAreGiven) {
     sizes.push_back(3);
     training.accumulate({{{at::ones(sizes)}}, {{at::ones(sizes)}}});
   };
-  for (std::int64_t leading = 0; leading < 31; ++leading) add_ones(leading);  // one came before
+  for (std::int64_t leading = 0; leading < 31; ++leading) add_ones(leading);  // one micro-batch was already compiled
   EXPECT_TRUE(testing::error_of([&] { add_ones(31); })
                   .starts_with("device xla: micro-batches of 33 sizes, each of which needs a program of its own; the "
                                "last one is Float [1, 1,"));
@@ -155,7 +155,7 @@ TEST(XlaRefusals, ModelsAndDevices) {
       "its plug-in");
 }
 
-/// libtpu would look for a TPU for minutes.
+/// Without the check, libtpu would search for a TPU for minutes.
 TEST(XlaRefusals, LibtpuOnAMachineWithoutATpu) {
   if (testing::cpu_plugin().empty()) GTEST_SKIP() << "no PJRT plug-in: tools/deps_pjrt.sh installs one";
   if (std::filesystem::exists("/dev/accel0") || std::filesystem::exists("/dev/vfio/0")) GTEST_SKIP() << "a TPU";

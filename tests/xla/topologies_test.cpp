@@ -1,4 +1,5 @@
-// Steps compiled for TPUs that are not here. TESSERA_LIBTPU names libtpu.so; without it these tests are skipped.
+// Steps compiled for TPUs that this machine does not have. TESSERA_LIBTPU names libtpu.so; without it these tests are
+// skipped.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ class XlaTopologies : public ::testing::Test {
     if (libtpu == nullptr) GTEST_SKIP() << "TESSERA_LIBTPU does not name libtpu.so";
     libtpu_ = libtpu;
   }
-  /// The step of a GPT-2 of eight blocks, a row of eight tokens on each device.
+  /// The step of a GPT-2 with eight blocks, one row of eight tokens per device.
   xla::TopologyReport compile(const std::string& topology) const {
     const auto model = models::make_language_model(
         models::with_overrides(models::preset("gpt2-tiny"),
@@ -65,11 +66,17 @@ TEST_F(XlaTopologies, EachCompilesTheStep) {
     EXPECT_EQ(gradients.collectives.reduce_scatters, units);
     EXPECT_EQ(gradients.collectives.all_reduces, 0);
     EXPECT_EQ(report.programs[1].collectives.all_reduces, 1);
+<<<<<<< HEAD
     // Parameters and gradients are half of the states of AdamW; each array is padded to 4 KiB, the batch's two and the
     // loss as well.
     const std::int64_t half = report.states / 2, arrays = 2 * units + 3;
     EXPECT_GE(gradients.memory.arguments, half);
     EXPECT_LE(gradients.memory.arguments, half + 4096 * arrays);
+=======
+    // Parameters and gradients make up half of AdamW's states.
+    const auto half = static_cast<double>(report.states) / 2;
+    EXPECT_NEAR(static_cast<double>(gradients.memory.arguments), half, 0.02 * half);
+>>>>>>> k7d
   }
 }
 

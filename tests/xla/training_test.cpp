@@ -15,7 +15,7 @@ namespace {
 using testing::cpu_devices;
 
 constexpr std::int64_t rows = 2, tokens = 12;
-/// Larger than the rounding of gradients that are 0 by theory (of biases of keys), which AdamW would make steps of.
+/// Exceeds the rounding errors of gradients that are 0 in theory (of key biases), which AdamW would turn into steps.
 constexpr double epsilon = 1e-5;
 
 struct Family {
@@ -50,7 +50,7 @@ at::Tensor mean_loss(models::LanguageModel& model, const std::vector<at::Tensor>
   return model.loss(given, 1.0 / static_cast<double>(rows * (tokens - 1)));
 }
 
-/// The same steps by LibTorch on the CPU.
+/// The same steps with LibTorch on the CPU.
 std::vector<double> steps_on_cpu(models::LanguageModel& model, const std::vector<Batches>& steps, double rate,
                                  double decay, double max_norm) {
   std::vector<at::Tensor> parameters = model.parameters();

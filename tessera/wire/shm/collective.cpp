@@ -312,7 +312,7 @@ struct Collectives::Run {
     }
   }
 
-  // Where rank r stores the result of its slice of chunk k.
+  // Address of rank r's result for its slice of chunk k.
   std::byte* result(int r, std::uint32_t k, const Slice& slice) const {
     if (slot(r).source != Source::staged) return at(r, k) + slice.begin;  // in its input
     return staging(communicator.control(r)) + k % staging_depth * chunk_bytes + (wider == 1 ? slice.begin : step_bytes);

@@ -25,7 +25,7 @@ constexpr std::size_t inline_bytes = 64 << 10;
 constexpr std::size_t chunk_bytes = 256 << 10, staging_depth = 4;
 constexpr int message_count = 64;
 
-/// Where a rank's contribution to an operation is stored.
+/// Location of a rank's contribution to an operation.
 enum class Source : std::uint32_t {
   none,    ///< it contributes nothing
   whole,   ///< complete at `offset` of its segment from the beginning

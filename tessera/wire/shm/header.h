@@ -11,7 +11,7 @@ namespace tessera::wire::shm {
 
 constexpr std::uint32_t segment_version = 3;
 
-/// What the process's operation-starting thread is blocked in: an edge of the wait-for graph. A cycle of such edges is
+/// The operation that blocks the process's operation-starting thread: an edge of the wait-for graph. A cycle of such edges is
 /// a deadlock: ranks started operations in different orders, or of different groups.
 struct WaitRecord {
   std::atomic<std::uint64_t> turn;  ///< odd while blocked; every wait has its own number

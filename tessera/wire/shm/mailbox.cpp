@@ -74,7 +74,7 @@ void Mailbox::take_back(Message& message) {
   const MessageState state = message.slot->state.load(std::memory_order_acquire);
   if (state == MessageState::posted) return;
   if (state == MessageState::refused) {
-    const char(&reason)[sizeof(Control::reason)] = communicator_.control(message.operation.root).reason;  // told before
+    const char(&reason)[sizeof(Control::reason)] = communicator_.control(message.operation.root).reason;  // set first
     message.error = std::string(reason, strnlen(reason, sizeof reason));
     communicator_.fail(message.error, Code::mismatch);
   }

@@ -13,7 +13,7 @@ namespace tessera::wire::shm {
 
 /// Step k of a rank: produce (copy chunk k into this rank's staging), reduce (fold this rank's slice of it), take (read
 /// the parts it needs from the others). Each rank does whatever is possible and sleeps only if nothing is; then it
-/// waits for whatever its oldest unfinished step needs. That step is always possible for the slowest rank, so there is
+/// waits for whatever its oldest unfinished step needs. The slowest rank can always do this step, so there is
 /// no deadlock.
 class Pipeline {
  public:

@@ -64,7 +64,7 @@ class Segment {
   void free(std::byte* piece);
   std::uint64_t offset(const std::byte* piece) const { return static_cast<std::uint64_t>(piece - base_); }
 
-  /// What a peer needs to open the segment: "PID FD BYTES NONCE".
+  /// The information with which a peer opens the segment: "PID FD BYTES NONCE".
   std::string address() const;
 
  private:
@@ -109,12 +109,12 @@ class PeerSegment {
 Segment& process_segment();
 /// A peer's mapping, shared by all groups of this process.
 std::shared_ptr<PeerSegment> map_peer(const std::string& address);
-/// The existing mapping of a process that belongs to some group of this one; null if there is none.
+/// The existing mapping of a process that belongs to some group of this one; null if it is not mapped.
 std::shared_ptr<PeerSegment> known_peer(pid_t pid);
 /// Identifies the machine and the process namespace: ranks with equal texts can share memory.
 std::string host_identity();
 
-/// Offset of `data` in this process's arena; nullopt if it is not in the arena, or there is no segment yet.
+/// Offset of `data` in this process's arena; nullopt if it is outside the arena, or before the segment exists.
 std::optional<std::uint64_t> offset_in_arena(const void* data, std::size_t bytes = 1);
 
 }  // namespace tessera::wire::shm

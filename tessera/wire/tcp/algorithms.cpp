@@ -14,7 +14,7 @@ using launch::Op;
 
 namespace {
 
-// Pieces of one collective. What was posted and not waited for is forgotten when it goes.
+// The pieces of one collective. The destructor drops pieces that were posted but not waited for.
 class MeshLink final : public ring::Link {
  public:
   MeshLink(Mesh& mesh, const Operation& operation) : mesh_(mesh), operation_(operation) {}
@@ -58,7 +58,7 @@ void wait_all(Messages& messages) {
 
 constexpr std::size_t chunk = std::size_t{1} << 20;
 
-// Down a binomial tree whose root is `root`, chunk by chunk.
+// Down a binomial tree with root `root`, chunk by chunk.
 void broadcast(const Operation& operation, Mesh& mesh, ring::Link& link) {
   const int size = mesh.size(), place = (mesh.rank() - operation.root + size) % size;
   const auto rank_at = [&](int at) { return (at + operation.root) % size; };
@@ -111,7 +111,7 @@ void all_to_all(const Operation& operation, Mesh& mesh, ring::Link& link) {
   for (const std::size_t n : operation.input_splits) from.push_back(from.back() + n);
   for (const std::size_t n : operation.output_splits) to.push_back(to.back() + n);
   Messages messages;
-  for (int d = 1; d < size; ++d) {  // another partner for everybody at each distance
+  for (int d = 1; d < size; ++d) {  // distinct partners at each distance
     const auto r = static_cast<std::size_t>((mesh.rank() - d + size) % size);
     messages.push_back(link.recv(static_cast<int>(r), operation.output + to[r], operation.output_splits[r]));
   }
@@ -131,7 +131,7 @@ void all_to_all(const Operation& operation, Mesh& mesh, ring::Link& link) {
   wait_all(messages);
 }
 
-// Everybody hears of everybody in log2 R rounds.
+// Dissemination barrier: log2 R rounds.
 void barrier(Mesh& mesh, ring::Link& link) {
   for (int distance = 1; distance < mesh.size(); distance <<= 1) {
     const auto coming = link.recv((mesh.rank() - distance + mesh.size()) % mesh.size(), nullptr, 0);
@@ -159,7 +159,7 @@ void sum(const Operation& operation, Mesh& mesh, ring::Link& link, ring::Scratch
     job.input = operation.input;
   } else {
     job.collective = ring::Collective::all_reduce;
-    if (op == Op::reduce && mesh.rank() != operation.root) {  // gives and takes nothing
+    if (op == Op::reduce && mesh.rank() != operation.root) {  // gives and receives nothing
       taken.assign(operation.input, operation.input + operation.part_bytes);
       job.output = taken.data();
     } else if (operation.input != nullptr && operation.input != operation.output && operation.part_bytes > 0) {
@@ -173,7 +173,7 @@ void sum(const Operation& operation, Mesh& mesh, ring::Link& link, ring::Scratch
   job.algorithm = choice.algorithm;
   job.chunk_bytes = choice.chunk_bytes;
   job.window = choice.window;
-  if (job.n == 0) return barrier(mesh, link);  // nobody goes on before the others have come
+  if (job.n == 0) return barrier(mesh, link);  // every rank must have arrived
   ring::run(job, link, scratch);
 }
 

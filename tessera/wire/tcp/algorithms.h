@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A collective over pieces between two ranks: ring/ for sums and all_gather, the others here.
+/// Collectives over messages between two ranks: ring/ for sums and all_gather, this file for the others.
 
 #include <tessera/wire/operation.h>
 #include <tessera/wire/ring/executor.h>
@@ -8,7 +8,7 @@
 
 namespace tessera::wire::tcp {
 
-/// Blocks until this rank's part is done. Throws Failure, see Mesh::wait().
+/// Blocks until this rank's part is done. Throws Failure as Mesh::wait() does.
 void run(const Operation& operation, Mesh& mesh, ring::Scratch& scratch);
 
 }  // namespace tessera::wire::tcp

@@ -1,5 +1,5 @@
-// How the ranks of a group find each other: everybody listens and writes its addresses and a random word into the
-// store; a rank connects to those before it and proves by their word that it has read it there.
+// Connects the ranks of a group: every rank listens and publishes its addresses and a random word in the store. A rank
+// connects to all lower ones and authenticates itself with their words, which it can only know from the store.
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/store/hmac.h>
@@ -54,7 +54,7 @@ Word from_hex(const std::string& text) {
   return word;
 }
 
-// IPv4 and IPv6 addresses of this host that others may reach, as texts.
+// Returns this host's IPv4 and IPv6 addresses that other hosts may reach, as text.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> found;
   ifaddrs* all = nullptr;
@@ -67,7 +67,7 @@ std::vector<std::string> own_addresses() {
       inet_ntop(family, &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr, text, sizeof text);
     } else if (family == AF_INET6) {
       const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
-      if (IN6_IS_ADDR_LINKLOCAL(&address)) continue;  // means nothing without its interface
+      if (IN6_IS_ADDR_LINKLOCAL(&address)) continue;  // meaningless without its interface
       inet_ntop(family, &address, text, sizeof text);
     }
     if (text[0] != 0) found.emplace_back(text);
@@ -81,7 +81,7 @@ struct Listener {
   int port = 0;
 };
 
-// On all interfaces, IPv6 and IPv4 if the host has both.
+// Listens on all interfaces, with IPv6 and IPv4 if the host has both.
 Listener listen_anywhere(int backlog) {
   Listener listener;
   for (const int family : {AF_INET6, AF_INET}) {
@@ -111,7 +111,7 @@ Listener listen_anywhere(int backlog) {
     listener.fd = std::move(fd);
     return listener;
   }
-  throw Failure(Code::system, concat("no socket to listen on: ", std::strerror(errno), "."));
+  throw Failure(Code::system, concat("cannot open a listening socket: ", std::strerror(errno), "."));
 }
 
 void wait_for(int fd, short what, Clock::time_point deadline) {
@@ -155,7 +155,7 @@ bool read_all(int fd, void* data, std::size_t bytes, Clock::time_point deadline)
 void tune(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // A host that went without a word is missed after about half a minute.
+  // Detects a host that vanished silently after about half a minute.
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   const int idle = 10, interval = 5, count = 4;
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
@@ -177,7 +177,7 @@ UniqueFd connect_to(const std::string& host, int port, Clock::time_point deadlin
     if (!fd) continue;
     int error = ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
-      // One address of several may be a dead end.
+      // One of several addresses may be unreachable.
       const auto until = std::min(deadline, Clock::now() + std::chrono::seconds(3));
       pollfd ready{fd.get(), POLLOUT, 0};
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
@@ -206,7 +206,7 @@ Contact contact_of(const std::string& text, int rank) {
   Contact contact;
   std::string pid, name, word, address;
   if (!(words >> contact.host >> pid >> name >> contact.port >> word) || word.size() != 2 * word_bytes) {
-    throw Failure(Code::store, concat("rank ", rank, " wrote '", text, "', which is no address."));
+    throw Failure(Code::store, concat("rank ", rank, " wrote '", text, "', which is not an address."));
   }
   contact.word = from_hex(word);
   contact.shown = concat("rank ", rank, " (pid ", pid, " on ", name, ")");
@@ -240,7 +240,7 @@ std::shared_ptr<Mesh> connect(const Place& place, const std::string& address) {
     const Contact& to = contacts[static_cast<std::size_t>(r)];
     std::vector<std::string> addresses = to.addresses;
     if (to.host == self.host) addresses.insert(addresses.begin(), {"127.0.0.1", "::1"});
-    std::string why = "it has no address";
+    std::string why = "it published no address";
     UniqueFd fd;
     for (const std::string& at : addresses) {
       fd = connect_to(at, to.port, deadline, why);
@@ -268,7 +268,7 @@ std::shared_ptr<Mesh> connect(const Place& place, const std::string& address) {
     Hello hello;
     const auto soon = std::min(deadline, Clock::now() + std::chrono::seconds(5));
     if (!read_all(fd.get(), &hello, sizeof hello, soon)) continue;
-    // Who does not know the word is a stranger.
+    // Reject connections without the right word.
     if (!launch::equal_constant_time(hello.word, word) || hello.rank <= place.rank || hello.rank >= place.size)
       continue;
     UniqueFd& socket = sockets[static_cast<std::size_t>(hello.rank)];

@@ -19,10 +19,10 @@
 namespace tessera::wire::tcp {
 namespace {
 
-constexpr std::size_t remembered = 256;  // collectives whose records are kept
+constexpr std::size_t remembered = 256;  // number of collectives whose records are kept
 constexpr std::size_t longest_reason = 4096;
 constexpr auto announce_after = std::chrono::milliseconds(200);
-constexpr std::size_t read_at_once = std::size_t{4} << 20;  // from one peer, before the others have their turn
+constexpr std::size_t read_at_once = std::size_t{4} << 20;  // bytes from one peer before the next one's turn
 
 void keep(std::map<std::uint64_t, launch::Entry>& entries, const launch::Entry& entry) {
   entries[entry.sequence] = entry;
@@ -45,7 +45,7 @@ Mesh::~Mesh() = default;
 
 void Mesh::start() {
   sigset_t all, former;
-  sigfillset(&all);  // signals are for the program's threads
+  sigfillset(&all);  // signals belong to the program's threads
   pthread_sigmask(SIG_SETMASK, &all, &former);
   std::thread([self = shared_from_this()] { self->run(); }).detach();
   pthread_sigmask(SIG_SETMASK, &former, nullptr);
@@ -53,7 +53,7 @@ void Mesh::start() {
 
 void Mesh::wake() const {
   const std::uint64_t one = 1;
-  if (write(bell_.get(), &one, sizeof one) < 0) return;  // full: it is awake
+  if (write(bell_.get(), &one, sizeof one) < 0) return;  // buffer full: the thread is awake
 }
 
 void Mesh::queue(int peer, Header header, const launch::Entry* entry, const void* data, std::size_t bytes,
@@ -66,13 +66,13 @@ void Mesh::queue(int peer, Header header, const launch::Entry* entry, const void
   if (entry != nullptr) out.head.append(reinterpret_cast<const char*>(entry), sizeof *entry);
   out.data = static_cast<const std::byte*>(data);
   out.bytes = bytes;
-  if (posted == nullptr && bytes > 0) {  // nobody keeps the memory
+  if (posted == nullptr && bytes > 0) {  // the caller does not keep the memory alive
     out.head.append(static_cast<const char*>(data), bytes);
     out.data = nullptr;
     out.bytes = 0;
   }
   out.posted = std::move(posted);
-  if (to.finished) {  // a peer that has left: it wanted nothing more
+  if (to.finished) {  // a peer that has left needs nothing more
     if (out.posted) out.posted->done = true;
     return;
   }
@@ -123,7 +123,7 @@ void Mesh::lose(Peer& peer) {
   changed_.notify_all();
 }
 
-// The receive that a frame is for, if somebody has posted it.
+// The posted receive that matches a frame, if any.
 Handle Mesh::match(int peer, const Header& header) {
   Peer& from = peers_[static_cast<std::size_t>(peer)];
   if (header.kind == piece) {
@@ -201,7 +201,7 @@ void Mesh::take_head(int peer) {
   from.arriving = std::make_shared<Arrived>();
   from.arriving->header = header;
   from.arriving->source = peer;
-  // What was told of the message is kept in front of it.
+  // The message's entry is stored in front of its data.
   if (header.kind == message) from.arriving->data.resize(sizeof entry);
   if (header.kind == message) std::memcpy(from.arriving->data.data(), static_cast<const void*>(&entry), sizeof entry);
   from.arriving->data.resize(from.arriving->data.size() + header.bytes);
@@ -223,7 +223,7 @@ void Mesh::take_payload(int peer) {
   switch (arrived->header.kind) {
     case piece:
     case message: {
-      // It may have been asked for while it was arriving.
+      // Its receive may have been posted while it was arriving.
       if (const Handle posted = match(peer, arrived->header)) {
         deliver(posted, *arrived);
       } else {
@@ -246,7 +246,7 @@ void Mesh::take_payload(int peer) {
   }
 }
 
-// What was kept goes to who asks for it. False: it does not fit.
+// Delivers stored data to a posted receive. Returns false if it does not fit.
 bool Mesh::deliver(const Handle& posted, Arrived& arrived) {
   const bool is_message = arrived.header.kind == message;
   const std::size_t skip = is_message ? sizeof(launch::Entry) : 0;
@@ -344,14 +344,14 @@ void Mesh::run() {
     const std::lock_guard lock(mutex_);
     if ((ready[0].revents & POLLIN) != 0) {
       std::uint64_t count = 0;
-      if (read(bell_.get(), &count, sizeof count) < 0) count = 0;  // somebody else was faster
+      if (read(bell_.get(), &count, sizeof count) < 0) count = 0;  // another thread has already read it
     }
     for (std::size_t i = 1; i < ready.size(); ++i) {
       Peer& peer = peers_[static_cast<std::size_t>(ranks[i])];
       if (ready[i].revents == 0 || peer.finished) continue;
       try {
         if ((ready[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) receive(ranks[i]);
-      } catch (const std::exception& error) {  // no memory for what the peer sends
+      } catch (const std::exception& error) {  // no memory for the peer's data
         set_failure(error.what(), Code::system, true);
         lose(peer);
       }
@@ -381,7 +381,7 @@ void Mesh::fail(const std::string& reason, Code code) {
   set_failure(reason, code, true);
 }
 
-// Why nothing more can come from this peer (any_source: from all).
+// Throws if nothing more can arrive from this peer (any_source: from any peer).
 void Mesh::throw_if_unusable(int peer) const {
   if (closed_) throw Failure(Code::shut_down, "the group was closed by shutdown()");
   if (failure_code_ != Code::ok) throw Failure(failure_code_, failure_);
@@ -475,7 +475,7 @@ void Mesh::forget(const Handle& posted) {
   std::erase(messages_wanted_, posted);
   for (Peer& peer : peers_) {
     std::erase(peer.waiting, posted);
-    if (peer.target == posted) {  // the rest of it is read and dropped
+    if (peer.target == posted) {  // the rest is read and discarded
       peer.arriving = std::make_shared<Arrived>();
       peer.arriving->header = peer.header;
       peer.arriving->data.resize(peer.header.bytes);
@@ -549,7 +549,7 @@ void Mesh::close() {
       peer.arriving->data.resize(peer.header.bytes);
     }
     if (!peer.finished && peer.out.empty()) shutdown(peer.fd.get(), SHUT_WR);
-    for (Outgoing& out : peer.out) {  // callers' memory is theirs again
+    for (Outgoing& out : peer.out) {  // do not touch the callers' memory any more
       out.head.append(reinterpret_cast<const char*>(out.data), out.bytes);
       out.data = nullptr;
       out.bytes = 0;

@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// wire/tcp/: a group whose ranks reach each other by TCP. This header: one connection to each other rank, and the
-/// pieces of collectives and the messages on them.
+/// wire/tcp/: a group whose ranks are connected by TCP. This header: one connection to each other rank, carrying the
+/// pieces of collectives and messages.
 ///
-/// A thread of the mesh receives, and sends what did not go at once, so that ranks that send to each other never block
-/// each other. What comes before somebody has asked for it is kept.
+/// A thread of the mesh receives, and sends whatever could not be sent at once, so that ranks that send to each other
+/// never block each other. Data that arrives before its receive is posted is stored.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/watch/record.h>
@@ -20,7 +20,7 @@
 
 namespace tessera::wire::tcp {
 
-/// A send or receive that was posted. Its members belong to the mesh's mutex.
+/// A posted send or receive. Its members are guarded by the mesh's mutex.
 struct Posted {
   launch::Entry entry;  ///< the operation that it belongs to
   int peer = -1;        ///< any_source: of a message
@@ -32,18 +32,18 @@ struct Posted {
 };
 using Handle = std::shared_ptr<Posted>;
 
-/// How long, and for what, somebody waits.
+/// Purpose and limits of a wait.
 struct Patience {
   const char* what;  ///< "to send a message"
   std::chrono::milliseconds timeout;
   Clock::time_point begin = Clock::now();
-  Clock::time_point until = Clock::time_point::max();  ///< then wait() gives up without an error
+  Clock::time_point until = Clock::time_point::max();  ///< at this time, wait() returns false without an error
 };
 
 /// Thread-safe.
 class Mesh : public std::enable_shared_from_this<Mesh> {
  public:
-  /// `sockets`: connected, one for each rank (none for this one); `members`: "rank 2 (pid 7 on node1)".
+  /// `sockets`: connected, one per rank (none for this one); `members`: "rank 2 (pid 7 on node1)".
   Mesh(int rank, std::vector<launch::UniqueFd> sockets, std::vector<std::string> members);
   ~Mesh();
   Mesh(const Mesh&) = delete;
@@ -53,14 +53,15 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
-  /// A collective begins: compared with what others have told of theirs. Throws Failure.
+  /// Begins a collective: compares it with the ones that other ranks have announced. Throws Failure.
   void begin(const launch::Entry& entry);
   Handle send(int peer, int tag, const void* data, std::size_t bytes, const launch::Entry& entry);
   Handle recv(int peer, int tag, void* data, std::size_t bytes, const launch::Entry& entry);
-  /// Blocks until it is done, its memory free: true; false at patience.until. Throws Failure: a peer is gone or has
-  /// left, the timeout, a mismatch, the group failed. After a failure nothing touches its memory.
+  /// Blocks until it is done and its memory may be reused (returns true), or until patience.until (returns false).
+  /// Throws Failure if a peer is gone or has left, on timeout or mismatch, or if the group failed. After a failure its
+  /// memory is not accessed.
   bool wait(const Handle& posted, const Patience& patience);
-  /// Nothing touches its memory any more.
+  /// Its memory is not accessed any more.
   void forget(const Handle& posted);
 
   void fail(const std::string& reason, Code code);
@@ -81,7 +82,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   struct Outgoing {
     std::string head;  // header, entry, small payloads
     const std::byte* data = nullptr;
-    std::size_t bytes = 0, sent = 0;  // head and data together
+    std::size_t bytes = 0, sent = 0;  // bytes of head and data together
     Handle posted;
   };
   struct Arrived {
@@ -93,20 +94,20 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   struct Peer {
     launch::UniqueFd fd;
     std::deque<Outgoing> out;
-    std::string head;  // beginning of the frame that is arriving
+    std::string head;  // start of the arriving frame
     bool in_payload = false;
     Header header;
     std::size_t got = 0;
-    Handle target;                      // where the payload goes
-    std::shared_ptr<Arrived> arriving;  // or where it is kept
-    std::deque<Handle> waiting;         // receives of pieces, in order
+    Handle target;                      // destination of the payload
+    std::shared_ptr<Arrived> arriving;  // or its temporary storage
+    std::deque<Handle> waiting;         // posted receives of pieces, in order
     std::deque<std::shared_ptr<Arrived>> pieces;
-    std::map<std::uint64_t, launch::Entry> told;  // its collectives by number
-    std::uint64_t told_to = ~std::uint64_t{0};    // the last collective that it was told of
+    std::map<std::uint64_t, launch::Entry> told;  // the peer's announced collectives, by number
+    std::uint64_t told_to = ~std::uint64_t{0};    // the last collective announced to the peer
     bool left = false, gone = false, finished = false;
   };
 
-  // All under mutex_.
+  // Everything below is guarded by mutex_.
   void queue(int peer, Header header, const launch::Entry* entry, const void* data, std::size_t bytes, Handle posted);
   void flush(Peer& peer);
   void receive(int peer);
@@ -138,7 +139,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   bool closed_ = false;
 };
 
-/// Connects all ranks of the group. `address`: see tcp/connect.cpp.
+/// Connects all ranks of the group. For `address` see tcp/connect.cpp.
 std::shared_ptr<Mesh> connect(const Place& place, const std::string& address);
 
 }  // namespace tessera::wire::tcp

@@ -15,7 +15,7 @@ std::shared_ptr<Tasks::Task> Tasks::push(std::function<void()> run) {
   queue_.push_back(task);
   if (!thread_.joinable()) {
     sigset_t all, former;
-    sigfillset(&all);  // signals are for the program's threads
+    sigfillset(&all);  // signals belong to the program's threads
     pthread_sigmask(SIG_SETMASK, &all, &former);
     thread_ = std::thread([this] { work(); });
     pthread_sigmask(SIG_SETMASK, &former, nullptr);
@@ -24,7 +24,7 @@ std::shared_ptr<Tasks::Task> Tasks::push(std::function<void()> run) {
   return task;
 }
 
-// The lock is open meanwhile.
+// Releases the lock meanwhile.
 void Tasks::run_first(std::unique_lock<std::mutex>& lock) {
   running_ = true;
   const auto task = queue_.front();

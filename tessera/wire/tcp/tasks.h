@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The collectives of one rank in one group over TCP, one after another: run by a thread, or by who waits first.
+/// Runs the collectives of one rank in one group over TCP in order, on a thread or on the first waiter's thread.
 
 #include <tessera/wire/transport.h>
 
@@ -25,10 +25,10 @@ class Tasks {
   ~Tasks() { close(); }
 
   std::shared_ptr<Task> push(std::function<void()> run);
-  /// Throws what the task threw.
+  /// Rethrows the task's exception.
   bool wait_until(Task& task, Clock::time_point until);
   bool ended(Task& task);
-  /// What has not begun fails. Waits for the running one, whose waits must have been ended.
+  /// Fails all tasks that have not begun. Waits for the running one, whose waits must have been ended before.
   void close();
 
  private:

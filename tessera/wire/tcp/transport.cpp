@@ -1,4 +1,4 @@
-// A group over TCP as a Transport.
+// A TCP group as a Transport.
 #include <tessera/wire/tcp/algorithms.h>
 #include <tessera/wire/tcp/mesh.h>
 #include <tessera/wire/tcp/tasks.h>
@@ -15,7 +15,7 @@ struct Running {
   explicit Running(std::shared_ptr<Mesh> with) : mesh(std::move(with)) {}
   std::shared_ptr<Mesh> mesh;
   ring::Scratch scratch;
-  Tasks tasks;  // goes first: its thread uses the rest
+  Tasks tasks;  // destroyed first: its thread uses the other members
 };
 
 class PendingCollective final : public Pending {

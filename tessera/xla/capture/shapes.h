@@ -13,7 +13,7 @@ class OperatorHandle;
 
 namespace tessera::xla {
 
-/// The operator's results for `arguments`, of which only sizes, strides and types matter. They come from LibTorch's
+/// The operator's results for `arguments`; only their sizes, strides and types matter. They come from LibTorch's
 /// meta kernel or, if it has none, from the operator itself on zeros. LibTorch's exceptions about wrong sizes pass
 /// through.
 std::vector<c10::IValue> shapes_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);

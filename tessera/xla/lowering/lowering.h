@@ -70,7 +70,7 @@ const RuleTable& norm_rules();
 const RuleTable& indexing_rules();
 const RuleTable& random_rules();
 
-/// The rule of a node; null if there is no rule.
+/// The rule of a node; null without one.
 Rule rule_of(const Node& node);
 /// Throws InputError listing every operator of the graph without a rule, and the modules that use it.
 void check_rules(const Graph& graph);
