@@ -48,11 +48,7 @@ class Caller {
     const tessera_group group = groups_[static_cast<std::size_t>(pick(plan_, static_cast<int>(groups_.size())))];
     tessera_work work = 0;
     tessera_work* const handle = pick(plan_, 3) == 0 ? &work : nullptr;
-<<<<<<< HEAD
-    settle();  // buffers are used by one operation at a time
-=======
-    if (handle != nullptr || what < 2) settle();  // one operation at a time may use a buffer
->>>>>>> k7d
+    settle();  // one operation at a time may use a buffer
     void *a = a_.data(), *b = b_.data();
     switch (what) {
       case 0:
