@@ -405,7 +405,7 @@ TEST(GgufToHf, SenselessSettings) {
   expect_refused(with([](B& b) { b.add("llama.rope.freq_base", std::nanf("")); }), {"rope.freq_base"});
   expect_refused(with([](B& b) { b.add("llama.expert_count", 8u); }), {"'llama.expert_used_count'"});
   expect_refused(with([](B& b) { b.add("llama.expert_count", 2u).add("llama.expert_used_count", 3u); }),
-                 {"expert_used_count is 3, of 2 experts"});
+                 {"expert_used_count is 3, but there are only 2 experts"});
   expect_refused(with([](B& b) { b.raw("split.count", GgufType::u16, little_endian(std::uint16_t{3})); }), {"3 parts"});
   expect_refused(with([](B& b) { b.add("llama.vocab_size", 7u); }), {"vocab_size is 7", "5 rows"});
   expect_refused(with([](B& b) { b.add("tokenizer.ggml.tokens", std::vector<std::string>{"a"}); }),

@@ -93,7 +93,7 @@ TEST_F(ManifestTest, ChunksOf16MiBAreRead) {
 
 TEST_F(ManifestTest, SizeAndPresenceAreChecked) {
   write_file_atomically(file("b.json"), "{} ");
-  EXPECT_TRUE(contains(verify(), "b.json: has 3 bytes, but manifest.json says 2")) << verify();
+  EXPECT_TRUE(contains(verify(), "b.json: has 3 bytes, but manifest.json lists 2")) << verify();
   remove_tree(file("b.json"));
   EXPECT_TRUE(contains(verify(), "b.json: listed in manifest.json but not readable")) << verify();
   remove_tree(file("manifest.json"));

@@ -104,7 +104,7 @@ TEST_F(SafetensorsFolderTest, FilesOutsideTheFolderAreRefused) {
 TEST_F(SafetensorsFolderTest, AllMissingShardsAtOnce) {
   write("model-2.safetensors", {"b"});
   write_index({{"a", "model-1.safetensors"}, {"b", "model-2.safetensors"}, {"c", "model-3.safetensors"}});
-  expect_refused(root(), {"2 of the 3 shards", "model-1.safetensors, model-3.safetensors"});
+  expect_refused(root(), {"2 of the 3 listed shards", "model-1.safetensors, model-3.safetensors"});
 }
 
 TEST_F(SafetensorsFolderTest, TensorsThatAreNotInTheirShard) {

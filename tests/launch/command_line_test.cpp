@@ -246,7 +246,7 @@ TEST(LaunchCommandLine, Hosts) {
   EXPECT_NE(rest.notes[0].find("a is left out"), std::string::npos);
   write_file_atomically(bad, "a\nb\n");
   EXPECT_TRUE(says(with({"--bad_hosts", bad}), "no host is left"));
-  EXPECT_TRUE(says(with({"--bad_hosts", bad + "x"}), "there is no file"));
+  EXPECT_TRUE(says(with({"--bad_hosts", bad + "x"}), "no such file"));
   EXPECT_TRUE(says({"--bad_hosts", bad, "prog"}, "--hostfile or --host_list"));
   EXPECT_TRUE(says(with({"--host_list=a"}), "one of them"));
   const LaunchCommand list = parse_launch_command({"--host_list=n[1-2]", "--nproc_per_node=3", "prog"});

@@ -44,7 +44,7 @@ TEST(RecordStepExample, its_file_is_planned) {
 TEST(RecordStepExample, says_what_it_wants) {
   const auto run = start({"examples/record_step"});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_NE(run.err.find("which file to write"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("expected the file to write"), std::string::npos) << run.err;
 }
 
 }  // namespace

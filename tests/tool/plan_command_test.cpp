@@ -42,7 +42,7 @@ TEST(PlanCommand, what_is_wrong_is_said) {
       {{"plan", "groups", "--mesh", "tp=2", "--rank", "2"}, "--rank 2: expected a whole number from 0 to 1"},
       {{"plan", "groups", "--mesh", "tp=2", "--group", "tq"}, "unknown axis 'tq'"},
       {{"plan", "groups", "--mesh", "tp=1073741823"}, "at most 16777216"},
-      {{"plan", "--gpus", "8xH100"}, "which model?"},
+      {{"plan", "--gpus", "8xH100"}, "no model: add --model"},
       {{"plan", "--model", "llama-3-8b", "--global_batch", "8"}, "no devices: add --gpus"},
       {{"plan", "--model", "lama-3-8b", "--gpus", "8xH100", "--global_batch", "8"}, "did you mean llama-3-8b?"},
       {{"plan", "--model", "llama-3-8b", "--gpus", "8xH1000", "--global_batch", "8"}, "did you mean H100?"},

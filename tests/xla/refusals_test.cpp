@@ -95,7 +95,7 @@ TEST_F(XlaRefusedSteps, ByWhatTheirLossDoes) {
       {[](const at::Tensor& w, const Tensors&) { return (w + nn::uniform(1, 4, 3, {.key = 1}, at::kCPU)).sum(); },
        "random numbers that are added (NEFTune's noise) cannot be compiled into a step"},
       {[](const at::Tensor& w, const Tensors& b) { return (w * b[0].max().item<std::int64_t>()).sum(); },
-       "the step cannot be captured: aten::_local_scalar_dense makes the step's course depend on data"},
+       "the step cannot be captured: aten::_local_scalar_dense makes the step's control flow depend on data"},
       {[](const at::Tensor& w, const Tensors&) {
          return w.sum() + w.detach().erfinv().sum() + w.detach().lgamma().sum();
        },
