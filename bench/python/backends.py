@@ -3,7 +3,8 @@
 
     python3 bench/python/backends.py [-n 2] [--rounds 9]
 
-Each row is a comparison: the two backends take turns, the median of the rounds counts. Steps run on one thread per rank.
+Each row is a comparison: the two backends take turns, the median of the rounds counts. Steps run on one thread per
+rank.
 """
 import argparse
 import os

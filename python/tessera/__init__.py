@@ -1,4 +1,5 @@
-"""Distributed training of transformer models: the program `tessera`, its C++ libraries, and modules for Python programs:
+"""Distributed training of transformer models: the program `tessera`, its C++ libraries, and modules for Python
+programs:
 `tessera.torch` (a backend of torch.distributed), `tessera.hvd.torch` (Horovod's names), `tessera.numpy`.
 
 >>> tessera.cmake_prefix_path   # what -DCMAKE_PREFIX_PATH wants, as torch.utils.cmake_prefix_path

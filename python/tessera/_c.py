@@ -208,7 +208,8 @@ def text(name, *handles):
 
 
 def store_functions(set_value, get_value, add, remove):
-    """The C form of a store in Python. `set_value(key, bytes)`, `get_value(key, seconds) -> bytes` (raises TimeoutError),
+    """The C form of a store in Python. `set_value(key, bytes)`, `get_value(key, seconds) -> bytes` (raises
+    TimeoutError),
     `add(key, number) -> sum`, `remove(key)`. What they raise becomes a status; the last such error is in the list that
     is returned beside the structure, which must live as long as the world."""
     errors = []

@@ -1,4 +1,5 @@
-"""Compares tessera/_c.py with tessera_c.h: every function, the kind of each argument, every constant, every struct.
+"""Compares python/tessera/_c.py with tessera/c/tessera_c.h: functions, kinds of arguments,
+constants and structs.
 
     python3 tests/python/check_declarations.py tessera/c/tessera_c.h
 """
@@ -29,7 +30,8 @@ def main(path):
     functions, wrong = {}, []
     plain = re.sub(r"typedef struct.*?\}\s*\w+;", "", text, flags=re.S)
     for result, name, arguments in re.findall(r"((?:const char\*)|\w+)\s+tessera_(\w+)\(([^)]*)\);", plain):
-        letters = "" if arguments.strip() in ("", "void") else "".join(kind(a) for a in arguments.split(",")).replace("!", "i")
+        kinds = [] if arguments.strip() in ("", "void") else [kind(a) for a in arguments.split(",")]
+        letters = "".join(kinds).replace("!", "i")
         result = kind(result)
         functions[name] = "!" + letters if result == "!" else result + ":" + letters
     for name in sorted(set(functions) | set(_c.FUNCTIONS)):
@@ -43,7 +45,8 @@ def main(path):
             wrong.append("TESSERA_{} = {}, _c.py has {}".format(name, value, own))
     for struct, own in (("options", _c.Options), ("call", _c.Call), ("store_functions", _c.StoreFunctions),
                         ("view", _c.View)):
-        body = re.search(r"typedef struct tessera_{} \{{(.*?)\}} tessera_{};".format(struct, struct), text, re.S).group(1)
+        pattern = r"typedef struct tessera_{} \{{(.*?)\}} tessera_{};".format(struct, struct)
+        body = re.search(pattern, text, re.S).group(1)
         names = [(re.findall(r"\(\*(\w+)\)", d) or re.findall(r"(\w+)$", d.strip()))[0] for d in body.split(";")
                  if d.strip()]
         if names != [n for n, _ in own._fields_]:

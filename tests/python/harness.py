@@ -23,7 +23,8 @@ GRACE = 2.0  # seconds that the others have after one rank has failed
 
 
 class Case:
-    """A row of the table: the name (upstream's, where the case is one of PyTorch's), what to call, on how many ranks."""
+    """A row of the table: the name (upstream's, where the case is one of PyTorch's), what to call, on how many
+    ranks."""
 
     def __init__(self, name, function, ranks, seconds, backends, group, more):
         self.name, self.function, self.ranks, self.seconds = name, function, ranks, seconds

@@ -4,7 +4,8 @@
     python3 tests/python/run_cases.py [-k TEXT] [--modules c10d_gloo,ddp] [--backend tessera|gloo|both]
                                       [--quick] [--list] [--show]
 
-With --backend both each case runs on Gloo too and results are compared: "= gloo" means bit for bit. The exit status is 0
+With --backend both each case runs on Gloo too and results are compared: "= gloo" means bit for bit. The exit status
+is 0
 when every case passed on tessera (or on gloo, if only gloo was asked for).
 """
 import argparse
@@ -43,7 +44,8 @@ def main():
     if args.list:
         print("\n".join("{}.{} ({} ranks)".format(c.group, c.name, c.ranks) for c in chosen))
         return 0
-    print("torch {} on Python {}.{}, {} cases".format(torch.__version__, *sys.version_info[:2], len(chosen)), flush=True)
+    versions = (torch.__version__, *sys.version_info[:2])
+    print("torch {} on Python {}.{}, {} cases".format(*versions, len(chosen)), flush=True)
     if "tessera" in backends:
         import tessera.torch  # noqa: F401 -- registers the backend; forked ranks have it
     count, failed = {}, []

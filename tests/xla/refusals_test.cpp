@@ -93,7 +93,7 @@ TEST_F(XlaRefusedSteps, ByWhatTheirLossDoes) {
        "the step cannot be captured: aten::rand draws random numbers, which a compiled step would repeat in every "
        "step; nn::dropout() draws by place"},
       {[](const at::Tensor& w, const Tensors&) { return (w + nn::uniform(1, 4, 3, {.key = 1}, at::kCPU)).sum(); },
-       "random numbers that are added (NEFTune's noise) cannot be compiled into a step"},
+       "added random numbers (NEFTune's noise) cannot be compiled into a step"},
       {[](const at::Tensor& w, const Tensors& b) { return (w * b[0].max().item<std::int64_t>()).sum(); },
        "the step cannot be captured: aten::_local_scalar_dense makes the step's control flow depend on data"},
       {[](const at::Tensor& w, const Tensors&) {

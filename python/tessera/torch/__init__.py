@@ -39,12 +39,13 @@ def _create(options, pg_options=None):
 
 
 def _refuse_second_backend(frame):
-    """torch keeps a group written in Python as the whole group, and drops the backends of other devices without a word."""
+    """torch keeps a group written in Python as the whole group, and drops the backends of other devices without a
+    word."""
     described = frame.f_locals.get("backend_config")
     backends = described.get_device_backend_map() if hasattr(described, "get_device_backend_map") else {}
     others = sorted({name for name in backends.values() if name != "tessera"})
     if others:
-        raise InvalidArgument("tessera: {} beside it in one group: torch would drop it, since a backend written in Python "
+        raise InvalidArgument("tessera: {} in the same group: torch would drop it, since a backend written in Python "
                               "is the whole group. Make a second group: new_group(backend={!r})".format(
                                   " and ".join(others), others[0]))
 

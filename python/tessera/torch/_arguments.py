@@ -1,4 +1,5 @@
-"""What torch hands to a process group, in the library's terms: dtypes, reductions, time-outs; checks with Gloo's texts."""
+"""What torch hands to a process group, in the library's terms: dtypes, reductions, time-outs; checks with Gloo's
+texts."""
 import torch
 import torch.distributed as dist
 

@@ -19,7 +19,8 @@ from torch._C._distributed_c10d import Backend as _CppBackend
 from torch._C._distributed_c10d import _create_work_from_future
 
 from tessera import _c
-from ._arguments import (CODES, as_list, check_host, check_like, check_root, dense, flat, invalid, milliseconds, payload,
+from ._arguments import (CODES, as_list, check_host, check_like, check_root, dense, flat, invalid, milliseconds,
+                         payload,
                          reducible, reduction, room_for, write)
 from ._errors import error_of
 from ._monitored import monitored_barrier
@@ -555,7 +556,8 @@ class ProcessGroupTessera(dist.ProcessGroup):
         if code is None:
             code, width = _c.UINT8, source.element_size()
             sent, received = [s * width for s in sent], [r * width for r in received]
-        return self._start(_c.lib.all_to_all_v, (source.data_ptr(), row(*sent), target.data_ptr(), row(*received), code),
+        return self._start(_c.lib.all_to_all_v, (source.data_ptr(), row(*sent), target.data_ptr(), row(*received),
+                                                     code),
                            opts, (source, target) + keep, result, after)
 
     def barrier(self, opts=None):

@@ -196,7 +196,8 @@ class OperationWork(Work):
         return self._futures()[1]
 
     def _futures(self):
-        """(the future for Python, whose callbacks are ordered; the future for C++, which carries errors as it wants)."""
+        """(the future for Python, whose callbacks are ordered; the future for C++, which carries errors as it
+        wants)."""
         if self._future is None:
             operation, follower = self._operation, self._follower
             start = Future()

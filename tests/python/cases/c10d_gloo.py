@@ -1,4 +1,7 @@
-"""PyTorch's test_c10d_gloo.py, ProcessGroupGlooTest and CommTest, written anew: the same names on any backend."""
+"""PyTorch's test_c10d_gloo.py, ProcessGroupGlooTest and CommTest, written anew: the same names on any backend.
+
+Long because: one case per test of that file, in its order.
+"""
 import math
 
 import torch
@@ -120,7 +123,8 @@ def allreduce_all(rank, copy):
         equal(value(pg.allreduce([tensor], options(AllreduceOptions, reduceOp=op)))[0], expected(i, rank.size))
         equal(tensor, expected(i, rank.size))
     n = rank.size
-    for op, want in ((dist.ReduceOp.SUM, n * (2 * n - 1.0)), (dist.ReduceOp.MIN, 0.0), (dist.ReduceOp.MAX, 2.0 * n - 1)):
+    for op, want in ((dist.ReduceOp.SUM, n * (2 * n - 1.0)), (dist.ReduceOp.MIN, 0.0),
+                     (dist.ReduceOp.MAX, 2.0 * n - 1)):
         tensors = [copy(torch.tensor([2.0 * rank.rank])), copy(torch.tensor([2.0 * rank.rank + 1]))]
         equal(value(pg.allreduce(tensors, options(AllreduceOptions, reduceOp=op))), [torch.tensor([want])] * 2)
     equal(value(pg.allreduce(copy(torch.tensor([rank.rank + 1.0]))))[0], torch.tensor([n * (n + 1) / 2]))

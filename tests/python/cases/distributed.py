@@ -1,4 +1,7 @@
-"""PyTorch's DistributedTest (distributed_test.py) for backends on the CPU, written anew: the same names."""
+"""PyTorch's DistributedTest (distributed_test.py) for backends on the CPU, written anew: the same names.
+
+Long because: one case per test of that file, in its order.
+"""
 import time
 from datetime import timedelta
 
@@ -80,7 +83,8 @@ def values(rank, dtype):
     return (torch.arange(27).reshape(3, 3, 3) % 5 + rank).to(dtype)
 
 
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32,
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8,
+          torch.int16, torch.int32,
           torch.int64, torch.bool, torch.complex64)
 
 
@@ -635,7 +639,8 @@ def nn_functional(rank):
     rank.start()
     world, n = dist.group.WORLD, rank.size
     x = torch.full((6, 4), rank.rank + 1.0, requires_grad=True)
-    (functional.all_reduce(x * 2, group=world).sum() + torch.stack(functional.all_gather(x, world)).pow(2).sum()).backward()
+    gathered = torch.stack(functional.all_gather(x, world))
+    (functional.all_reduce(x * 2, group=world).sum() + gathered.pow(2).sum()).backward()
     y = torch.full((4,), rank.rank + 1.0, requires_grad=True)
     functional.broadcast(y, 1, group=world).pow(2).sum().backward()
     z = torch.full((4,), rank.rank + 1.0, requires_grad=True)

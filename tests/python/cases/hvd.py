@@ -88,7 +88,8 @@ def alltoall(rank, members, chosen):
     n, me = len(members), members.index(rank)
     for dtype in FLOATS + INTEGERS + (torch.bool,):
         x = data(rank, dtype, 2 * n)
-        equal(hvd.alltoall(x, process_set=chosen), torch.cat([data(r, dtype, 2 * n)[2 * me:2 * me + 2] for r in members]))
+        parts = [data(r, dtype, 2 * n)[2 * me:2 * me + 2] for r in members]
+        equal(hvd.alltoall(x, process_set=chosen), torch.cat(parts))
         splits = [i + 1 for i in range(n)]
         got, counts = hvd.alltoall(data(rank, dtype, sum(splits)), torch.tensor(splits), process_set=chosen)
         start = sum(splits[:me])
@@ -136,7 +137,8 @@ def adasum(rank, members, chosen):
         vectors = [torch.randn(50, generator=torch.Generator().manual_seed(r), dtype=torch.float64) for r in range(n)]
         want = list(vectors)
         while len(want) > 1:
-            want = [a * (1 - a @ b / (2 * a @ a)) + b * (1 - a @ b / (2 * b @ b)) for a, b in zip(want[::2], want[1::2])]
+            want = [a * (1 - a @ b / (2 * a @ a)) + b * (1 - a @ b / (2 * b @ b))
+                    for a, b in zip(want[::2], want[1::2])]
         equal(hvd.allreduce(vectors[me].to(dtype), op=hvd.Adasum, process_set=chosen), want[0].to(dtype), 1e-5)
 
 
@@ -156,7 +158,8 @@ def run_row(rank, operation, sets):
     hvd.shutdown()
 
 
-for _operation in (allreduce, grouped_allreduce, allgather, broadcast, alltoall, reducescatter, objects, barriers, adasum):
+for _operation in (allreduce, grouped_allreduce, allgather, broadcast, alltoall, reducescatter, objects, barriers,
+                   adasum):
     for _ranks in (2, 3, 4):
         for _sets in ("all", "process sets") if _ranks > 2 else ("all",):
             case("{} ({})".format(_operation.__name__, _sets), _ranks, only="tessera", more=_ranks == 3,

@@ -1,6 +1,7 @@
 """Adasum: gradients that point the same way are averaged, orthogonal ones are added.
 
-Of two vectors: a (1 - a.b / 2|a|^2) + b (1 - a.b / 2|b|^2); of 2^k ranks: pairs of neighbours, then pairs of those. Sums
+Of two vectors: a (1 - a.b / 2|a|^2) + b (1 - a.b / 2|b|^2); of 2^k ranks: pairs of neighbours, then pairs of those.
+Sums
 are in fp64. Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
 """
 import torch

@@ -1,6 +1,7 @@
 """Horovod's functions on tensors of the CPU: init(), topology, process sets, collectives with their asynchronous forms.
 
-Names identify operations: ranks may hand them in in any order and from any thread; without a name the order must be equal.
+Names identify operations: ranks may hand them in in any order and from any thread; without a name the order must be
+equal.
 An asynchronous form returns a handle for synchronize() and poll().
 """
 import ctypes
@@ -51,8 +52,10 @@ class _State:
 
 
 def init(comm=None, process_sets=None):
-    """Meets the other ranks, as the launcher of this process has described them (tessera launch, torchrun, mpirun, srun,
-    RANK and WORLD_SIZE by hand); nothing described: one rank. `process_sets`: registered at once, equal on all ranks."""
+    """Meets the other ranks, as the launcher of this process has described them (tessera launch, torchrun, mpirun,
+    srun,
+    RANK and WORLD_SIZE by hand); nothing described: one rank. `process_sets`: registered at once, equal on all
+    ranks."""
     if _State.engine is not None:
         return
     if comm is not None:
@@ -313,7 +316,8 @@ def allreduce(tensor, average=None, name=None, compression=Compression.none, op=
               postscale_factor=1.0, process_set=global_process_set):
     """A new tensor; differentiable."""
     packed, context = compression.compress(tensor)
-    reduced = _AllreduceFunction.apply(packed, name, _op_of(average, op), prescale_factor, postscale_factor, process_set)
+    reduced = _AllreduceFunction.apply(packed, name, _op_of(average, op), prescale_factor, postscale_factor,
+                                          process_set)
     return compression.decompress(reduced, context)
 
 

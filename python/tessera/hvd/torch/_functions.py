@@ -29,7 +29,9 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
     if rank() != root_rank:
         data = torch.empty(int(size), dtype=torch.uint8)
     broadcast_(data, root_rank, name and name + ".data", process_set)
-    return obj if rank() == root_rank else pickle.loads(data.numpy().tobytes() if _has_numpy() else bytes(data.tolist()))
+    if rank() == root_rank:
+        return obj
+    return pickle.loads(data.numpy().tobytes() if _has_numpy() else bytes(data.tolist()))
 
 
 def allgather_object(obj, name=None, process_set=global_process_set):

@@ -176,7 +176,8 @@ class _DistributedAdasum:
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none, backward_passes_per_step=1,
                          op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False,
                          process_set=global_process_set):
-    """The optimizer, whose step() uses gradients that are reduced over the ranks of the set. `op`: Average, Sum, Adasum.
+    """The optimizer, whose step() uses gradients that are reduced over the ranks of the set. `op`: Average, Sum,
+    Adasum.
     `groups`: a number, or lists of parameters, that travel together. ValueError: contradictory settings."""
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("tessera: gradient_predivide_factor goes with op=Average")

@@ -4,7 +4,8 @@
 >>> @hvd.elastic.run
 ... def train(state): ...
 
-When a collective fails, or when hosts have changed (HostsUpdatedInterrupt), run() goes back to the last commit, meets the
+When a collective fails, or when hosts have changed (HostsUpdatedInterrupt), run() goes back to the last commit,
+meets the
 other ranks again and calls the function once more. Who starts and ends processes is the launcher (`tessera launch`, or
 torchrun, with restarts): the ranks that meet are those which it has started.
 """
