@@ -2,6 +2,8 @@
 # is dlopen'ed when a run asks for it, through the one header in third_party/pjrt.
 
 file(GLOB_RECURSE xla_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/xla/*.cpp)
+list(FILTER xla_sources EXCLUDE REGEX "/tessera/xla/devices.cpp$")
+target_sources(tessera PRIVATE ${PROJECT_SOURCE_DIR}/tessera/xla/devices.cpp)  # finds the plug-in: part of libtessera
 tessera_units(xla_units xla 8 ${xla_sources})
 add_library(tessera_xla SHARED ${xla_units})
 tessera_use_torch(tessera_xla)

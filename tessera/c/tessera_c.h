@@ -109,9 +109,9 @@ typedef struct tessera_options {
   const char* address;        /* where other hosts reach this process; NULL: the address of the route to the store,
                                  or this host's first */
   const char* host;           /* the host's name: ranks with equal names share memory; NULL: from the kernel */
-  int32_t local_rank; /* as returned by tessera_local_rank(); used if local_size > 0 */
-  int32_t local_size; /* 0: both are computed from the hosts of all ranks */
-  int32_t join_store; /* tessera_init_store: 1: another process serves the store, rank 0 is a client, too */
+  int32_t local_rank;         /* as returned by tessera_local_rank(); used if local_size > 0 */
+  int32_t local_size;         /* 0: both are computed from the hosts of all ranks */
+  int32_t join_store;         /* tessera_init_store: 1: another process serves the store, rank 0 is a client, too */
   int32_t reserved;
   const uint8_t* secret; /* tessera_init_store: 32 bytes that all ranks share; NULL: derived from the port, which
                                  stops accidental connections, not attackers */

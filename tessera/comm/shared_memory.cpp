@@ -4,8 +4,8 @@
 
 #include <tessera/base/allocated.h>
 #include <tessera/base/log.h>
-#include <tessera/wire/shm/arena.h>
 #include <tessera/comm/world.h>
+#include <tessera/wire/shm/arena.h>
 
 #include <atomic>
 #include <numeric>

@@ -11,7 +11,6 @@
 ///   step->update(learning_rate, 1.0 / devices->count());       // the mean of their gradients
 ///   step->write_back();                                        // the module has the trained parameters again
 
-#include <tessera/comm/backend_plugin.h>
 #include <tessera/xla/compiled_step.h>
 
 #include <memory>
@@ -19,8 +18,6 @@
 namespace tessera::xla {
 
 /// Throws InputError without a plug-in or devices, and for a number of devices other than requested.
-inline std::shared_ptr<Devices> open_devices(const DeviceRequest& request = {}) {
-  return comm::plugin_table<XlaPlugin>("xla").open(request);
-}
+std::shared_ptr<Devices> open_devices(const DeviceRequest& request = {});
 
 }  // namespace tessera::xla

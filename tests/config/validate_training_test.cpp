@@ -202,10 +202,11 @@ TEST_F(ValidateTraining, FindingTheBatchSize) {
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--num_processes", "2"}), "");
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--num_processes", "2", "--zero_stage", "1"}), "");
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--fsdp", "full_shard"}), "");
-  EXPECT_EQ(error_of({"--auto_find_batch_size", "--fsdp", "full_shard", "--num_processes", "2"}),
-            "--auto_find_batch_size: with the strategy full_shard over 2 processes, forward and backward are "
-            "collective, and a process that runs out of memory would leave the others waiting; use ddp or zero1, or set "
-            "--per_device_train_batch_size manually");
+  EXPECT_EQ(
+      error_of({"--auto_find_batch_size", "--fsdp", "full_shard", "--num_processes", "2"}),
+      "--auto_find_batch_size: with the strategy full_shard over 2 processes, forward and backward are "
+      "collective, and a process that runs out of memory would leave the others waiting; use ddp or zero1, or set "
+      "--per_device_train_batch_size manually");
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--deterministic_reduce"}),
             "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches determine the order of "
             "summation; set --per_device_train_batch_size manually");

@@ -105,8 +105,7 @@ TEST_P(TrainerNan, a_run_ends_at_the_step_by_its_name_and_its_checkpoints_stay) 
     }
     EXPECT_TRUE(stopped.starts_with("step 3: the gradient norm is nan: the training diverged. Lower --learning_rate"))
         << stopped;
-    EXPECT_TRUE(limited.starts_with("step 3: the gradient norm is nan after 1 consecutive skipped steps"))
-        << limited;
+    EXPECT_TRUE(limited.starts_with("step 3: the gradient norm is nan after 1 consecutive skipped steps")) << limited;
     EXPECT_TRUE(path_exists(path_join(folder.path(), "checkpoint-2/manifest.json")));
   });
 }

@@ -243,7 +243,7 @@ TEST(LaunchCommandLine, Hosts) {
   const LaunchCommand rest = parse_launch_command(with({"--bad_hosts", bad}));
   EXPECT_EQ(rest.hosts, (std::vector<HostSlots>{{"b", {0, 1, 2, 3}, 4}}));
   ASSERT_EQ(rest.notes.size(), 1u);
-  EXPECT_NE(rest.notes[0].find("a is left out"), std::string::npos);
+  EXPECT_NE(rest.notes[0].find("a is excluded"), std::string::npos);
   write_file_atomically(bad, "a\nb\n");
   EXPECT_TRUE(says(with({"--bad_hosts", bad}), "no host is left"));
   EXPECT_TRUE(says(with({"--bad_hosts", bad + "x"}), "no such file"));

@@ -65,7 +65,7 @@ class CheckpointManager {
 
   std::int64_t saved_step() const { return saved_step_; }  ///< newest checkpoint-N that was written; -1: none
   BestModel& best() { return best_; }                      ///< the training reports evaluations to it
-  const BestModel& best() const { return best_; }
+  const BestModel& best() const { return best_; }          ///< read-only access
 
  private:
   void start(Saver& saver, SaveContents contents, std::int64_t keep, const Fill& fill);
