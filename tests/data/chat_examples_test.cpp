@@ -205,7 +205,7 @@ TEST_F(ChatRecords, WhatIsRefusedIsNamed) {
   const std::string raised = refused(chat, "{{ raise_exception('only even turns') }}");
   EXPECT_NE(raised.find("only even turns"), std::string::npos) << raised;
   EXPECT_NE(refused(chat, "{% for %}{{ x }}").find("--chat_template"), std::string::npos);
-  EXPECT_NE(refused(chat, "nowhere.jinja").find("nowhere.jinja: no such file"), std::string::npos);
+  EXPECT_NE(refused(chat, "nowhere.jinja").find("nowhere.jinja: neither an existing file"), std::string::npos);
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ TEST(GemmaPhi3, what_they_do_not_have_is_refused_by_name) {
   };
   EXPECT_NE(phi3(R"({"partial_rotary_factor": 0.4})").find("rotates 3 elements of each head of 8"), std::string::npos);
   EXPECT_NE(phi3(R"({"rope_type": "longrope", "short_factor": [1, 1, 1], "long_factor": [1, 1, 1, 1]})")
-                .find("\"short_factor\" has 3 entries for 8 rotated numbers"),
+                .find("\"short_factor\" has 3 entries for 8 rotated elements"),
             std::string::npos);
   EXPECT_EQ(phi3(R"({"rope_type": "yarn", "short_factor": [1, 1, 1, 1], "long_factor": [1, 1, 1, 1]})"), "")
       << "an old name of longrope";

@@ -39,7 +39,7 @@ TEST(Advice, OneStepSaysNothing) {
   run.micro_batch = 1;
   run.steps = 1;
   EXPECT_EQ(advise(run).text.find("raise"), std::string::npos);
-  expect_says(advise(run), "compute-bound", {"93 % of the time goes into computing", "1 step says nothing"});
+  expect_says(advise(run), "compute-bound", {"93 % of the time goes into computing", "1 step is too few for advice"});
 }
 
 TEST(Advice, IdleThreads) {

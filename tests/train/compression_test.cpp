@@ -88,7 +88,7 @@ TEST(Compression, WhatCannotBeRoundedIsRefused) {
   EXPECT_EQ(refusal("gpt2_tiny", weights({"c_attn", "attn"})),
             at + "'attn' matches transformer.h.0.attn.c_attn, which 'c_attn' of wq1 also matches; each module must "
                  "match only one "
-                 "module");
+                 "expression");
   EXPECT_EQ(refusal("gpt2_tiny", weights({"lm_head"})),
             at + "'lm_head' matches lm_head, but the head over the vocabulary cannot be rounded; use a pattern that "
                  "excludes it");
