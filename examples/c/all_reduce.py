@@ -2,14 +2,15 @@
 
   tessera launch --nproc_per_node 4 -- python3 all_reduce.py          (or torchrun, mpirun, srun)
 
-The library is looked for beside this file, then on the loader's path; TESSERA_C names another.
+The library: TESSERA_C_LIBRARY, or that of the installation which contains this file, or one on the loader's path.
 """
 import ctypes
 import os
 import sys
 
-beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libtessera_c.so")
-library = ctypes.CDLL(os.environ.get("TESSERA_C") or (beside if os.path.exists(beside) else "libtessera_c.so"))
+installed = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../lib/libtessera_c.so")
+library = ctypes.CDLL(os.environ.get("TESSERA_C_LIBRARY") or
+                      (installed if os.path.exists(installed) else "libtessera_c.so"))
 library.tessera_last_error.restype = ctypes.c_char_p
 FLOAT32, SUM = 7, 0
 

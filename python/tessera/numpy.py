@@ -27,7 +27,10 @@ def _array(value):
         value = np.from_dlpack(value)
     array = np.ascontiguousarray(value).reshape(np.shape(value))
     if array.dtype.name not in _CODES:
-        raise ValueError("tessera: no operations on {}".format(array.dtype))
+        raise ValueError("tessera: no operations on {}; there are {}".format(array.dtype, ", ".join(_CODES)))
+    if not array.dtype.isnative:
+        raise ValueError("tessera: {} has a foreign byte order; convert it with astype(array.dtype.newbyteorder('='))"
+                         .format(array.dtype.str))
     return array
 
 

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -105,6 +106,34 @@ TEST_P(Failures, AStoppedRankIsNamedAfterTheTimeout) {
 // Over TCP a sender may be done before the receiver checks: the next operation then reports the error.
 tessera_status then_barrier(tessera_group group, tessera_status status) {
   return status == TESSERA_OK ? tessera_barrier(group, nullptr, nullptr) : status;
+}
+
+// A rank whose operation timed out owns its memory again. A late rank must not read that memory and report success.
+TEST_P(Failures, ALateRankDoesNotSucceedAlone) {
+  const bool shm = std::string(GetParam()) == "shm";
+  for (const std::int64_t n : {std::int64_t{4}, std::int64_t{2'000'000}})
+    for (const bool broadcast : {false, true}) {
+      if (broadcast && !shm) continue;  // over TCP a root may finish before the others
+      run(2, [&](Rank& me) {
+        void* memory = nullptr;
+        me.ok(tessera_memory_allocate(n * 4, &memory), "memory");
+        auto* numbers = static_cast<float*>(memory);
+        std::fill_n(numbers, n, 1.0F);
+        me.ok(tessera_barrier(me.group, nullptr, nullptr), "barrier");
+        tessera_call call = {};
+        call.size = sizeof call;
+        call.timeout_ms = 300;
+        if (me.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+        const tessera_status status =
+            broadcast ? tessera_broadcast(me.group, numbers, n, TESSERA_FLOAT32, 0, &call, nullptr)
+                      : tessera_all_reduce(me.group, numbers, numbers, n, TESSERA_FLOAT32, TESSERA_SUM, &call, nullptr);
+        if (me.rank == 0) std::fill_n(numbers, n, 1e6F);
+        const std::string what = std::string(broadcast ? "broadcast" : "all_reduce") + " of " + std::to_string(n);
+        me.expect(status != TESSERA_OK, what + " succeeded on rank " + std::to_string(me.rank));
+        me.expect(me.rank == 1 || status == TESSERA_TIMEOUT, what + ": " + tessera_status_name(status));
+        std::this_thread::sleep_for(std::chrono::milliseconds(me.rank == 0 ? 1500 : 0));
+      });
+    }
 }
 
 TEST_P(Failures, DifferentOperationsAreNamed) {

@@ -144,6 +144,15 @@ TEST_F(Misuse, Worlds) {
   tessera_options options = options_of("carrier pigeon");
   expect(tessera_init_folder("/tmp", 0, 1, "a", &options, &other), TESSERA_INVALID,
          "unknown transport 'carrier pigeon'; use auto, shm or tcp.");
+  options = options_of("shm");
+  options.local_size = 2;
+  options.local_rank = 7;
+  expect(tessera_init_folder("/tmp", 0, 1, "a", &options, &other), TESSERA_INVALID,
+         "options: local_rank 7 does not exist among 2 ranks of a host.");
+  options = options_of("shm");
+  options.join_store = 9;
+  expect(tessera_init_folder("/tmp", 0, 1, "a", &options, &other), TESSERA_INVALID,
+         "options: join_store is 9; it must be 0 or 1.");
   options.size = 8;
   expect(tessera_init_folder("/tmp", 0, 1, "a", &options, &other), TESSERA_INVALID,
          "options.size is 8 instead of " + std::to_string(sizeof options) + ": call tessera_options_init().");

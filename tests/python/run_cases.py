@@ -5,8 +5,7 @@
                                       [--quick] [--list] [--show]
 
 With --backend both each case runs on Gloo too and results are compared: "= gloo" means bit for bit. The exit status
-is 0
-when every case passed on tessera (or on gloo, if only gloo was asked for).
+is 0 when every case passed on tessera (or on gloo, if only gloo was asked for).
 """
 import argparse
 import importlib

@@ -19,7 +19,7 @@ needed=$(readelf -d "$build/libtessera_c.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/
          grep -vE '^(libstdc\+\+|libm|libgcc_s|libc|ld-linux.*)\.so' || true)
 [ -z "$needed" ] || fail "libtessera_c.so needs $needed"
 
-export TESSERA_C=$build/libtessera_c.so
+export TESSERA_C_LIBRARY=$build/libtessera_c.so
 said="ranks added 1000 numbers each"
 for program in "$work/all_reduce" "python3 $root/examples/c/all_reduce.py"; do
   got=$($program) || fail "$program alone"

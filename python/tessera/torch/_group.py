@@ -7,6 +7,7 @@ Threads: as torch asks it, collectives of one group are started by one thread at
 Callbacks of futures may start collectives, too (compression hooks of DDP do): these go through a second C group of the
 same ranks, the shadow, so that their order does not depend on how far the main thread has come.
 """
+import collections
 import ctypes
 import sys
 import threading
@@ -20,8 +21,7 @@ from torch._C._distributed_c10d import _create_work_from_future
 
 from tessera import _c
 from ._arguments import (CODES, as_list, check_host, check_like, check_root, dense, flat, invalid, milliseconds,
-                         payload,
-                         reducible, reduction, room_for, write)
+                         payload, reducible, reduction, room_for, write)
 from ._errors import error_of
 from ._monitored import monitored_barrier
 from ._sparse import all_reduce_sparse
@@ -42,6 +42,9 @@ class _NamedBackend(_CppBackend):
 
     def getBackendName(self):
         return "tessera"
+
+
+_meetings = collections.Counter()  # name of a group -> worlds of that name that this process has joined
 
 
 class World:
@@ -85,7 +88,10 @@ class ProcessGroupTessera(dist.ProcessGroup):
         self._follower = Follower("tessera-" + name[:40])
         self._message_follower = Follower("tessera-messages-" + name[:30])
         if world is None:
-            world, ranks = World(store, rank, size, timeout, name), list(range(size))
+            # Keys of an earlier group of this name may still be in a store that outlives it (torchrun's agent's).
+            _meetings[name] += 1
+            meeting = "process group {} number {} of torch".format(name, _meetings[name])
+            world, ranks = World(store, rank, size, timeout, meeting), list(range(size))
             self._group = _c.handle("world_group", world.handle)
             self._own = False
         else:

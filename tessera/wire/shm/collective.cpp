@@ -395,6 +395,8 @@ void Collectives::run(const Operation& operation, std::uint64_t number, const st
     }
     pipeline.run();
   }
+  // A rank that failed has given its memory back to its caller: the bytes read above may be the caller's new ones.
+  communicator_.throw_if_failed();
   publish_stores();
   Control& control = communicator_.control();
   control.finished.store(number + 1);

@@ -20,6 +20,17 @@ def device_map(rank):
     equal(t, torch.full((3,), 2.0))
 
 
+@case("a group again in the same store", 2)
+def again(rank):
+    store = rank.store()
+    for number in range(3):
+        dist.init_process_group(rank.backend, store=store, rank=rank.rank, world_size=2)
+        t = torch.full((3,), 1.0 + number)
+        dist.all_reduce(t)
+        equal(t, torch.full((3,), 2.0 + 2 * number))
+        dist.destroy_process_group()
+
+
 @case("new groups of many kinds", 4)
 def new_groups(rank):
     rank.start()

@@ -37,5 +37,7 @@ def arrays(rank):
         world.reduce_scatter(np.ones(2))
     with raises("no reduction", ValueError):
         world.all_reduce(np.ones(2), "median")
+    with raises("foreign byte order", ValueError):
+        world.all_reduce(np.ones(2, dtype=">f4"))
     world.barrier()
     world.close()
