@@ -187,7 +187,7 @@ TEST(Trainer, what_an_evaluation_does_not_give_is_an_input_error) {
       return text.find(part) != std::string::npos;
     };
     EXPECT_PRED2(contains, says({"--metric_for_best_model=accuracy", "--eval_strategy=steps", "--eval_steps=1"}),
-                 "no eval_accuracy but eval_loss, eval_runtime");
+                 "no eval_accuracy, only eval_loss, eval_runtime");
     EXPECT_PRED2(contains, says({"--label_smoothing_factor=0.1"}), "labels are Float of shape [24, 5]");
     TrainerOptions without = options({"--label_smoothing_factor=0.1"});
     without.outputs = nullptr;

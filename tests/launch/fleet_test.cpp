@@ -207,7 +207,7 @@ TEST_F(FleetTest, AMachineWithoutASignIsLost) {
     ASSERT_TRUE(event) << k;
     EXPECT_EQ(event->kind, FleetEvent::lost);
     EXPECT_EQ(event->machine, 2);
-    EXPECT_NE(event->text.find("machine 2 (host2) gave no sign"), std::string::npos) << event->text;
+    EXPECT_NE(event->text.find("machine 2 (host2) has not been heard from"), std::string::npos) << event->text;
     EXPECT_GT(stopwatch.seconds(), 0.9);
     EXPECT_LT(stopwatch.seconds(), lost_seconds + stopwatch.limit(2));
     const FleetVerdict verdict = fleet.agree({143, false});

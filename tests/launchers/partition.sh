@@ -36,7 +36,7 @@ for cut in "link set ta$$ down" "addr del 10.200.7.1/24 dev ta$$"; do
   code1=0; wait $pid1 || code1=$?
   [ "$code0 $code1" = "0 0" ] || { cat 0.txt 1.txt; echo "$cut: exit codes $code0 $code1"; exit 1; }
   [ "$(cat 0.txt 1.txt | grep -c started)" = 4 ] || { cat 0.txt 1.txt; echo "$cut: not restarted"; exit 1; }
-  [ "$(grep -c "gave no sign" 0.txt) $(grep -c "lost the job's store" 1.txt)" = "1 1" ] ||
+  [ "$(grep -c "has not been heard from" 0.txt) $(grep -c "lost the job's store" 1.txt)" = "1 1" ] ||
     { cat 0.txt 1.txt; echo "$cut: not reported exactly once"; exit 1; }
 done
 started
@@ -50,6 +50,6 @@ seconds=$(($(date +%s) - begin))
 cat 0.txt 1.txt
 [ "$code0 $code1" = "1 1" ] || { echo "exit codes $code0 $code1"; exit 1; }
 [ $seconds -le 60 ] || { echo "it took $seconds s"; exit 1; }
-grep -q "machine 1 .*gave no sign" 0.txt
+grep -q "machine 1 .*has not been heard from" 0.txt
 grep -q "lost the job's store" 1.txt
 echo "ok after $seconds s"

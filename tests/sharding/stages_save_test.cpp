@@ -339,10 +339,10 @@ TEST_F(StagesSave, a_folder_of_another_model_is_refused_on_every_rank) {
     has(weights(path("2 layers")), "holds no layers.0.weight");
     has(weights(path("no end")), "holds no norm.weight");
     has(weights(path("nothing")), "nothing");
-    has(states(path("4 layers")), "holds 22 optimizer tensors, of which 18 are among the 18 of this run");
-    has(states(path("2 layers")), "holds 14 optimizer tensors, of which 14 are among the 18 of this run");
-    has(states(path("no end")), "holds 14 optimizer tensors, of which 14 are among the 18 of this run");
-    has(states(sgd), "holds 0 optimizer tensors");
+    has(states(path("4 layers")), "has 22 optimizer tensors, of which 18 are among the 18 of this run");
+    has(states(path("2 layers")), "has 14 optimizer tensors, of which 14 are among the 18 of this run");
+    has(states(path("no end")), "has 14 optimizer tensors, of which 14 are among the 18 of this run");
+    has(states(sgd), "has 0 optimizer tensors");
     world.group().barrier().wait();
   });
 }
