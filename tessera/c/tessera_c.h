@@ -156,7 +156,8 @@ tessera_status tessera_init_functions(const tessera_store_functions* store, int3
                                       const char* name, const tessera_options* options, tessera_world* world);
 /// Ends the world and all its groups: unfinished operations fail with TESSERA_SHUT_DOWN here and with TESSERA_PEER_LOST
 /// on other ranks. Works may still be queried and freed. Blocks until this rank's threads have ended, but does not wait
-/// for other ranks (call a barrier first for an orderly end).
+/// for other ranks (call a barrier first for an orderly end). Over TCP, a process that ends without it may break the
+/// last operations of its peers.
 tessera_status tessera_shutdown(tessera_world world);
 
 /* ---- topology -------------------------------------------------------------------------------------------------- */

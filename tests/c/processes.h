@@ -74,6 +74,7 @@ inline void run_processes(int n, const char* transport, const std::function<void
     rank.ok(tessera_init_folder((folder.path() + "/store").c_str(), r, n, "test", &options, &rank.world), "init");
     rank.ok(tessera_world_group(rank.world, &rank.group), "world group");
     if (rank.complaints.count == 0) body(rank);
+    if (r != killed) tessera_shutdown(rank.world);  // ends the connections in order: peers may still read from them
     if (rank.complaints.count > 0) {
       std::fprintf(stderr, "rank %d of %d (%s): %d complaints\n%s", r, n, transport, rank.complaints.count,
                    rank.complaints.text.c_str());

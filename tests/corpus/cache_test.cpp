@@ -257,7 +257,7 @@ TEST_F(Cache, RecordsThatCannotBeUsedLeaveNothing) {
   EXPECT_NE(two.find("a.jsonl:3:1"), std::string::npos) << two;
   std::string many;
   for (int i = 0; i < 50; ++i) many += "{\"text\": \"bad\"}\n";
-  EXPECT_NE(complaints(many).find("the first 20 records"), std::string::npos);
+  EXPECT_NE(complaints(many).find("the first 20 unusable records"), std::string::npos);
   EXPECT_TRUE(list_folder(root()).empty());
   const std::string csv = write("a.csv", "text\n\"unclosed\n");
   const std::string once = error_of([&] { cached_tokens(root(), request({csv}, true)); });

@@ -213,7 +213,7 @@ TEST(ColumnMap, Complaints) {
             "--column_map: 'question' is not a known meaning of a column; known are input_ids, labels, attention_mask, "
             "completion_mask, assistant_masks, prompt, completion, system, messages, conversations, instruction, "
             "output, input, text, chosen, rejected; did you mean prompt=question?");
-  EXPECT_EQ(error_of([] { parse_column_map("text=a,text=b"); }), "--column_map: text is both a and b");
+  EXPECT_EQ(error_of([] { parse_column_map("text=a,text=b"); }), "--column_map: text is mapped to both a and b");
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ TEST_F(DataCommand, NullsAreCounted) {
   expect_has(good({"data", "check", path}), "1 records of 1 file are good, 1 is empty and left out by training\n");
   expect_has(good({"data", "stats", path}), "training   reads text; skips 1 because empty\n");
   expect_has(good({"tokenize", "--train_file", path, "--tokenizer_name", "byte", "--output", made.path("t")}),
-             "a.jsonl:2:1: is left out");
+             "a.jsonl:2:1: skipped");
   expect_has(refused({"data", "merge", path, "--output", made.path("b.txt")}), "a.jsonl:2:1: \"text\" is null");
 }
 

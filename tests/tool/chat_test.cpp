@@ -72,7 +72,7 @@ TEST_F(ChatTest, WithoutATemplateTheReasonIsSaid) {
   EXPECT_FALSE(path_exists(at("model")));
   const auto missing = tessera(learning("model", {"--chat_template", at("nowhere.jinja")}));
   EXPECT_EQ(missing.exit_code, 2);
-  EXPECT_TRUE(contains(missing.err, "nowhere.jinja: no such file")) << missing.err;
+  EXPECT_TRUE(contains(missing.err, "nowhere.jinja: neither an existing file")) << missing.err;
 }
 
 }  // namespace

@@ -338,7 +338,7 @@ TEST_F(CheckpointCommand, InspectsShards) {
   EXPECT_TRUE(contains(unwrapped(inspected({index})), "sharded safetensors"));
   EXPECT_EQ(parse_json(inspected({at("out"), "--json"}), "").at("parameters").as_int(), 20960);
   std::filesystem::remove(at("out/model-00001-of-00001.safetensors"));
-  expect_refused({"inspect", at("out")}, {"1 of the 1 shards"});
+  expect_refused({"inspect", at("out")}, {"1 of the 1 listed shards"});
 }
 
 TEST_F(CheckpointCommand, InspectsCheckpointsOfRuns) {

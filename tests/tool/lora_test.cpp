@@ -175,7 +175,7 @@ TEST_F(LoraTest, OverwritingReplacesTheOtherKindOfModel) {
 
 TEST_F(LoraTest, BadInputIsRefusedBeforeAnythingIsWritten) {
   expect_refused(adapters("out", batch(6, 1, 2) + Strings{"--lora_target_modules", "c_atn"}), "did you mean 'c_attn'?");
-  expect_refused(adapters("out", batch(6, 1, 2) + Strings{"--lora_target_modules", "wte"}), "no linear map");
+  expect_refused(adapters("out", batch(6, 1, 2) + Strings{"--lora_target_modules", "wte"}), "not a linear map");
   expect_refused(adapters("out", batch(6, 1, 2) + Strings{"--lora_target_modules", "c_attn,"}), "empty name");
   expect_refused(training("out", batch(6, 1, 2) + Strings{"--lora_r", "4"}), "--lora_r needs --model_name_or_path");
   expect_refused(adapters("base", batch(6, 1, 2) + Strings{"--overwrite_output_dir"}), "contains the base model");

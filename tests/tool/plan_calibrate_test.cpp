@@ -38,7 +38,7 @@ TEST_F(CalibrateTest, this_machine_is_measured_and_planned_with) {
 TEST_F(CalibrateTest, what_is_wrong_is_said) {
   const std::vector<std::pair<Strings, std::string>> table = {
       {{"--processes", "2,1"}, "ascending numbers"},
-      {{"--seconds", "1", "--processes", "1"}, "--seconds 1: from 3"},
+      {{"--seconds", "1", "--processes", "1"}, "--seconds 1: expected a value from 3"},
       {{"--output", at("none/x.json")}, "no such folder"},
       {{"--second", "9"}, "--second"},
   };
