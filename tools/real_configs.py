@@ -47,7 +47,8 @@ DEEPSPEED_KEYS = {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_op
 ARGUMENTS = {"model_name_or_path", "output_dir", "learning_rate", "per_device_train_batch_size", "num_train_epochs"}
 FOREIGN = re.compile(r"^(base_model|finetuning_type|_component_|sequence_len):|^ +_component_:", re.M)
 NOT_HERE = re.compile(r"no such (file|folder)")
-NOT_BUILT = re.compile(r"not built|not supported|no model here|is Llama's|is not read|are not read|not downloaded|"
+NOT_BUILT = re.compile(r"not built|not implemented|not supported|not available|no model here|is Llama's|is not read|"
+                       r"are not read|not downloaded|"
                        r"are not delayed|are not written|not done here|not trained|not rewritten|not quantized|"
                        r"nothing is generated|is not (GPT-2|OPT|StarCoder2)'s|of the models here|the model here that|"
                        r"DeepSeek-V3's")

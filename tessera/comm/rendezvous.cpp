@@ -88,8 +88,8 @@ std::string seconds_text(milliseconds time) { return format_real(static_cast<dou
 std::string left_behind(const launch::RankEnvironment& environment) {
   if (environment.unvouched.empty()) return {};
   return concat(" ", environment.unvouched,
-                " are set in the environment, but not by a known launcher: unset "
-                "them,  MASTER_ADDR and MASTER_PORT to run a single rank, or start the other ranks, too.");
+                " are set in the environment, but not by a known launcher: "
+                "unset them, MASTER_ADDR and MASTER_PORT to run a single rank, or start the other ranks, too.");
 }
 
 // "waited 5 s for ranks 2, 3 of 4; here: ranks 0, 1 on node1".

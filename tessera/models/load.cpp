@@ -274,7 +274,8 @@ void read_preprocessor(LanguageModel& model, const std::string& folder) {
 }
 
 void check_folder(const std::string& folder) {
-  if (!is_directory(folder)) throw InputError(concat("--model_name_or_path ", folder, ": no such folder (nothing is downloaded)"));
+  if (!is_directory(folder))
+    throw InputError(concat("--model_name_or_path ", folder, ": no such folder (nothing is downloaded)"));
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ TEST(Rendezvous, variables_that_were_left_in_the_environment_are_named) {
     const std::string text = tessera::testing::error_of<Error>(
         [&] { rendezvous(*c10::make_intrusive<c10d::HashStore>(), environment, build_text(), milliseconds(10)); });
     EXPECT_NE(text.find("missing: rank 1"), std::string::npos) << text;
-    EXPECT_EQ(text.find(concat(left, " are in the environment")) != std::string::npos, *left != 0) << text;
+    EXPECT_EQ(text.find(concat(left, " are set in the environment")) != std::string::npos, *left != 0) << text;
     EXPECT_EQ(text.find("unset them") != std::string::npos, *left != 0) << text;
   }
 }

@@ -39,5 +39,5 @@ judge() {  # FOLDER LARGEST PART=BUDGET...
 }
 
 judge "$build" 0.45 library=20 tests=26
-judge "$(dirname "$build")/build-asan" 2.5 library=80 tests=95
+judge "$(dirname "$build")/build-asan" 6 library=95 tests=95
 exit $status

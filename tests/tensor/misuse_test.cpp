@@ -62,7 +62,7 @@ TEST(TensorMisuse, of_plans) {
                  cut({{"token.wieght", embedding_rowwise}}));
   expect_refused("blocks.0.qkv.weight has 3 heads, which 2 ranks neither divide nor are a multiple of",
                  cut({{"qkv", colwise, 1, 3}}));
-  expect_refused("which are not 5 equal blocks (packed_colwise:5)", cut({{"qkv", colwise, 5}}));
+  expect_refused("which do not form 5 equal blocks (packed_colwise:5)", cut({{"qkv", colwise, 5}}));
   expect_refused("norm1.weight has 1 dimensions and is not a table", cut({{"blocks.0.norm1", embedding_rowwise}}));
   // Ranks with different modules or plans.
   expect_refused("ranks of world have different modules or plans", [](comm::World& world) {

@@ -154,7 +154,8 @@ TEST_F(ChatFolder, ATemplateIsReadFromItsFileOrTheConfiguration) {
   EXPECT_EQ(hello(path_join(folder_, "other.jinja")), "O");
   write("other.jinja", "\xEF\xBB\xBFO");
   EXPECT_EQ(hello(path_join(folder_, "other.jinja")), "O") << "without the byte order mark";
-  EXPECT_NE(error_of([&] { hello("none.jinja"); }).find("--chat_template none.jinja: neither an existing file"), std::string::npos);
+  EXPECT_NE(error_of([&] { hello("none.jinja"); }).find("--chat_template none.jinja: neither an existing file"),
+            std::string::npos);
 }
 
 TEST_F(ChatFolder, NamedTemplatesAndSpecialTokens) {
