@@ -1,5 +1,5 @@
-"""A classifier of digits in Horovod's style; the digits are drawn, so nothing is downloaded. Of a script for Horovod the
-one import changes.
+"""A classifier of digits in Horovod's style; the digits are drawn, so nothing is downloaded. A script for Horovod
+changes one import.
 
     tessera launch --num_processes 2 -- python3 hvd_mnist.py [--epochs 2] [--fp16-allreduce] [--use-adasum]
 """

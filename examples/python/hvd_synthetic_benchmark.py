@@ -43,7 +43,8 @@ def main(arguments=None):
         speeds.append(args.batch_size * args.num_batches_per_iter / took)
     mean = sum(speeds) / len(speeds)
     if hvd.rank() == 0:
-        print("{:.1f} images/s on each of {} ranks, {:.1f} on all".format(mean, hvd.size(), mean * hvd.size()), flush=True)
+        total = mean * hvd.size()
+        print("{:.1f} images/s on each of {} ranks, {:.1f} on all".format(mean, hvd.size(), total), flush=True)
     hvd.shutdown()
     return mean
 

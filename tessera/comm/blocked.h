@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The collectives that block the threads of this process. A process can be part of a deadlock only if every thread that
-/// starts collectives is waiting for one.
+/// The collectives that block the threads of this process. A process can be part of a deadlock only if every thread
+/// that starts collectives is waiting for one.
 
 #include <atomic>
 #include <cstdint>

@@ -76,7 +76,7 @@ TEST_F(PushFetch, FaultsThatPass) {
     const std::string error = error_of<StorageError>([&] { push(fake); });
     if (!error.empty()) {  // "lie": found by reading back, although the store confirmed
       EXPECT_TRUE(std::string(fault).starts_with("lie")) << fault << ": " << error;
-      EXPECT_TRUE(error.find("read back") != std::string::npos) << error;
+      EXPECT_TRUE(error.find("reading it back") != std::string::npos) << error;
       EXPECT_TRUE(fake.requests("PUT /bucket/runs/checkpoint-7/manifest.json").empty())
           << "a damaged upload counts as a checkpoint";
       push(fake);

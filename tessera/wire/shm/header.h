@@ -11,8 +11,8 @@ namespace tessera::wire::shm {
 
 constexpr std::uint32_t segment_version = 3;
 
-/// The operation that blocks the process's operation-starting thread: an edge of the wait-for graph. A cycle of such edges is
-/// a deadlock: ranks started operations in different orders, or of different groups.
+/// The operation that blocks the process's operation-starting thread: an edge of the wait-for graph. A cycle of such
+/// edges is a deadlock: ranks started operations in different orders, or of different groups.
 struct WaitRecord {
   std::atomic<std::uint64_t> turn;  ///< odd while blocked; every wait has its own number
   /// Checks made while blocked: if it has increased since, the process has looked again and found nothing to do.

@@ -1,7 +1,5 @@
-"""PyTorch's test_c10d_gloo.py, ProcessGroupGlooTest and CommTest, written anew: the same names on any backend.
-
-Long because: one case per test of that file, in its order.
-"""
+# Long because: one case per test of that file of PyTorch, in its order.
+"""PyTorch's test_c10d_gloo.py, ProcessGroupGlooTest and CommTest, written anew: the same names on any backend."""
 import math
 
 import torch

@@ -1,7 +1,5 @@
-"""PyTorch's DistributedTest (distributed_test.py) for backends on the CPU, written anew: the same names.
-
-Long because: one case per test of that file, in its order.
-"""
+# Long because: one case per test of that file of PyTorch, in its order.
+"""PyTorch's DistributedTest (distributed_test.py) for backends on the CPU, written anew: the same names."""
 import time
 from datetime import timedelta
 

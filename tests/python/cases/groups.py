@@ -305,5 +305,5 @@ def no_reduction(rank):
 
 @case("a second backend in one description is refused", 1, only="tessera")
 def two_backends(rank):
-    with raises("gloo beside it"):
+    with raises("gloo in the same group"):
         dist.init_process_group("cpu:tessera,cuda:gloo", store=rank.store(), rank=0, world_size=1)
