@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
+#include <tessera/comm/backend_plugin.h>
 #include <tessera/models/load.h>
 #include <tessera/models/overrides.h>
 #include <tessera/models/registry.h>
