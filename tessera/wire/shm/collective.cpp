@@ -395,8 +395,10 @@ void Collectives::run(const Operation& operation, std::uint64_t number, const st
     }
     pipeline.run();
   }
-  // A rank that failed has given its memory back to its caller: the bytes read above may be the caller's new ones.
-  communicator_.throw_if_failed();
+  // A rank whose memory was read waits for this one, unless it has failed: its caller may then have overwritten it.
+  for (int r = 0; r < run.ranks && !small; ++r) {
+    if (r != me && run.slot(r).source == Source::whole) communicator_.throw_if_failed(r);
+  }
   publish_stores();
   Control& control = communicator_.control();
   control.finished.store(number + 1);

@@ -158,11 +158,13 @@ void Communicator::throw_if_own_failed() const {
 
 void Communicator::throw_if_failed() const {
   throw_if_own_failed();
-  for (int r = 0; r < size(); ++r) {
-    const Control& theirs = control(r);
-    if (theirs.state.load() == TeamState::failed)
-      throw Failure(theirs.failure.load(), concat(member_text(r), " failed: ", text_of(theirs.reason)));
-  }
+  for (int r = 0; r < size(); ++r) throw_if_failed(r);
+}
+
+void Communicator::throw_if_failed(int rank) const {
+  const Control& theirs = control(rank);
+  if (theirs.state.load() == TeamState::failed)
+    throw Failure(theirs.failure.load(), concat(member_text(rank), " failed: ", text_of(theirs.reason)));
 }
 
 void Communicator::check_members(int for_rank, const Wait& wait) const {

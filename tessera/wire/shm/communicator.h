@@ -100,6 +100,8 @@ class Communicator {
   void close();
   /// Throws the reason if a member has failed.
   void throw_if_failed() const;
+  /// Throws the reason if that member has failed.
+  void throw_if_failed(int rank) const;
   /// Throws the reason if this rank has failed.
   void throw_if_own_failed() const;
 
