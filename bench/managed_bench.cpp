@@ -44,7 +44,7 @@ class OpenMaterializer final : public parallel::Materializer {
   std::size_t pins_ = 0;
 };
 
-/// Milliseconds of forward + backward of 12 layers, all parameters of a layer in one unit.
+/// Prints the milliseconds of forward and backward through 12 layers; each layer's parameters form one unit.
 void print_layers(OpenMaterializer& materializer, std::int64_t d, std::int64_t tokens, int rounds) {
   const auto make = [&] {
     at::manual_seed(1);

@@ -17,7 +17,7 @@ PER_SCRIPT = 15
 LIMIT, SCRIPT_LIMIT = 900, 900  # seconds until a piece counts as hung; more for those that are estimated to be long
 STRETCH = 20                    # times their estimate: the machine may be slower, or busier, than last time
 
-SHOWN = 20000  # characters of what a failing piece has said
+SHOWN = 20000  # characters of a failing piece's output to show
 
 ALONE = 10**6  # cores: all there are
 # How many cores a piece occupies, if not one: of a program, a suite of it ("tool_tests Watch") or a script, as --list

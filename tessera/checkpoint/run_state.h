@@ -17,7 +17,7 @@ struct LossScaleState {
   double scale = 0;                ///< factor of losses
   std::int64_t good_steps = 0;     ///< since the last bad step, or (GradScaler's way) since the scale last changed
   std::int64_t skipped_steps = 0;  ///< counted over the whole run
-  std::int64_t hysteresis = 0;     ///< remaining bad steps; 0: all
+  std::int64_t hysteresis = 0;     ///< remaining bad steps before the scale drops; 0: all of them
 };
 
 /// Progress of one model's optimizer.

@@ -176,7 +176,7 @@ class Recorded final : public Pending {
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Pending> inner_;
   Entry entry_;
-  std::int64_t moved_;  // reported at the start; -1: not reported
+  std::int64_t moved_;  // bytes moved, as reported at the start; -1: not reported
   bool finished_ = false;
   std::exception_ptr failure_;
 };

@@ -52,7 +52,7 @@ struct AcceleratorOptions {
   bool even_batches =
       true;  ///< every rank gets the same number of batches (BatchPlan); false: training needs join_uneven_inputs()
   bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, whatever the count
-  /// false: schedules step whenever they are called, once (see PreparedScheduler)
+  /// false: each call to a scheduler's step() advances it once (see PreparedScheduler)
   bool step_scheduler_with_optimizer = true;
   std::string project_dir = {};  ///< save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
   std::int64_t total_limit = 0;  ///< maximum number of those checkpoints; the oldest are removed. 0: unlimited
@@ -174,8 +174,8 @@ class Accelerator {
   /// Divides loss by gradient_accumulation_steps, multiplies it by the loss scale, and runs backward. Throws InputError
   /// if even_batches = false leaves other ranks without a batch, so that they would be waited for.
   void backward(const at::Tensor& loss);
-  /// The norm over all ranks before clipping, once a step (0 in between), of the gradients of all models together, or
-  /// of one model. The scaling itself happens in optimizer.step().
+  /// The gradient norm over all ranks before clipping, of all models together or of one model. Available once per
+  /// step; 0 in between. The scaling itself happens in optimizer.step().
   double clip_grad_norm_(double max_norm);
   template <class M>
   double clip_grad_norm_(const PreparedModel<M>& model, double max_norm) {

@@ -15,7 +15,7 @@ struct BatchPlan {
   std::int64_t ranks = 1;       ///< ranks that share the rows
   bool drop_last = false;       ///< drops rows that do not fill a batch on every rank
   bool even_batches =
-      true;  ///< equally many full batches per rank: the last round is filled up from the start of the pass
+      true;  ///< the same number of full batches on every rank: the last round takes rows from the start of the pass
   bool split_batches = false;  ///< cuts a batch into `ranks` equal parts (ranks must divide batch_size) instead of
                                ///< giving it to rank i mod ranks
 

@@ -30,9 +30,9 @@ void check_axes(const ParallelConfig& parallel);
 
 /// A copyable value; its groups belong to the World.
 struct TrainingRanks {
-  comm::Group all;               ///< all ranks: they write checkpoints and agree on errors together
-  comm::Group data;              ///< ranks with other rows (dp), over which the sharding engine divides
-  comm::Group tensor;            ///< ranks with the same rows and other parts of each layer (tp); empty: nothing is cut
+  comm::Group all;     ///< all ranks: they write checkpoints and agree on errors together
+  comm::Group data;    ///< ranks with other rows (dp), over which the sharding engine divides
+  comm::Group tensor;  ///< ranks with the same rows, different parts of each layer (tp); empty: nothing is cut
   layout::TensorPlan plan = {};  ///< how the user's own module is cut
 };
 /// Joins the job unless the program has done so (tessera::init), and creates the groups of its mesh. `given`: use only

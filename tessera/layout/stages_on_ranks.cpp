@@ -25,8 +25,8 @@ std::vector<double> sums_of(const std::vector<double>& costs) {
   return sums;
 }
 
-/// Two chains, each cut into as many pieces as there are ranks: rank r has the r-th piece of each. With a loop, the
-/// chains are the first and the second part of the model; to and fro, the second chain is reversed.
+/// Two chains, each cut into as many pieces as there are ranks: rank r has the r-th piece of each. In a looped
+/// placement the chains are the first and the second part of the model; in a V-shaped one the second is reversed.
 struct TwoChains {
   std::vector<double> first, second;            // prefix sums of the blocks' costs
   std::vector<double> first_more, second_more;  // by rank: additional costs of its piece (embeddings, end)

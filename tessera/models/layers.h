@@ -48,7 +48,7 @@ struct Linear : torch::nn::Module {
   /// Replaces the weight by `kept`, the weight [out, in] in few bits; it is no longer a parameter, and its memory is
   /// freed.
   void keep_quantized(std::shared_ptr<const nn::QuantizedWeight> kept);
-  /// Restores a frozen parameter with the values that products have used.
+  /// Turns a quantized weight back into a frozen parameter, with the values that the products used.
   void make_whole();
 
   nn::WeightLayout layout;

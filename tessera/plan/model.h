@@ -92,8 +92,8 @@ double depth_end_elements(const Model& model);
 
 /// The model's FLOP for one token of a sequence of `sequence` tokens, forward and backward: 6 per matrix element that
 /// the token uses, and 12 per element of q and visible token (Kaplan et al. 2020; PaLM, Chowdhery et al. 2022, appendix
-/// B). No recomputation. Causal attention counts in full, as in the usual MFU; `half`: as computed. With adapters: 4
-/// per element of a frozen matrix, and 6 per element of the adapters.
+/// B). No recomputation. Causal attention counts in full, as is usual for MFU; `half` counts what is computed. With
+/// adapters: 4 per element of a frozen matrix, and 6 per element of the adapters.
 double model_flops_per_token(const Model& model, double sequence, bool half = false);
 
 }  // namespace tessera::plan

@@ -40,8 +40,8 @@ struct Numerics {
   bool head_in_chunks = false;  ///< on a device the head computes its loss in chunks of tokens (nn/device/head_loss.h)
 };
 /// The tensors that our code keeps: on the CPU under autocast, inputs of products are bf16 copies and everything else
-/// is fp32 (nn/linear.cpp); elsewhere ATen's autocast gives bf16 to everything after a product, and bf16 weights to the
-/// residual stream as well.
+/// is fp32 (nn/linear.cpp); elsewhere, under ATen's autocast, everything after a product is bf16; with bf16 weights the
+/// residual stream is bf16 as well.
 Numerics numerics_of(Precision precision, bool on_cpu);
 /// bf16 weights and activations, fp32 gradients, fp32 master weights and moments: Megatron-LM's mixed precision (its
 /// page on the distributed optimizer: 6 + 12 / d bytes per parameter). For comparison with published runs.

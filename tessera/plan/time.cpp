@@ -329,7 +329,7 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
   } else if (run.engine.loss_bytes > 0) {
     for (StepTime* part : {&stage.forward, &stage.backward})
       (*part)[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.engine.loss_bytes / 2);
-  } else if (run.numerics.head_in_chunks && run.tp() == 1) {  // also one pass in place
+  } else if (run.numerics.head_in_chunks && run.tp() == 1) {  // one in-place pass over the logits as well
     stage.forward[TimeKind::passes] += heads * pass_seconds(d, 2 * tokens * words * product_element(run));
   } else {
     stage.forward[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.numerics.logits);

@@ -407,7 +407,7 @@ TEST_P(Conformance, GroupsOfSome) {
     std::int64_t expected = 0;
     for (int r = me.rank % 2; r < me.size; r += 2) expected += r;
     me.expect(sum == expected, "sum of a half");
-    // Called by members only, twice with one name; the other ranks do something else.
+    // Called by members only, twice with the same name, while the other ranks do something else.
     if (me.rank < 2 && me.size > 1) {
       const std::int32_t first[] = {1, 0};
       tessera_group one = 0, two = 0;

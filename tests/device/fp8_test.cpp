@@ -132,8 +132,8 @@ TEST(DeviceFp8, LinearMapsGiveWhatTheCpusGive) {
   });
 }
 
-/// Runs the maps 0 and 1 on a device, one after the other; returns whether they share the rounding of x, and checks
-/// that the history equals the CPU's, whose maps round separately.
+/// Runs maps 0 and 1 on a device, one after the other. Returns whether they reuse the same rounded x, and checks that
+/// the history equals that of the CPU, where each map rounds x separately.
 bool shares(const at::Tensor& first, const std::function<at::Tensor(const at::Tensor&)>& second, bool note = true,
             bool first_turned = true) {
   const auto o = options(Fp8Recipe::delayed);

@@ -30,7 +30,7 @@ class TrainExperts : public TrainMesh {
                              : model + Words{"--router_aux_loss_coef", "0.05", "--router_aux_loss_form", "micro_batch",
                                              "--router_z_loss_coef",   "0.01"};
   }
-  /// Eight rows a step, in micro-batches of two as on one process.
+  /// Trains on eight rows per step, in micro-batches of two, as on one process.
   void train_moe(const std::string& output, int ranks, int copies, const Words& model, const Words& flags) const {
     train_run(
         config(output, last_step,

@@ -72,7 +72,8 @@ TEST(DeepSpeedJson, every_section_acts) {
   });
 }
 
-// Gradients are divided before the ranks' sum and multiplied after it: only digits lost on the wire differ.
+// Gradients are divided before the sum over ranks and multiplied after it: results differ only by precision lost on the
+// wire.
 TEST(DeepSpeedJson, predivided_gradients_are_small_on_the_wire_only) {
   run_ranks(2, [](comm::World& world) {
     const auto norm_with = [&](const std::string& setting, double factor) {

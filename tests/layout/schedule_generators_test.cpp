@@ -54,7 +54,7 @@ TEST(ScheduleGenerators, all_are_right_and_hold_what_the_formulas_say) {
 TEST(ScheduleGenerators, bubbles_are_as_in_theory) {
   int formulas = 0, inner = 0, turn = 0;
   for_all_shapes([&](const ScheduleRow& row, const Shape& shape) {
-    std::optional<Schedule> schedule;  // made once for all times
+    std::optional<Schedule> schedule;  // built once and reused for all stage times
     for (const StageTime& time :
          {StageTime{1, 1, 1}, StageTime{1, 2, 1}, StageTime{2, 1, 0.5}, StageTime{1, 1, 2}, StageTime{1, 1.25, 1.125},
           StageTime{0.5, 3, 5}, StageTime{1, 3, 2}, StageTime{1, 4, 1}, StageTime{2, 3, 1}, StageTime{0, 1, 1}}) {

@@ -1,4 +1,5 @@
-// Cutting a model into pipeline stages: even cuts, cuts by cost compared with all cuts, and Megatron's layout string.
+// Cutting a model into pipeline stages: even cuts, cuts by cost against an exhaustive search, and
+// Megatron's layout string.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>

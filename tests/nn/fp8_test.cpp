@@ -13,8 +13,8 @@ using nn::Fp8Operand;
 
 namespace {
 
-/// Rounds to nearest, ties to even, by the definition of a format with `bits` bits after the leading one, a least
-/// normal exponent and a largest number.
+/// Rounds to nearest, ties to even, by the definition of a format: `bits` mantissa bits, the smallest normal exponent
+/// `least_exponent`, the largest value `most`.
 double rounded_by_definition(double x, int bits, int least_exponent, double most) {
   const double size = std::min(std::abs(x), most);
   if (size == 0) return x;

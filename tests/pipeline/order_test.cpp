@@ -16,7 +16,7 @@ using parallel::PipelineOptions;
 
 void rest(double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); }
 
-/// Sleeps the same time in forward, in backward, and where linear maps form their weights' gradients.
+/// Sleeps for the same time in forward, in backward, and where linear maps compute their weight gradients.
 struct Sleeper : torch::autograd::Function<Sleeper> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             double ms) {

@@ -19,7 +19,7 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(os.path.dirname(HERE)), "pyth
 for name, value in (("OMP_NUM_THREADS", "1"), ("GLOO_SOCKET_IFNAME", "lo"), ("TORCH_CPP_LOG_LEVEL", "ERROR")):
     os.environ.setdefault(name, value)
 MODULES = ("c10d_gloo", "distributed", "groups", "ddp", "sharded", "hvd", "numpy_arrays")
-SAME = 1e-5  # results of two backends that add in another order
+SAME = 1e-5  # tolerance between two backends that sum in different orders
 
 
 def main():

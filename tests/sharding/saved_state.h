@@ -44,7 +44,7 @@ inline unsigned test_seed() {
   return asked != nullptr ? static_cast<unsigned>(std::strtoul(asked, nullptr, 10)) : std::random_device()();
 }
 
-/// Features of consecutive linear maps.
+/// Feature sizes along a chain of linear maps: map i goes from widths[i] to widths[i + 1].
 using Widths = std::vector<std::int64_t>;
 
 inline torch::nn::Sequential make_maps(const Widths& widths) {

@@ -95,7 +95,7 @@ class Rank {
   Sharded& sharded() { return core_.sharded(); }
   train::StepCore& core() { return core_; }
 
-  /// Sets every weight and state to a value that follows from its name and `step`.
+  /// Sets every weight and state to a value derived from its name and `step`.
   void fill(std::int64_t step) {
     visit([&](const std::string&, const at::Tensor& own, const at::Tensor& wanted) { own.copy_(wanted); }, step);
   }

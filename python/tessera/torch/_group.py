@@ -200,7 +200,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
         self._sequence += not message
         in_callback = _get_ident() == self._follower.ident
         if in_callback or opts is not None and not getattr(opts, "asyncOp", True):
-            # Blocking, in this thread: no other one has to be woken.
+            # Blocks in this thread, so that no other thread has to be woken.
             group = self._callbacks_group() if in_callback else self._group
             status = function(group, *arguments, call, None)
             if status:
@@ -622,7 +622,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
     start_coalescing = _start_coalescing
     end_coalescing = _end_coalescing
 
-    # ---- other groups, the end ----
+    # ---- other groups; shutdown ----
 
     def split_group(self, ranks, timeout=None, opts=None, group_name=None, group_desc=None, *more, **others):
         """The group of `ranks` of this one; None for a rank that is not among them. Called by all ranks."""

@@ -193,7 +193,7 @@ class Walk {
     return std::nullopt;
   }
 
-  /// A name with few typos, or the only one with this prefix.
+  /// Returns the name closest to `name`, or the only one that starts with it.
   static std::optional<std::string> likely(const std::string& name, const std::vector<std::string>& names) {
     if (const auto near = nearest(name, names)) return near;
     const auto begins = [&](const std::string& other) { return name.size() > 3 && other.starts_with(name); };

@@ -16,7 +16,7 @@ class LineStream {
   /// Returns the next line with its '\n' (the last may lack it), valid until the next call; nullopt at the end. Throws
   /// the window's errors, including for overlong lines; every later call throws the same.
   std::optional<std::string_view> next();
-  /// Bytes of the file on disk that the lines so far took; approximate for a compressed file.
+  /// Bytes of the file on disk consumed by the lines returned so far; approximate for a compressed file.
   std::uint64_t used() const;
 
  private:

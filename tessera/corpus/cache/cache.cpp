@@ -89,7 +89,7 @@ CachedTokens cached_tokens(const std::string& root, const TokenRequest& given, c
     if (!path_exists(folder)) {
       build_entry(root, name, request, progress);
       made = true;
-      continue;  // perhaps made by others, from other contents
+      continue;  // another process may have created it, possibly from different contents
     }
     try {
       if (auto found = look_into(folder, given)) {

@@ -18,7 +18,7 @@ namespace tessera::corpus {
 
 struct ShardForm {
   int width = 2;        ///< bytes per token: 2 (ids below 65536) or 4
-  bool marked = false;  ///< has one bit per token
+  bool marked = false;  ///< one bit per token is stored: whether it is scored
 };
 
 /// Writes one file; tokens are written as they arrive, the rest is kept in memory until finish(). One thread at a time.

@@ -24,7 +24,7 @@ struct ImageOptions {
 };
 
 struct EncodedImages {
-  std::vector<std::int32_t> ids;    ///< image_mark once for each image
+  std::vector<std::int32_t> ids;    ///< token ids, with one image_mark per image
   std::vector<bool> scored;         ///< one flag per id; images are never scored
   std::vector<std::string> images;  ///< file names within the folder, one per mark
   bool cut = false;                 ///< it was truncated

@@ -15,7 +15,7 @@ enum class FourBits : std::uint8_t { nf4, fp4 };
 
 constexpr std::int64_t four_bit_block = 64;  ///< values that share an absmax
 constexpr std::int64_t dynamic_block = 256;  ///< absmax values that share a second-level absmax
-constexpr std::int64_t four_bit_count = 16;  ///< codes of four bits
+constexpr std::int64_t four_bit_count = 16;  ///< number of four-bit codes
 constexpr std::int64_t dynamic_count = 256;  ///< codes of the dynamic data type
 
 /// The numbers, by code. NF4's ascend; FP4's first bit is the sign.

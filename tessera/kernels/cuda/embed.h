@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Rows of tokens plus rows of their positions in one pass: the first operation of models with a position table.
+/// Adds token and position embeddings in one pass: the first operation of models with a position table.
 
 #include <tessera/kernels/cuda/reals.h>
 

@@ -322,7 +322,7 @@ class Fleet::Link {
     return outcomes;
   }
 
-  /// The verdict: final without lost machines; with them it still depends on their return.
+  /// Returns the verdict. It is final if no machine is lost; otherwise it depends on whether the lost ones return.
   FleetVerdict judge(const std::optional<FleetEvent>& event, const std::vector<FleetOutcome>& outcomes) {
     const std::set<int> lost = link_.lost();
     const bool cut = link_.cut().has_value();

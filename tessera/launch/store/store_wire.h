@@ -65,7 +65,7 @@ enum class Status : std::uint16_t {
   stale,        ///< number = the current generation: the peer belongs to an older one
 };
 
-/// Milliseconds; a negative timeout never ends.
+/// Milliseconds; a negative timeout never expires.
 constexpr std::int64_t no_timeout = -1;
 
 /// One message in either direction. The fields point into the bytes it was read from.

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The linear map with weight, input, or both rounded to few bits as in the later quantized model, while training
-/// continues on the full weight.
+/// A linear map whose weight, input or both are rounded to a few bits, as they will be in the quantized model, while
+/// training updates the full-precision weight.
 
 #include <tessera/nn/linear.h>
 #include <tessera/nn/linear_maps/fake_quantize.h>

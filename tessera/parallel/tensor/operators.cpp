@@ -87,7 +87,7 @@ std::vector<at::Tensor> first_list(at::ArrayRef<c10::IValue> arguments) {
   return !arguments.empty() && arguments[0].isTensorList() ? arguments[0].toTensorVector() : std::vector<at::Tensor>();
 }
 
-/// Whether every tensor among the arguments is a part or a single number.
+/// Whether every tensor among the arguments is a part or a scalar (0-D).
 bool all_parts(at::ArrayRef<c10::IValue> arguments) {
   return std::ranges::all_of(arguments, [](const c10::IValue& value) {
     return !value.isTensor() || !value.toTensor().defined() || is_part(value.toTensor()) || value.toTensor().dim() == 0;

@@ -69,7 +69,7 @@ class WorkQueue {
   Mailbox mailbox_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Task>> queue_;  // not ended, in order
+  std::deque<std::shared_ptr<Task>> queue_;  // unfinished tasks, in order
   std::uint64_t next_number_ = 0;
   bool running_ = false, stop_ = false;
   int wanted_ = 0;  // tasks in the queue that the thread must run

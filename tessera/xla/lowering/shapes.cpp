@@ -121,7 +121,7 @@ void stack(NodeLowering& n) {
     values.push_back(hlo::reshape(n.f, hlo::convert(n.f, value, type.element), one));
   n.set(0, hlo::concatenate(n.f, values, d));
 }
-/// Pads from the last dimension backwards, two numbers per dimension; negative ones cut.
+/// Pads from the last dimension backwards, with two numbers per dimension; negative numbers crop.
 void constant_pad(NodeLowering& n) {
   Value x = n.tensor(0);
   const Sizes pads = n.integers(1);
