@@ -114,6 +114,14 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes) {
   }
 }
 
+std::string read_file_or_empty(const std::string& path) {
+  try {
+    return read_file(path);
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& path_for_errors) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());

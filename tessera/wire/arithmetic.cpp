@@ -1,7 +1,7 @@
 #include <tessera/wire/arithmetic.h>
 
+#include <tessera/base/half.h>
 #include <tessera/wire/failure.h>
-#include <tessera/wire/half.h>
 
 #include <complex>
 #include <cstring>
@@ -224,7 +224,7 @@ void scale(Dtype dtype, void* data, std::int64_t count, double factor) {
     case Dtype::complex128:
       return scale_numbers<double>(data, 2 * count, factor);
     case Dtype::float16:
-      return scale_short<from_half, to_half>(data, count, factor);
+      return scale_short<from_f16, to_f16>(data, count, factor);
     case Dtype::bfloat16:
       return scale_short<from_bf16, to_bf16>(data, count, factor);
     default:

@@ -8,9 +8,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/half.h>
 #include <tessera/base/text.h>
 #include <tessera/format/gguf/gguf_quants.h>
-#include <tessera/format/half.h>
 
 namespace tessera::format {
 namespace {

@@ -1,5 +1,5 @@
 #include <tessera/base/error.h>
-#include <tessera/wire/half.h>
+#include <tessera/base/half.h>
 #include <tessera/wire/ring/executor.h>
 
 #include <algorithm>
@@ -260,7 +260,7 @@ class Run {
     if (job_.number == Number::bf16) {
       narrow<to_bf16>(to, reinterpret_cast<const float*>(values), mine.size());
     } else if (job_.number == Number::fp16) {
-      narrow<to_half>(to, reinterpret_cast<const float*>(values), mine.size());
+      narrow<to_f16>(to, reinterpret_cast<const float*>(values), mine.size());
     } else {
       std::memcpy(to, values, static_cast<std::size_t>(mine.size() * width_));
     }

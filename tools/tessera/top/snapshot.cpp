@@ -2,6 +2,7 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 
 #include <dirent.h>
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -47,8 +47,7 @@ bool is_stopped(const ProcessState& process) { return process.state == 'T' || pr
 
 /// nullopt: the process does not exist.
 std::optional<ProcessState> process_state(pid_t pid) {
-  std::ifstream file(concat("/proc/", pid, "/stat"));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = read_file_or_empty(concat("/proc/", pid, "/stat"));
   const std::size_t name_end = text.rfind(')');  // the name may contain anything
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
