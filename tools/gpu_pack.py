@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Libraries of LibTorch and CUDA, and libraries of every Linux with glibc 2.36 or later.
 OTHERS = re.compile(r"lib(torch|c10|shm|caffe2|cu|nv|nccl|gomp|arrow|parquet)|ld-linux|linux-vdso|"
                     r"lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+)\.so")
-MOST_MB = 31  # it is carried to the machine
+MOST_MB = 30  # it is carried to the machine
 
 
 def libraries_of(path):

@@ -24,8 +24,8 @@ void remove_tree(const std::string& path);   ///< rm -rf; a missing path is fine
 
 /// Whole file. Throws InputError when missing, unreadable or larger than max_bytes.
 std::string read_file(const std::string& path, std::uint64_t max_bytes = std::uint64_t{8} << 30);
-/// Whole file; empty if it cannot be opened or read to its end. For files of /proc: the process that a file describes can
-/// end between open() and read(), which then fails with ESRCH.
+/// Whole file; empty if it cannot be opened or read to its end. For files of /proc: the process that a file describes
+/// can end between open() and read(), which then fails with ESRCH.
 std::string read_file_or_empty(const std::string& path);
 /// Writes path.tmp.PID, fsyncs file and folder, and renames, so readers see either the old bytes or the new ones. If
 /// the process is killed meanwhile, remove_abandoned() recognizes the leftover temporary file (abandoned.h).

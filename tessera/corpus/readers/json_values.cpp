@@ -3,7 +3,7 @@
 
 #include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
-#include <tessera/base/json_line.h>
+#include <tessera/base/json/json_line.h>
 #include <tessera/corpus/readers/json_values.h>
 #include <tessera/corpus/readers/readers.h>
 

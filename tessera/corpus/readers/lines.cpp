@@ -6,7 +6,7 @@
 #include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file_part.h>
-#include <tessera/base/json_line.h>
+#include <tessera/base/json/json_line.h>
 #include <tessera/corpus/bytes/line_stream.h>
 #include <tessera/corpus/readers/readers.h>
 

@@ -1,10 +1,10 @@
 // HJSON with positions.
 
-#include <tessera/base/json_lenient.h>
+#include <tessera/base/json/json_lenient.h>
 
 #include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
-#include <tessera/base/json_scanner.h>
+#include <tessera/base/json/json_scanner.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>
