@@ -24,8 +24,9 @@ struct Outcome {
   bool failed = false;    ///< a rank failed, froze or hung
   bool stopped = false;   ///< the job was asked to stop
   bool left = false;      ///< this agent exits alone, and another replaces it (LaunchOptions::by_launcher)
-  bool done = false;      ///< it failed after all work was done: a restart would repeat the work
-  bool progress = false;  ///< it completed a step, or (for programs that do not report steps) ran for a minute
+  bool done = false;      ///< the failure came after all work was done: a restart would repeat the work
+  bool progress = false;  ///< the generation completed a step, or (for programs that do not report steps) ran for a
+                          ///< minute
   std::string text;       ///< which rank failed and how
 };
 
@@ -67,21 +68,22 @@ class Generation {
   void on_hang(const LivenessFinding& finding);
   void tell_stacks();
 
-  /// Fails the generation: reports `text`, unless `told` (reported elsewhere already), and ends all ranks.
-  /// `culprit` may be null.
+  /// Fails the generation: reports `text`, unless `told` is set (it has already been reported elsewhere), and ends all
+  /// ranks. `culprit` may be null.
   void fail(LocalRank* culprit, const std::string& text, bool told = false);
   void tell_circumstances(const LocalRank& rank, bool last_lines);
 
   Host& host_;
   const FleetPlan plan_;
   const bool may_restart_;
-  Orphans orphans_;  ///< constructed before the ranks, so that they do not count as orphans
+  Orphans orphans_;  ///< constructed before the ranks are started, so that they do not count as orphans
   std::list<LocalRank> ranks_;
   LivenessWatch liveness_;
   Arrivals arrivals_;
   const Time began_ = AgentClock::now();
   Time next_look_{}, next_oom_look_{};
-  std::optional<Time> first_failure_;  ///< when the first failure of a rank was noticed; judged a moment later
+  std::optional<Time> first_failure_;  ///< when the first failure of a rank was noticed; the culprit is determined a
+                                       ///< moment later
   std::optional<StackDump> stacks_;    ///< stacks of a hang
   std::string hang_;                   ///< the reason for collecting the stacks
 

@@ -19,7 +19,7 @@ std::string read_all(const std::string& path) {
 
 std::string cgroup_file_of(pid_t pid) { return oom_counter_file(read_all(concat("/proc/", pid, "/cgroup"))); }
 
-/// "limit 512 MiB" of the cgroup whose counter is in `file`; empty when it has none.
+/// Returns the limit of the cgroup whose counter is in `file`, as in "limit 512 MiB"; empty if it has none.
 std::string limit_text(const std::string& file) {
   const std::string folder = file.substr(0, file.find_last_of('/') + 1);
   for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {

@@ -36,7 +36,7 @@ std::optional<int> number_in(const char* variable) {
   return number && *number >= 0 && *number < (1 << 20) ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
-/// This machine's rank, from the variables of the batch system that started one agent on each machine.
+/// Returns this machine's rank, from the variables of the batch system that started one agent on each machine.
 std::optional<int> machine_rank_of_environment(int machines) {
   struct Source {
     const char *rank, *size;
@@ -94,7 +94,7 @@ void leave_out_bad_hosts(const std::string& file, std::vector<HostSlots>& hosts,
   if (hosts.empty()) throw InputError(concat("--bad_hosts ", file, ": no host is left"));
 }
 
-/// Takes the hosts of a hostfile or list: number of machines, ranks, and the first host's address.
+/// Applies the hosts of a hostfile or list: number of machines, ranks, and the first host's address.
 void take_hosts(const FlagValues& given, LaunchCommand& result) {
   LaunchOptions& options = result.options;
   std::vector<HostSlots> hosts;
@@ -222,7 +222,7 @@ void check_machines(const FlagValues& given, LaunchCommand& result) {
         "several machines meet at machine 0: give its address to all of them, --main_process_ip HOST "
         "--main_process_port PORT");
   }
-  if (options.master_port == 0) options.master_port = 29500;  // torchrun's default, since all must know it
+  if (options.master_port == 0) options.master_port = 29500;  // torchrun's default, because all machines must know it
 }
 
 void take_output(const FlagValues& given, LaunchOptions& options) {

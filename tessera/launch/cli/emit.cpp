@@ -25,7 +25,7 @@ std::string slurm_value(const std::string& name, const std::string& value) {
   return value;
 }
 
-/// The words before `tessera launch` that run it in a container; the working directory is the same inside.
+/// Returns the words before `tessera launch` that run it in a container with the same working directory.
 std::string container_words(const EmitJob& job) {
   const EmitOptions& o = job.emission;
   if (o.image.empty()) {

@@ -17,7 +17,7 @@ namespace {
 
 using Getenv = std::function<std::optional<std::string>(const std::string&)>;
 
-/// Reads variables, with checks that name the variable.
+/// Reads and checks variables; errors name the variable.
 class Variables {
  public:
   explicit Variables(Getenv getenv) : getenv_(std::move(getenv)) {}
@@ -116,7 +116,7 @@ RankEnvironment read_family(const Variables& variables, const Family& family, st
   return result;
 }
 
-/// Number of ranks on this node, from "tasks per node" and the node's index in the step. 0: not known.
+/// Returns the number of ranks on this node, from "tasks per node" and the node's index in the step; 0: unknown.
 int slurm_tasks_here(const Variables& variables) {
   const auto text = variables.text("SLURM_STEP_TASKS_PER_NODE");
   if (!text) return 0;

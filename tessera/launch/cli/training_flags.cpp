@@ -29,7 +29,7 @@ Value of_flag(const std::string& value, const std::string& flag) {
   return leaf;
 }
 
-/// A key of accelerate's file as an option of its launcher.
+/// Returns a key of accelerate's file as an option of its launcher.
 LaunchFlag key_flag(std::string name, std::string section, std::string key, bool is_switch = false,
                     std::string help = "", std::string value = "X") {
   return {{"--" + std::move(name)},
@@ -139,7 +139,7 @@ class Merged {
     export_all();
   }
 
-  /// Path of accelerate's default file, if it is in use; else empty.
+  /// Path of accelerate's default file if it is in use; otherwise empty.
   const std::string& default_file() const { return default_file_; }
 
  private:
@@ -157,7 +157,7 @@ class Merged {
     root_ = config::load_accelerate_file(path, &command_.notes);
   }
 
-  /// Options override the file, as in accelerate's launcher: differing values are reported.
+  /// Options override the file, as in accelerate's launcher; different values are reported.
   void tell_replaced(const Value& file, const Value& now, std::string_view prefix) {
     for (const auto& [key, before] : file.members()) {
       const std::string bare = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
@@ -176,7 +176,7 @@ class Merged {
     }
   }
 
-  /// Replaces the key, however it is spelled.
+  /// Replaces the key, regardless of its spelling.
   void set(const std::string& section, const std::string& key, Value value) {
     if (section.empty()) return root_.set(key, std::move(value));
     const std::string_view prefix = config::accelerate_prefix(section);

@@ -115,7 +115,7 @@ class Fleet::Link {
     told_ = event;
   }
 
-  /// Prints the event that ends or restarts this machine when it came after the last rank here had exited.
+  /// Prints the event that ends or restarts this machine if it came after the last rank here had exited.
   void tell_event() {
     const auto event = link_.event(false);
     if (told_.empty() && event && event->kind != FleetEvent::stop) tell(event->text);
@@ -144,7 +144,7 @@ class Fleet::Link {
     serve();
   }
 
-  /// A short wait during which machine 0 serves its store.
+  /// Waits briefly; on machine 0, serves the store during the wait.
   void serve() {
     const auto until = Clock::now() + std::chrono::milliseconds(20);
     if (options_.server == nullptr) {
@@ -176,7 +176,7 @@ class Fleet::Link {
     return machines;
   }
 
-  /// Machine 0: publishes the plan of generation 0 once all have joined.
+  /// Machine 0: publishes the plan of generation 0 once all machines have joined.
   void introduce() {
     if (planned_) return;
     FleetPlan plan;
@@ -225,7 +225,7 @@ class Fleet::Link {
                   " --main_process_port ", options_.store_port, " ...");
   }
 
-  /// The other machines: wait for machine 0's verdict, or for the news that it is gone.
+  /// The other machines: waits for machine 0's verdict, or until machine 0 is known to be gone.
   FleetVerdict learn(const FleetOutcome& outcome) {
     Notices notices(options_);
     for (;;) {
@@ -299,8 +299,7 @@ class Fleet::Link {
     return verdict;
   }
 
-  /// How the generation ended on each machine that is not lost; the outcome of one that does not report forbids a
-  /// restart.
+  /// How the generation ended on each machine that is not lost. A machine that does not report rules out a restart.
   std::vector<FleetOutcome> collect() {
     std::set<int> waited;
     for (int k = 0; k < options_.num_machines; ++k) waited.insert(k);

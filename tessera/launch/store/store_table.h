@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The contents of the rendezvous store, without network or waiting: a table of keys and values, and the semantics of
-/// the requests on it.
+/// The contents of the rendezvous store: a table of keys and values, and the semantics of the requests on it. It
+/// neither uses the network nor waits.
 
 #include <tessera/launch/store/store_wire.h>
 

@@ -23,13 +23,13 @@ enum class Activity {
 /// Processor use of one process, in windows of a second.
 class CpuMeter {
  public:
-  /// Measures the use since the last counted look; looks less than a second after it are ignored.
+  /// Measures the use since the previous measurement; calls less than a second after that are ignored.
   void look(const ProcStatus& status, std::int64_t now_ns);
   /// Processors used during the last window; negative before the first one.
   double share() const { return share_; }
-  /// At least 5 % of a processor.
+  /// Whether it uses at least 5 % of a processor.
   bool burns() const;
-  /// It is runnable but gets less than a quarter of a processor.
+  /// Whether it is runnable but gets less than a quarter of a processor.
   bool starves() const { return starves_; }
   bool knows() const { return share_ >= 0; }
   std::int64_t window_begin_ns() const { return begin_ns_; }  ///< begin of the window of share()

@@ -34,15 +34,15 @@ struct WatchedRank {
 
 struct LivenessFinding {
   enum Kind {
-    stopped,  ///< by a signal: will be ended
+    stopped,  ///< stopped by a signal: will be ended
     paused,   ///< the rank was paused for a while, and continues
-    report,   ///< no progress, and which ranks are responsible: none is terminated
+    report,   ///< no progress, with the ranks responsible; none is terminated
     frozen,   ///< to be ended
-    hang,     ///< the job is to be ended
+    hang,     ///< the job must be ended
   } kind = paused;
   std::vector<int> ranks;  ///< the ranks concerned; for a hang see also wait_graph.h
   std::string text;        ///< for users: "rank 2 (pid 7) is frozen: no heartbeat for 2.6 s, process state T (...)"
-  double seconds = 0;      ///< without a heartbeat, or without progress
+  double seconds = 0;      ///< seconds without a heartbeat, or without progress
 };
 
 using ReadStatus = std::function<std::optional<ProcStatus>(pid_t)>;

@@ -12,7 +12,7 @@
 /// This file covers the ranks' heartbeats: stopped, paused, missing. progress.h covers the rest.
 ///
 /// A process that a signal has stopped is reported after told_pause and ended after heartbeat_timeout, whatever it was
-/// doing: also before it has reached tessera::init(), and after it has left. Other pauses are reported when they are
+/// doing: also before it has reached tessera::init(), and after it has left. Other pauses are reported once they are
 /// over. A busy machine is not the rank's fault: while its threads wait for a processor for at least half of the time,
 /// neither its pause nor its missing heartbeat is reported.
 ///
@@ -46,7 +46,7 @@ class LivenessWatch {
                                                       ///< at that time
     bool told_stopped = false, told_silent = false, told_frozen = false;
     std::int64_t looked_ns = 0,
-                 stopped_ns = 0;  ///< without a heartbeat: last look at the process; since when it is stopped
+                 stopped_ns = 0;  ///< for a process without a heartbeat: last check of the process; when it was stopped
   };
 
   void look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Finds the culprit of a hang: which rank keeps the others waiting, from the records of the collectives of each rank
-/// (record.h).
+/// Finds the culprit of a hang, that is, the rank that keeps the others waiting, from the records of each rank's
+/// collectives (record.h).
 ///
 /// A rank waits for every member of a group that has not begun the collective in which it waits, and for the peer of an
 /// unfinished send or receive. A rank that is waited for, and waits for nobody, is the culprit; if there is no such
