@@ -192,7 +192,7 @@ Coordinates coordinates(const Mesh& mesh, int rank, View view) {
   const int world_size = mesh.world_size();
   TESSERA_CHECK(rank >= 0 && rank < world_size, "rank ", rank, " is outside a world of ", world_size);
   Coordinates result = sizes_of(mesh, view);
-  for (std::size_t axis = result.size(); axis-- > 0;) {  // innermost axis varies fastest
+  for (std::size_t axis = result.size(); axis-- > 0;) {  // the innermost axis varies fastest
     const int size = result[axis];
     result[axis] = rank % size;
     rank /= size;

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// How context-parallel ranks divide the tokens of a sequence, and which of their parts attend to each other.
+/// Defines how context-parallel ranks divide the tokens of a sequence, and which of their parts attend to each other.
 ///
 /// Each of c ranks holds T / c tokens of every row. There are two levels, either of which may have size one:
 ///
 ///   ring    p ranks pass keys and values on (or gather them). The row is divided into 2 p equal chunks; ring rank i
-///           holds chunks i and 2 p - 1 - i ("zigzag"). With a causal mask every ring rank then has the same work,
-///           since an early chunk, with few visible keys, is paired with a late one.
+///           holds chunks i and 2 p - 1 - i ("zigzag"). With a causal mask, every ring rank then has the same work,
+/// because an early chunk, which sees few keys, is paired with a late one.
 ///   heads   a = c / p consecutive ranks share a ring rank's tokens in order, T / c each; for attention they exchange
 ///           tokens for heads (Ulysses, Jacobs et al. 2023), so that each has all tokens of the ring rank and 1 / a of
 ///           the heads.
@@ -63,10 +63,10 @@ struct Tile {
     causal,  ///< as many queries as keys; query i sees keys 0 .. i
     band     ///< query i sees key j if 0 <= ahead + i - j < window; every query sees at least one
   };  ///< visible pairs
-  static constexpr std::int64_t every_row = -1;            ///< value of `row`: the tile applies to all rows
+  static constexpr std::int64_t every_row = -1;            ///< value of `row` if the tile applies to all rows
   Kind kind = Kind::full;                                  ///< visible pairs
   std::int64_t row = every_row;                            ///< a row of the batch, or every_row
-  std::int64_t query = 0, queries = 0, key = 0, keys = 0;  ///< first index and number of each
+  std::int64_t query = 0, queries = 0, key = 0, keys = 0;  ///< first index and number of queries and keys
   std::int64_t ahead = 0;                                  ///< position of the first query minus that of the first key
   bool operator==(const Tile&) const = default;
 };

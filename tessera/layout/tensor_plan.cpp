@@ -62,7 +62,7 @@ bool ends_match(const std::vector<std::string_view>& pattern, std::span<const st
   return true;
 }
 
-/// "1, 2, 4": the numbers of ranks that divide `count` units.
+/// Returns the numbers of ranks that divide `count` units, as in "1, 2, 4".
 std::string divisors(std::int64_t count) {
   std::vector<std::string> fitting;
   for (std::int64_t n = 1; n <= std::min<std::int64_t>(count, 64); ++n)
