@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view weight = ".weight";
 
-/// The linear map that the tensor is the weight of; empty: none. Tables, heads of logits, routers and experts are not
+/// Name of the linear map whose weight the tensor is; empty: none. Tables, heads of logits, routers and experts are not
 /// linear maps here (models/layers.h: Linear). BERT's classifier, and the maps before its head, are linear maps outside
 /// of blocks.
 std::string_view map_of(const Model& m, const Tensor& tensor) {

@@ -27,7 +27,7 @@ constexpr const char* settings[] = {"strategy",
                                     "gradient_checkpointing_kwargs"};
 constexpr const char* world_key = "processes";
 
-/// Whether the rows of a micro-batch are chosen within bounds, regardless of their given value.
+/// Whether the rows of a micro-batch are chosen within bounds, ignoring a given value.
 bool chooses_rows(const config::Resolved& given) {
   return !given.is_default("auto_min_batch_size") || !given.is_default("auto_max_batch_size");
 }
@@ -40,7 +40,7 @@ bool may_choose(const config::Resolved& given, std::string_view name) {
 
 std::string text_of_value(const Value& value) { return value.is_string() ? value.as_string() : dump_json(value, -1); }
 
-/// The first GPU according to its driver's file, as "H100".
+/// The name of the first GPU according to its driver's file, such as "H100".
 std::string driver_gpu() {
   const std::string folder = "/proc/driver/nvidia/gpus";
   if (!is_directory(folder)) return "";
@@ -145,7 +145,7 @@ class Chooser {
     return q;
   }
 
-  /// The plan as settings; given settings keep their values.
+  /// Converts the plan to settings; given settings keep their values.
   config::Resolved applied(const Question& q, const Plan& plan) const {
     config::Resolved with = given_;
     const config::Origin why = config::Origin::derived("auto_strategy");

@@ -3,7 +3,7 @@
 /// --strategy auto: finds this machine's fastest plan for a run's settings and processes, and returns it as settings.
 /// Settings given by the user are kept, and so is the global batch that plain data parallelism over the processes would
 /// have. If auto_min_batch_size or auto_max_batch_size is given, per_device_train_batch_size and
-/// gradient_accumulation_steps only define that global batch and are chosen anew within the bounds.
+/// gradient_accumulation_steps only define that global batch, and are chosen again within the bounds.
 
 #include <tessera/config/resolve/resolve.h>
 #include <tessera/plan/search.h>
@@ -18,12 +18,12 @@ namespace tessera::plan {
 /// The processes of the training.
 struct Processes {
   int world_size = 1, per_host = 1;
-  double free_bytes = 0;  ///< memory that this host's processes may still allocate together; 0: unknown
+  double free_bytes = 0;  ///< memory that all processes of this host together can still allocate; 0: unknown
 };
 
 struct Chosen {
   config::Resolved resolved;       ///< with the plan's settings, derived from "auto_strategy"
-  std::vector<std::string> lines;  ///< for users: the choice, the reason, and how neighbouring plans compare
+  std::vector<std::string> lines;  ///< for users: the choice, the reason, and a comparison with neighbouring plans
 };
 
 /// Returns the first problem of the settings; empty: valid.

@@ -93,7 +93,7 @@ void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as
   }
   // Layers of a user's module may be unequal: they are distributed by cost, as PipelineCut::by_measured() does.
   const auto cost = [](const RecordedLayer& layer) {
-    constexpr double flop_of_byte = 10;  // roughly the FLOP a processor does per byte from memory
+    constexpr double flop_of_byte = 10;  // roughly the FLOP that a processor computes per byte from memory
     return layer.forward.flop + layer.backward.flop +
            flop_of_byte * (layer.forward.pass_bytes + layer.backward.pass_bytes);
   };
@@ -104,7 +104,7 @@ void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as
 
 namespace {
 
-/// The divisor of `whole` nearest to `wanted`.
+/// Returns the divisor of `whole` nearest to `wanted`.
 std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
   std::int64_t best = 1;
   for (std::int64_t d = 1; d <= whole && d <= 1 << 20; ++d)

@@ -237,7 +237,7 @@ RecordedProduct scaled(RecordedProduct p, const RecordedStep& step, double scale
   return p;
 }
 
-/// One call. A batched product has the arithmetic of a product with as many times the rows, but each has its own
+/// One call. A batched product has the arithmetic of one product with all the rows, but each batch element has its own
 /// factors.
 double call_seconds(const Device& d, const RecordedProduct& p, double element) {
   const double seconds = product_seconds(d, p.batch * p.m, p.n, p.k, element);

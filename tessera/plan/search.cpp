@@ -30,7 +30,7 @@ std::vector<int> divisors(std::int64_t n) {
   return all;
 }
 
-/// The settings of a point, small enough to store thousands of them.
+/// The settings of a point, compact enough to store thousands of them.
 struct Point {
   int tp = 1, cp = 1, pp = 1, ep = 1, shard = 1, dp = 1;
   Strategy strategy = Strategy::ddp;
@@ -104,7 +104,7 @@ struct Found {
   void add(const Found& other);
 };
 
-constexpr std::size_t most_kept = 24;  ///< points that are timed by simulation
+constexpr std::size_t most_kept = 24;  ///< number of points that are timed by simulation
 
 void Found::add(const Found& other) {
   for (const Point& point : other.fast) take(point, most_kept);
@@ -254,7 +254,7 @@ class Searcher {
     const schedule::Shape shape{p, v, static_cast<int>(point.micro_batches)};
     const double process = q_.cluster.device.process + links_bytes(point);
 
-    // Memory: the rank with the embedding and most micro-batches in flight, and the rank with the head.
+    // Memory of the rank with the embedding and the most micro-batches in flight, and of the rank with the head.
     const layout::StagePart first{
         .embeddings = true, .end = p == 1, .first_block = 0, .blocks = p == 1 ? m_.layers : most};
     const double flying = p == 1 ? 1 : static_cast<double>(row.in_flight_of(shape, 0)) / v;
@@ -301,7 +301,7 @@ class Searcher {
     return 0.4e9 * groups;
   }
 
-  /// At most two per mesh, so that the answer shows different meshes.
+  /// At most two plans per mesh, so that the answer shows different meshes.
   static constexpr std::size_t kept_of_mesh = 2;
 
  private:
@@ -454,7 +454,7 @@ Answer search(const Question& asked) {
   }
   std::stable_sort(answer.best.begin(), answer.best.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
-  // One plan per mesh; its other schedules and micro-batches are neighbours.
+  // One plan per mesh; plans with other schedules or micro-batches are its neighbours.
   std::vector<Candidate> different;
   for (Candidate& c : answer.best) {
     const bool known = std::any_of(different.begin(), different.end(), [&](const Candidate& other) {

@@ -19,8 +19,8 @@ std::optional<std::string> said_by(const Variable& variable, std::initializer_li
   return std::nullopt;
 }
 
-/// One section of a file of "key = value" lines below "[section]". Error messages omit the line's text: it may contain
-/// a secret.
+/// One section of a file with "key = value" lines below "[section]". Error messages omit the line's text: it may
+/// contain a secret.
 Section section_of(const std::string& path, const std::string& name) {
   Section values;
   if (!path_exists(path)) return values;

@@ -20,7 +20,7 @@ namespace {
 
 /// Part of every key: changing it invalidates all existing entries.
 constexpr const char* format_version = "tessera tokens 1";
-constexpr int most_variants = 1000;  // different contents with the same fingerprint (glance_at())
+constexpr int most_variants = 1000;  // number of entries with the same fingerprint (glance_at()) but different contents
 
 std::string key_of(const TokenRequest& request) {
   std::string text = concat(format_version, "\n", request.examples ? "examples" : "stream", " ", request.width, "\n",
@@ -33,7 +33,7 @@ std::string full_settings(const TokenRequest& request) {
   return concat(request.examples ? "examples" : "stream", ", ", request.width, " bytes a token; ", request.settings);
 }
 
-/// The entry, if it is complete and has the requested contents. The lock marks it as in use.
+/// Returns the entry if it is complete and has the requested contents. The lock marks it as in use.
 struct Found {
   Entry entry;
   std::shared_ptr<PlaceLocks> lock;
@@ -98,11 +98,11 @@ CachedTokens cached_tokens(const std::string& root, const TokenRequest& given, c
       }
     } catch (const InputError& error) {
       if (!path_exists(folder)) continue;                                      // removed meanwhile
-      for (const SourceFile& source : request.sources) state_of(source.path);  // throws if the source is at fault
+      for (const SourceFile& source : request.sources) state_of(source.path);  // throws if the source is invalid
       put_aside(folder, error.what());
       continue;
     }
-    if (path_exists(folder)) ++variant;  // it has other contents; otherwise it was removed meanwhile
+    if (path_exists(folder)) ++variant;  // the entry has different contents; otherwise it was removed in the meantime
   }
   throw Error(concat(root, " contains ", most_variants, " entries for files like ", request.sources[0].path,
                      ", none of which has the same contents: remove some (tessera cache rm)"));

@@ -89,7 +89,7 @@ StreamIndex index_of(const File& file, const std::string& path) {
   return index;
 }
 
-/// Several parts of a file as one stream.
+/// Presents several parts of a file as one stream.
 class Parts : public arrow::io::InputStream {
  public:
   Parts(File file, std::vector<Extent> parts) : file_(std::move(file)), parts_(std::move(parts)) {}
@@ -186,7 +186,7 @@ class FileBatches : public IpcBatches {
     if (columns.empty()) return;
     ipc::IpcReadOptions some = options();
     some.included_fields = included(*reader_->schema(), columns);
-    if (some.included_fields.empty()) return;  // an empty list would mean all
+    if (some.included_fields.empty()) return;  // because an empty list would mean all
     reader_ = require(ipc::RecordBatchFileReader::Open(file, some), path_);
   }
 
@@ -208,7 +208,7 @@ class StreamBatches : public IpcBatches {
       throw InputError(concat(path_, ": has ", count, " batches, but had ", piece.end,
                               " when it was opened: it was changed meanwhile"));
     std::vector<Extent> parts{index.schema};
-    if (index.dictionaries) {  // then there is one piece: everything after the schema
+    if (index.dictionaries) {  // in that case there is one piece: everything after the schema
       parts.push_back({index.schema.end, require(file->GetSize(), path_)});
     } else if (piece.begin < piece.end) {
       parts.push_back({index.batches[piece.begin].begin, index.batches[piece.end - 1].end});

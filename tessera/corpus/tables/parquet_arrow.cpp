@@ -22,7 +22,7 @@ std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path
   require(builder.OpenFile(path, /*memory_map=*/false, properties), path);
   builder.memory_pool(limited_pool());
   parquet::ArrowReaderProperties arrow;
-  arrow.set_pre_buffer(false);  // it would read whole row groups ahead and keep them
+  arrow.set_pre_buffer(false);  // pre-buffering would read whole row groups ahead and keep them
   builder.properties(arrow);
   return require(builder.Build(), path);
 }
@@ -59,7 +59,7 @@ class ParquetBatches : public Batches {
       try {
         batch.rows = guarded(batch.place, [&] { return read(batch.place); });
       } catch (...) {
-        next_group();  // the next call continues there
+        next_group();  // the next call continues with the next row group
         throw;
       }
       if (batch.rows != nullptr) {
