@@ -19,8 +19,7 @@ std::vector<std::int64_t> shares_of(std::span<const double> weights, std::int64_
   for (std::size_t p = 0; p < weights.size(); ++p) {
     const double exact = weights[p] / sum * static_cast<double>(period);
     shares.push_back(std::max<std::int64_t>(static_cast<std::int64_t>(exact), 1));
-    rests.emplace_back(static_cast<double>(shares.back()) - exact, p);  // the part with the most negative error lost
-                                                                        // the most by rounding
+    rests.emplace_back(static_cast<double>(shares.back()) - exact, p);  // most negative: lost the most by rounding
   }
   std::sort(rests.begin(), rests.end());
   std::int64_t left = period - std::accumulate(shares.begin(), shares.end(), std::int64_t{0});

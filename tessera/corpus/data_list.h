@@ -29,8 +29,9 @@ std::string quoted(const std::string& word);
 std::vector<std::string> places_of(const std::vector<DataPart>& parts);
 
 // Judged only by the names, without reading the files; an invalid list (reported elsewhere) counts as empty.
-bool may_hold_examples(std::string_view list);  ///< may contain anything besides text and tokens, as folders may
-bool holds_tokens_only(std::string_view list);  ///< .bin and .idx: need no tokenizer
+bool may_hold_examples(std::string_view list);  ///< whether a place may contain anything besides text and tokens, as a
+                                                ///< folder may
+bool holds_tokens_only(std::string_view list);  ///< only .bin and .idx, which do not need a tokenizer
 bool has_weights(std::string_view list);
 
 /// Whether a place is a pattern rather than the name of an existing file or folder.

@@ -6,7 +6,7 @@
 /// same ranks, which share only the axis pp:
 ///
 ///   dense    pp, dp_replicate, dp_shard, cp, tp    for all layers except experts
-///   expert pp, edp, ep, etp experts: ep distributes them, etp cuts each, edp replicates them
+///   expert   pp, edp, ep, etp                      experts: ep distributes them, etp cuts each, edp replicates them
 ///
 /// The order is Megatron's ("tp-cp-ep-dp-pp", megatron/core/parallel_state.py, RankGenerator, which lists the fastest
 /// axis first) with dp in two parts, as in torchtitan (torchtitan/distributed/parallel_dims.py).

@@ -12,7 +12,7 @@
 ///   since it was gathered). Touching a unit that is already in use releases nothing. A wrong guess costs one more
 ///   gather, never a wrong result.
 /// - A unit's backward ends when all its gradients are complete. The backward of units without expected gradients
-/// (frozen, or complete) ends as in forward. Units that are still present at the end of backward are released then.
+///   (frozen, or complete) ends as in forward. Units that are still present at the end of backward are released then.
 /// - The order of one pass predicts the next one; the first backward is predicted as the reverse of its forward. A
 ///   wrong prediction turns prefetch off until the order is recognised again.
 

@@ -6,7 +6,7 @@
 ///
 ///   ring    p ranks pass keys and values on (or gather them). The row is divided into 2 p equal chunks; ring rank i
 ///           holds chunks i and 2 p - 1 - i ("zigzag"). With a causal mask, every ring rank then has the same work,
-/// because an early chunk, which sees few keys, is paired with a late one.
+///           because an early chunk, which sees few keys, is paired with a late one.
 ///   heads   a = c / p consecutive ranks share a ring rank's tokens in order, T / c each; for attention they exchange
 ///           tokens for heads (Ulysses, Jacobs et al. 2023), so that each has all tokens of the ring rank and 1 / a of
 ///           the heads.

@@ -115,7 +115,7 @@ class AdamW final : public ElementwiseOptimizer {
     p.addcdiv_(m, (v.sqrt() / std::sqrt(correction2)).add_(a.epsilon), -a.learning_rate / correction1);
   }
 
-  /// A step so late that 1 - beta^step is 1.
+  /// A step number so large that 1 - beta^step is 1.
   static constexpr std::int64_t kNoCorrection = std::int64_t{1} << 50;
 
   AdamWOptions options_;

@@ -11,7 +11,7 @@
 ///   plan.h        the settings that affect memory and time
 ///   engine.h      the training program, by year
 ///   memory.h      bytes of every pipeline stage, by kind
-///   megatron.h the same for Megatron-LM, which keeps different tensors
+///   megatron.h    the same for Megatron-LM, which keeps different tensors
 ///   hardware.h    devices and links
 ///   costs.h       seconds of products, passes over memory, collectives
 ///   time.h        seconds of a step

@@ -18,7 +18,7 @@ namespace tessera::corpus {
 ///  - an array of objects;
 ///  - objects, one after another, with any line breaks (including one per line, as in .jsonl);
 ///  - one object with a member "data" or "rows" that is an array of objects: the values are these objects (as
-/// `datasets` reads with field="data", and as in SQuAD), and other members are ignored.
+///    `datasets` reads with field="data", and as in SQuAD), and other members are ignored.
 class JsonValues {
  public:
   explicit JsonValues(Window window);

@@ -186,7 +186,7 @@ class FileBatches : public IpcBatches {
     if (columns.empty()) return;
     ipc::IpcReadOptions some = options();
     some.included_fields = included(*reader_->schema(), columns);
-    if (some.included_fields.empty()) return;  // because an empty list would mean all
+    if (some.included_fields.empty()) return;  // keeps the reader of all columns: an empty list would mean all, too
     reader_ = require(ipc::RecordBatchFileReader::Open(file, some), path_);
   }
 
