@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// How the states of an optimizer are rounded to bfloat16.
+/// Defines how the states of an optimizer are rounded to bfloat16.
 
 #include <cstdint>
 
@@ -15,8 +15,8 @@ struct Bf16Rounding {
   std::int64_t first = 0;  ///< index of the range's first element in the whole parameter
 };
 
-/// Mixes 64 bits well (the finaliser of SplitMix64, Steele et al. 2014). Always inlined: tables for different
-/// instruction sets use it, and none may share its copy with the others.
+/// Mixes 64 bits well (the finaliser of SplitMix64, Steele et al. 2014). Always inlined, because tables for different
+/// instruction sets use it and must not share a copy.
 [[gnu::always_inline]] constexpr std::uint64_t mix_bits(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
