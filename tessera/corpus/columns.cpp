@@ -213,8 +213,8 @@ const Columns::Form& Columns::form_of(const Value& record) const {
     if (one || two) halves.push_back(concat(form.required[one ? 0 : 1], " without ", form.required[one ? 1 : 0]));
   }
   throw InputError(concat(record.where().str(), ": the columns are ", join(names_of(record)), ": ",
-                          halves.empty() ? "no column name is known" : join(halves), "; known are ", known_columns,
-                          advice(record)));
+                          halves.empty() ? "none of them is a known column" : join(halves), "; known are ",
+                          known_columns, advice(record)));
 }
 
 void Columns::write_note(const Value& first, const Form& form) {

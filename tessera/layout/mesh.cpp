@@ -46,7 +46,7 @@ View view_of(std::span<const Axis> axes) {
     std::vector<std::string> names;
     for (const Axis axis : axes) names.emplace_back(axis_name(axis));
     throw InputError(concat("the axes ", join(names, "-"),
-                            " belong to two views of the ranks: a group needs axes of pp, ",
+                            " belong to different views of the ranks: a group needs axes of pp, ",
                             "dp_replicate, dp_shard, cp, tp, or of pp, edp, ep, etp"));
   }
   return expert ? View::expert : View::dense;

@@ -109,7 +109,7 @@ class LayoutReader {
 
   /// Parses the repeat at `sign`; returns the position of its last byte.
   std::size_t repeat(std::size_t sign) {
-    if (!last_) fail(sign, "a repeat must follow a letter, | or ), and only once");
+    if (!last_) fail(sign, "a repeat must follow a letter, | or ), and may occur only once there");
     std::size_t i = sign + 1;
     while (i < text_.size() && means_nothing(text_[i])) ++i;
     std::size_t end = i;
@@ -389,8 +389,8 @@ std::vector<StagePart> cut_before(const std::vector<std::int64_t>& first_blocks,
     const std::int64_t next = first_blocks[s];
     if (next < first || next > blocks)
       throw InputError(concat("stage ", s + 1, " cannot begin with block ", next, ": ",
-                              s == 0 ? std::string("it is one") : concat("stage ", s, " begins with ", first),
-                              s == 0 ? " from 0 to " : ", so it is one from there to ", blocks, " (", blocks,
+                              s == 0 ? std::string("it must be") : concat("stage ", s, " begins with ", first),
+                              s == 0 ? " from 0 to " : ", so it must be from there to ", blocks, " (", blocks,
                               ": the end alone)"));
     counts.push_back(next - first);
     first = next;

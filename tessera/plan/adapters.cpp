@@ -52,7 +52,7 @@ std::vector<std::string> adapter_targets(const Model& m) {
 
 std::string adapters_problem(const Model& m) {
   if (!m.adapters) return "";
-  if (m.recorded) return concat("of ", m.name, " only a recorded step is known, not the places of adapters");
+  if (m.recorded) return concat("for ", m.name, " only a recorded step is known, not where adapters would be added");
   if (m.vision) return concat(m.name, " is a vision-language model; the planner does not support LoRA adapters for it");
   if (m.computed_depths() > 0)
     return concat(m.name, " has multi-token prediction; the planner does not support LoRA adapters with it: ",

@@ -232,7 +232,7 @@ std::optional<Chosen> chosen_before(const config::Resolved& resolved, const std:
   const std::string text = read_file(path, 1 << 20);
   const std::string mark = concat("# ", world_key, ": ", world_size, "\n");
   if (text.find(mark) == std::string::npos) {
-    note = concat(path, " is for another number of processes; planning again");
+    note = concat(path, " is for a different number of processes; planning again");
     return std::nullopt;
   }
   const Value file = parse_yaml(text, path);

@@ -38,7 +38,7 @@ inline constexpr const char* chosen_file = "auto_strategy.yaml";
 /// Content of that file: the settings that choose_plan() may change, in the format of our configuration file, with the
 /// number of processes they were chosen for.
 std::string chosen_text(const RunConfig& config, int world_size);
-/// Reads the settings back from that file. nullopt: it does not exist, is for another number of processes, or
+/// Reads the settings back from that file. nullopt: it does not exist, is for a different number of processes, or
 /// contradicts the current settings; `note` gives the reason.
 std::optional<Chosen> chosen_before(const config::Resolved& resolved, const std::string& path, int world_size,
                                     std::string& note);

@@ -235,8 +235,8 @@ namespace {
 std::int64_t count_of(const std::string& text, const std::string& whole) {
   const auto n = parse_int(text);
   if (!n || *n < 1 || *n > 1 << 24)
-    throw InputError(concat("cluster \"", whole, "\": \"", text, "\" is not a number of devices; 1 to ", 1 << 24,
-                            ", as in 64xH100"));
+    throw InputError(concat("cluster \"", whole, "\": \"", text, "\" is not a number of devices; expected 1 to ",
+                            1 << 24, ", as in 64xH100"));
   return *n;
 }
 

@@ -118,7 +118,7 @@ std::string plan_problem(const Model& m, const Plan& run) {
   if (m.recorded)
     for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"ep", run.mesh.ep}})
       if (size > 1)
-        return concat(axis, " ", size, ": of ", m.name, " only a recorded step is known, not what ", axis,
+        return concat(axis, " ", size, ": for ", m.name, " only a recorded step is known, not what ", axis,
                       " would cut; the nearest is ", axis, " 1 (use a config.json of a known family for others)");
   if (m.vision)
     for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"pp", run.pp()}})

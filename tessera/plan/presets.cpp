@@ -53,7 +53,7 @@ Model find_model(const std::string& text) {
 Model model_of_numbers(const ModelNumbers& n) {
   if (n.layers < 1 || n.hidden < 1)
     throw InputError(
-        "a model by numbers needs --layers and --hidden (the rest is derived); or use --model for a known one");
+        "a model defined by numbers needs --layers and --hidden (the rest is derived); or use --model for a known one");
   architectures::Sizes p{};
   p.name = "";
   p.type = n.gpt2 ? "gpt2" : n.experts > 0 ? "mixtral" : "llama";

@@ -368,8 +368,8 @@ Question completed(Question q) {
     if (const std::string problem = plan_problem(q.model, wanted); !problem.empty()) throw InputError(problem);
   }
   if (q.engine.name != EngineName::tessera && q.cluster.on_cpu)
-    throw InputError(
-        concat("engine ", word_of(q.engine.name), ": predictions are only for GPUs, but ", q.cluster.text, " is not"));
+    throw InputError(concat("engine ", word_of(q.engine.name), ": predictions are only for GPUs, and ", q.cluster.text,
+                            " is not a GPU"));
   for (const auto& [axis, size] : {std::pair{"tp", q.tp}, {"pp", q.pp}, {"cp", q.cp}, {"ep", q.ep}})
     if (size > 1 && !cuts_models(q.engine.name))
       throw InputError(concat(axis, " ", size, ": engine ", word_of(q.engine.name),
@@ -443,10 +443,10 @@ Answer search(const Question& asked) {
         q.model.recorded ? "" : concat(q.model.heads, " heads, "), q.model.layers, " blocks) and a global batch of ",
         q.global_batch, " rows: the data-parallel ranks must divide the batch; a batch of ",
         (q.global_batch + q.cluster.devices - 1) / q.cluster.devices * q.cluster.devices, " rows allows all of them",
-        q.least_rows > 1 || q.most_rows > 0
-            ? concat("; micro-batches are to have ", q.least_rows, " rows or more",
-                     q.most_rows > 0 ? concat(", at most ", q.most_rows) : "", ", a power of two that divides a rank's")
-            : ""));
+        q.least_rows > 1 || q.most_rows > 0 ? concat("; micro-batches must have ", q.least_rows, " rows or more",
+                                                     q.most_rows > 0 ? concat(", at most ", q.most_rows) : "",
+                                                     ", a power of two that divides a rank's rows")
+                                            : ""));
   std::sort(all.fast.begin(), all.fast.end(), faster);
   for (const Point& point : all.fast) {
     Candidate c = evaluate(q, plan_of(q, point));

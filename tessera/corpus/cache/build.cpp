@@ -357,7 +357,7 @@ class Part {
     const bool same = path_exists(path) && read_file(path) == text;
     if (!same && !locks_->try_lock(presence_place, Kind::exclusive)) {  // other processes are building something else
       if (!std::exchange(told_, true))
-        log::info("waiting for another job, which is tokenizing other contents in ", folder_);
+        log::info("waiting for another job, which is tokenizing different contents in ", folder_);
       locks_->unlock(planning_place);
       wait_a_little();
       return false;

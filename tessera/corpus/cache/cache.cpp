@@ -53,7 +53,7 @@ std::optional<Found> look_into(const std::string& folder, const TokenRequest& re
 
 /// Moves a damaged entry out of the way. Processes that have mapped its files keep them.
 void put_aside(const std::string& folder, const std::string& why) {
-  log::warning("the tokens in ", folder, " are damaged and will be made again (", why, ")");
+  log::warning("the tokens in ", folder, " are damaged and will be created again (", why, ")");
   const std::string aside = concat(folder, ".damaged.", ::getpid());
   if (::rename(folder.c_str(), aside.c_str()) == 0) remove_tree(aside);
 }

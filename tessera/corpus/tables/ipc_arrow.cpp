@@ -160,7 +160,8 @@ class IpcBatches : public Batches {
     Batch batch{nullptr, concat(path_, ": batch ", at_), 0};
     const std::uint64_t number = at_++;  // after an error the next call continues after it
     batch.rows = guarded(batch.place, [&] { return read(number, batch.place); });
-    if (batch.rows == nullptr) throw InputError(concat(batch.place, ": is missing: the file was changed meanwhile"));
+    if (batch.rows == nullptr)
+      throw InputError(concat(batch.place, ": is missing: the file was changed after it was opened"));
     require(batch.rows->ValidateFull(), batch.place);
     return batch;
   }
@@ -205,8 +206,8 @@ class StreamBatches : public IpcBatches {
     const StreamIndex index = index_of(file, path_);
     const auto count = static_cast<std::uint64_t>(index.batches.size());
     if (piece.end > count)
-      throw InputError(concat(path_, ": has ", count, " batches, but had ", piece.end,
-                              " when it was opened: it was changed meanwhile"));
+      throw InputError(
+          concat(path_, ": has ", count, " batches, but had ", piece.end, " when it was opened: it was changed"));
     std::vector<Extent> parts{index.schema};
     if (index.dictionaries) {  // in that case there is one piece: everything after the schema
       parts.push_back({index.schema.end, require(file->GetSize(), path_)});

@@ -47,8 +47,8 @@ class ParquetBatches : public Batches {
       : path_(file.path), file_(open_parquet(file.path)), leaves_(leaves_of(*file_, columns)) {
     const auto groups = static_cast<std::uint64_t>(file_->num_row_groups());
     if (piece.end > groups)
-      throw InputError(concat(path_, ": has ", groups, " row groups, but had ", piece.end,
-                              " when it was opened: it was changed meanwhile"));
+      throw InputError(
+          concat(path_, ": has ", groups, " row groups, but had ", piece.end, " when it was opened: it was changed"));
     group_ = static_cast<int>(piece.begin);
     end_ = static_cast<int>(piece.end);
   }

@@ -222,7 +222,7 @@ void Generation::look_at_fleet() {
 void Generation::leave() {
   if (stop_signal_ != 0 || failed_) return;
   left_ = true;
-  fail(nullptr, "the launcher that started this agent is gone, and with it the agent");
+  fail(nullptr, "the launcher that started this agent is gone, so the agent exits");
 }
 
 void Generation::ask_all(int signal, Time kill_at) {

@@ -304,7 +304,7 @@ RankEnvironment read_any(const Variables& variables) {
     throw InputError(
         concat("PMIX_RANK=", *rank,
                " is set, but no variable has the number of ranks (PMIx keeps it in a "
-               "server that only an MPI library queries): start the program with mpirun or srun, or export RANK, "
+               "server that only an MPI library can query): start the program with mpirun or srun, or export RANK, "
                "WORLD_SIZE, MASTER_ADDR and MASTER_PORT"));
   }
   const std::vector<std::string> all = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",

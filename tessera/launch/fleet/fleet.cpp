@@ -168,7 +168,7 @@ class Fleet::Link {
       const wire::Introduction machine = wire::read_introduction(*text);
       if (machine.num_machines != options_.num_machines) {
         refuse(concat("machine ", k, " (", machine.hostname, ") was started with --num_machines ", machine.num_machines,
-                      ", machine 0 (", options_.hostname, ") ", options_.num_machines,
+                      ", machine 0 (", options_.hostname, ") with ", options_.num_machines,
                       ": use the same number on all machines"));
       }
       machines.push_back({machine.hostname, machine.local_processes, 0, machine.token});
@@ -361,7 +361,7 @@ class Fleet::Link {
         const bool all = static_cast<int>(missed.size()) == options_.num_machines - 1 && missed.size() > 1;
         say(concat("waiting up to ", options_.join_seconds, " s for ", machine_names(missed), " to return: ",
                    all ? "this machine may be the one that is cut off. An agent returns" : "an agent returns",
-                   " by itself when only the network was down; otherwise start it again"));
+                   " by itself if only the network was down; otherwise start it again"));
       }
       std::erase_if(away, [&](int machine) { return server.get(wire::machine_key(machine)).has_value(); });
       if (away.empty()) return;

@@ -285,7 +285,7 @@ struct StoreClient::Impl {
     std::uint64_t payload = 0;
     for (const std::string_view field : fields) payload += 4 + field.size();
     if (payload > message_limit) {
-      throw Error(concat("a request of ", payload, " bytes; the rendezvous store at ", where(), " takes at most ",
+      throw Error(concat("a request of ", payload, " bytes; the rendezvous store at ", where(), " accepts at most ",
                          message_limit));
     }
     auto connection = take();
