@@ -53,7 +53,7 @@ struct BackendRow {
   std::string_view name;            ///< value of --backend, and the name in messages
   Device device;                    ///< device of its tensors; automatic: any
   Reach reach = Reach::anywhere;    ///< larger groups are refused
-  std::string_view rule;            ///< when `auto` selects it, in words
+  std::string_view rule;            ///< text: when `auto` selects it
   bool (*suits)(const Placement&);  ///< `auto` selects the first row of the device that suits
   Capabilities capabilities = {};   ///< capabilities of every group that it serves
   bool in_pytorch = false;          ///< torch.distributed has a backend with this name
@@ -62,7 +62,7 @@ struct BackendRow {
 
 // The rows, in the order in which `auto` tries them. To add one: CONTRIBUTING.md, "Walk: a backend".
 
-/// A world of one rank: no communication.
+/// A world of one rank, without communication.
 struct Local {
   static constexpr BackendRow row{.name = "local",
                                   .device = Device::automatic,

@@ -135,7 +135,8 @@ void check_region(const Region& region, const std::vector<std::int64_t>& tensor_
         region.shape[d] > tensor_shape[d] - region.offset[d])
       throw InputError(concat(what, ": the box at ", list(region.offset), " of shape ", list(region.shape),
                               " leaves the tensor of shape ", list(tensor_shape), " in dimension ", d));
-  const std::int64_t numel = product_of(region.shape, what);  // fits: no dimension is larger than the tensor's
+  const std::int64_t numel = product_of(region.shape, what);  // does not overflow: every dimension is at most the
+                                                              // tensor's
   if (region.begin < 0 || region.begin > region.end || region.end > numel)
     throw InputError(concat(what, ": elements [", region.begin, ", ", region.end, ") are not a range of the ", numel,
                             " elements of the box of shape ", list(region.shape)));

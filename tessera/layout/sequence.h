@@ -43,13 +43,13 @@ SequenceCut cut_sequence(std::int64_t length, int ranks, int head_ranks);
 
 /// The tokens of each row that a rank holds, ascending, in as few ranges as possible.
 std::vector<Range> tokens_of(const SequenceCut& cut, int rank);
-/// The tokens of a ring rank: those of its head ranks, concatenated.
+/// The tokens of a ring rank: the concatenated tokens of its head ranks.
 std::vector<Range> tokens_of_ring(const SequenceCut& cut, int ring_rank);
 
-/// The keys visible to a query: those of its document, at positions below the row's length, and, if causal, up to its
-/// own position and at most window - 1 before it.
+/// Defines the keys visible to a query: keys of its document at positions below the row's length and, if causal, at its
+/// own position or at most window - 1 before it.
 struct Sight {
-  bool causal = true;                        ///< no query sees a later key
+  bool causal = true;                        ///< queries do not see later keys
   std::int64_t window = 0;                   ///< 0: unlimited; only if causal
   std::vector<std::int64_t> documents = {};  ///< flat start positions b T + t, ascending; empty: one document per row
   std::vector<std::int64_t> lengths = {};    ///< tokens of each row without padding; empty: all
@@ -67,7 +67,8 @@ struct Tile {
   Kind kind = Kind::full;                                  ///< visible pairs
   std::int64_t row = every_row;                            ///< a row of the batch, or every_row
   std::int64_t query = 0, queries = 0, key = 0, keys = 0;  ///< first index and number of queries and keys
-  std::int64_t ahead = 0;                                  ///< position of the first query minus that of the first key
+  std::int64_t ahead = 0;                                  ///< position of the first query minus position of the first
+                                                           ///< key
   bool operator==(const Tile&) const = default;
 };
 

@@ -92,7 +92,7 @@ std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t bl
 struct MegatronLayout {
   std::vector<StagePart> parts;  ///< the stages
   std::int64_t depths = 0;       ///< number of m
-  bool moved = false;            ///< every m is in the stage before that of L
+  bool moved = false;            ///< every m is in the stage before the one with L
 };
 /// The same by Megatron-LM's own rule, where m may also be in the second-to-last stage if L is alone in the last one
 /// ("Ett|m|L"). Tessera puts the depths in the last stage: stage_layout(parts, depths) gives that layout.

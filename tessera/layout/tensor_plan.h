@@ -45,7 +45,7 @@ struct TensorRule {
   std::vector<std::int64_t> block_heads = {};
   bool whole_input = false;  ///< its input has all tokens, even with sequence parallelism (a head after a gather)
   /// > 0: only ranks first_holder ... first_holder + holders - 1 have parts of it (an expert on some of the ranks); the
-  /// other ranks' part is empty.
+  /// parts of other ranks are empty.
   int first_holder = 0, holders = 0;
 };
 

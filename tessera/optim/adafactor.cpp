@@ -1,5 +1,5 @@
 // Adafactor: first the sums of squares of all parameters over all shards, then the second moments, the sizes of the
-// updates over all shards, and the updates. CPU float32 uses the kernels, everything else ATen's operators.
+// updates over all shards, and the updates. CPU float32 uses the kernels; everything else uses ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>

@@ -1,5 +1,5 @@
-// AdamW and Adam over all parameters in one pass: float32 parameters use the kernels of the CPU or of the CUDA plug-in,
-// everything else ATen's operators.
+// AdamW and Adam over all parameters in one pass: float32 parameters use the kernels of the CPU or of the CUDA plug-in;
+// everything else uses ATen's operators.
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>

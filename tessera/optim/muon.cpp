@@ -76,7 +76,7 @@ class Muon final : public FusedOptimizer {
     }
   }
 
-  /// Collective if the matrix is in pieces: a rank without a piece takes part in the gather.
+  /// Collective if the matrix is in pieces: a rank without a piece participates in the gather.
   void update_matrix(std::size_t i, const at::Tensor& gradient, double rate, double gradient_scale) {
     const at::Tensor& p = slot(i).parameter;
     const at::Tensor& average = state_of(0, i);

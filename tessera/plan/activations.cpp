@@ -108,7 +108,7 @@ void keep_mlp(Kept& kept, const Model& m, double inner, const KeepingMaps& maps)
 }  // namespace
 
 BlockActivations block_activations(const Model& m, const Plan& run, bool sparse, bool rounded) {
-  if (m.recorded) {  // the fullest layer: recomputation and temporary memory are those of one layer
+  if (m.recorded) {  // the fullest layer, because recomputation and temporary memory are for one layer at a time
     BlockActivations block;
     const double scale = recorded_scale(*m.recorded, run);
     for (const RecordedLayer& layer : m.recorded->layers) {

@@ -46,8 +46,8 @@ Placed place(int ranks, int stride, int per_node);
 int stride_of(const layout::Mesh& mesh, layout::Axis axis);
 
 enum class Collective { all_reduce, all_gather, reduce_scatter, all_to_all };
-/// Each rank contributes (all_gather: receives) `bytes` bytes in total. `buffers`: whether they are of parameters or
-/// gradients, which processes of a host share. Seconds; 0 for one rank.
+/// Each rank contributes (all_gather: receives) `bytes` bytes in total. `buffers`: whether they belong to buffers of
+/// parameters or gradients, which processes of a host share. Seconds; 0 for one rank.
 double collective_seconds(const Cluster& cluster, const Placed& group, Collective what, double bytes,
                           bool buffers = false);
 /// A message to a rank at distance `stride`.

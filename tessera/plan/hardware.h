@@ -18,7 +18,7 @@ struct Device {
   double products = 0.8;      ///< share of the peak that large products reach
   double half_depth = 0;      ///< depth K at which products reach half of that share: rate factor K / (K + half_depth)
   double tile = 128;          ///< products are computed in square tiles of this size ...
-  double units = 1;           ///< ... by this many units at once; 1: no rounding up
+  double units = 1;           ///< ... by this many units at once; 1: without rounding up
   double attention = 0.6;     ///< share of the peak that fused attention reaches
   double older_products = 1;  ///< share of the peak reached with an A100's product instructions
   double bandwidth = 0;       ///< memory bandwidth in bytes/s

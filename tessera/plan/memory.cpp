@@ -326,7 +326,7 @@ double recorded_trained(const RecordedStep& step, const layout::StagePart& part)
   return sum;
 }
 
-/// All memory except that of micro-batches in flight.
+/// All memory except for micro-batches in flight.
 Memory fixed_memory(const Model& model, const Plan& run, const Elements& elements,
                     std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double process_bytes) {
   Memory memory;
@@ -353,8 +353,8 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
         again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].recomputed(run) - kinds[kind].input);
     }
     if (!part.end) continue;
-    // The gradient of a table that the end also uses is kept until that of the embedding, which is computed whole in
-    // addition.
+    // If the end also uses the table, the table's gradient from the end is kept until the embedding's gradient, which
+    // is computed whole in addition.
     if (model.table_at_end() && model.head_trained())
       moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
     moment = std::max(moment, head_bytes(model, run, elements));

@@ -76,8 +76,8 @@ struct BlockActivations {
   double forward = 0;   ///< additional memory beyond `kept` at the end of its recomputed forward; 0: unknown
   double input = 0;     ///< the block's input, which is all that a recomputed block keeps
 
-  /// Bytes that a block keeps if the run recomputes it, or half of it: the other half, and the recomputed part's input.
-  /// `attentions`, `mlps`: number of halves present.
+  /// Bytes that a block keeps if the run recomputes it or half of it, that is, the recomputed part's input and the
+  /// other half. `attentions`, `mlps`: number of halves present.
   double kept_when_recomputed(const Plan& run, double attentions = 1, double mlps = 1) const;
   /// Bytes that recomputation restores, including the input.
   double recomputed(const Plan& run) const;

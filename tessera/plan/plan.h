@@ -46,8 +46,8 @@ Numerics numerics_of(Precision precision, bool on_cpu);
 /// bf16 weights and activations, fp32 gradients, fp32 master weights and moments: Megatron-LM's mixed precision (its
 /// page on the distributed optimizer: 6 + 12 / d bytes per parameter). For comparison with published runs.
 Numerics megatron_numerics();
-/// Element sizes of an engine's usual mixed precision: Megatron-LM's for it and DeepSpeed, FSDP's (fp32 shards,
-/// gathered in bf16, gradients reduced in bf16 if the engine does so) for torchtitan and fsdp2.
+/// Element sizes of an engine's usual mixed precision. Megatron-LM and DeepSpeed use Megatron-LM's; torchtitan and
+/// fsdp2 use FSDP's (fp32 shards, gathered in bf16, gradients reduced in bf16 if the engine does so).
 Numerics engine_numerics(const Engine& engine);
 
 struct Plan {

@@ -130,7 +130,8 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   const double before = accumulates ? all : reduced ? std::max(0.0, all - alone) : 0;
   // Whole flat buffers receive weight gradients directly from the products.
   const bool written = reduced && !row_of(run.strategy).shard_parameters;
-  // The gradient of a table that the end also uses is kept until that of the embedding.
+  // If the end also uses the table, the table's gradient from the end is kept until the embedding's gradient is
+  // computed.
   const double waits = ends && model.table_at_end() && model.head_trained() ? 4 * elements.head : 0;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // the last norm's
@@ -156,7 +157,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   memory[activations] = std::min(asked_kept.most, rest);
   memory[head] = rest - memory[activations];
   // Pipeline messages: one being received, one being sent. Blocks of a ring are alive during attention, when little
-  // else is.
+  // other memory is in use.
   memory[communication] = run.pp() > 1 ? 2 * tokens * real(model.hidden) * run.numerics.residual : 0;
   memory[reserve] = std::max(0.0, resident - memory.total());
   memory.peers = std::min(memory.peers, memory[reserve]);

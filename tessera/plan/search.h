@@ -48,7 +48,7 @@ struct Answer {
   /// Fastest first, except that break_tie() (sure.h) may move one forward among equally fast ones.
   std::vector<Candidate> best;
   std::size_t equal = 1;              ///< number of plans whose times are indistinguishable
-  std::string decided_by;             ///< why the first of them was chosen; empty: it is the fastest
+  std::string decided_by;             ///< reason why the first of them was chosen; empty: it is the fastest
   std::optional<Candidate> smallest;  ///< if nothing fits: the plan that needs the least
   std::uint64_t points = 0, too_large = 0;
   double seconds = 0;  ///< duration of the search

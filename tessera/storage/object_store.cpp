@@ -47,8 +47,8 @@ std::span<const std::byte> bytes_of_text(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-/// Seconds to wait before the n-th retry: doubles from `first` up to 20 s, half of it random, so that many ranks do not
-/// retry simultaneously.
+/// Seconds to wait before the n-th retry. Doubles from `first` up to 20 s; half of the time is random, so that many
+/// ranks do not retry simultaneously.
 double pause_before(int repetition, double first, const HttpAnswer& answer) {
   thread_local std::minstd_rand random{std::random_device{}()};
   const double whole = std::min(20.0, first * static_cast<double>(1 << std::min(repetition, 10)));

@@ -114,7 +114,7 @@ CachedTokens private_tokens(const TokenRequest& given, const CacheProgress& prog
   const TemporaryFolder folder("tessera-tokens");
   build_privately(folder.path(), request, progress);
   Entry entry = read_entry(folder.path());
-  // The store has mapped its files and no longer needs their names: a run that is killed later leaves nothing behind.
+  // The store has mapped its files and does not need their names, so a run that is killed later leaves nothing behind.
   auto store = std::make_shared<TokenStore>(folder.path(), entry.shards, nullptr);
   return {std::move(store), std::move(entry.tally), "", false};
 }

@@ -60,7 +60,8 @@ class ShardWriter {
 /// read. Immutable: any number of threads.
 class Shard {
  public:
-  /// Maps the file and checks counts, sizes and the footer's checksum (not that of the tokens). Throws InputError.
+  /// Maps the file and checks counts, sizes and the footer's checksum (but not the tokens' checksum). Throws
+  /// InputError.
   explicit Shard(const std::string& path);
 
   std::uint64_t tokens() const { return tokens_; }

@@ -29,7 +29,7 @@ FileState state_from_json(const Value& value);
 /// recording may leave them unchanged.
 bool is_settled(const FileState& state, std::int64_t seen_ns);
 std::int64_t real_time_ns();
-/// Waits, for a few milliseconds at most, until any further write would change the times in `state`.
+/// Waits, for a few milliseconds at most, until any later write would change the times in `state`.
 void let_settle(const FileState& state);
 
 /// A cheap fingerprint: kind, size, and 64 KiB each of start, middle and end. Files that differ only elsewhere have the

@@ -35,7 +35,7 @@ struct CursorOptions {
   std::uint64_t piece_bytes = std::uint64_t{4} << 20;  ///< approximate; a file is divided into at most 16384 pieces
 };
 
-/// Use from one thread at a time. Memory: that of a reader (records.h) plus 24 bytes per piece of a file.
+/// Use from one thread at a time. Needs the memory of a reader (records.h) plus 24 bytes per piece of a file.
 class RecordCursor {
  public:
   /// Either text files or record files. Throws InputError for a missing file.
@@ -53,7 +53,7 @@ class RecordCursor {
   /// The position before the item that next() will return.
   const CursorPosition& position() const { return at_; }
   /// Restores a position. Rereads up to `records` records of the piece. Throws as next() does, and InputError if the
-  /// sources have no such position.
+  /// sources do not have that position.
   void seek(const CursorPosition& position);
 
  private:

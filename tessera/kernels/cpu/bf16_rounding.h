@@ -6,9 +6,9 @@
 
 namespace tessera::kernels {
 
-/// To nearest, ties to even; or stochastic: up with the probability given by the truncated part. The random bits of an
-/// element depend only on `key` (seed, step, parameter) and on the element's index in its parameter, not on where a
-/// range is cut. A NaN becomes 0x7fc0, an infinity stays infinite.
+/// Rounds to nearest, ties to even, or stochastically: up with the probability given by the truncated part. The random
+/// bits of an element depend only on `key` (seed, step, parameter) and on the element's index in its parameter, not on
+/// where a range is cut. A NaN becomes 0x7fc0, an infinity stays infinite.
 struct Bf16Rounding {
   bool stochastic = false;
   std::uint64_t key = 0;

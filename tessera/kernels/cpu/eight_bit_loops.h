@@ -60,7 +60,7 @@ inline __attribute__((always_inline)) void dynamic_codes(const float* x, float f
     __builtin_memcpy(&line, lines + i, sizeof line);
     Ints bits;
     __builtin_memcpy(&bits, &value, sizeof bits);
-    const Ints sign = bits >> 31;  // -1 for a negative number, else 0
+    const Ints sign = bits >> 31;  // -1 for a negative number, otherwise 0
     bits = WithSign ? bits & 0x7fffffff : bits;
     Floats size;
     __builtin_memcpy(&size, &bits, sizeof size);

@@ -21,7 +21,8 @@ constexpr void carry_exact(std::int64_t* words) {
 }
 
 /// The sum, rounded once: to nearest, ties to even; infinite if too large. NaN if a NaN or both infinities were added,
-/// otherwise the infinity that was added, if any. Carries `words` and replaces them by those of the absolute value.
+/// otherwise the infinity that was added, if any. Carries `words` and replaces them with the words of the absolute
+/// value.
 constexpr double exact_value(std::int64_t* words) {
   constexpr std::uint64_t infinity = 0x7ff0000000000000, nan = 0x7ff8000000000000, sign = 0x8000000000000000;
   const bool positive_infinity = words[exact_digits + 1] > 0, negative_infinity = words[exact_digits + 2] > 0;

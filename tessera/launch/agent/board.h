@@ -35,7 +35,7 @@ enum class RankState : std::uint32_t {
   evaluating,
   saving,
   leaving,  ///< inside tessera::shutdown()
-  left,     ///< finished with tessera; the process is not watched any further
+  left,     ///< finished with tessera; the process is not watched from here on
   failed,   ///< the reason is in `error`
   working,  ///< in a phase that can take minutes without a collective; its name is in `phase` (comm/long_phase.h)
 };

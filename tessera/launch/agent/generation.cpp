@@ -194,7 +194,9 @@ void Generation::on_signal(int signal) {
   }
   // timeout(1) and some batch systems send the same signal twice.
   if (stop_signal_ != 0 && now - stopped_at_ < milliseconds(500)) return;
-  if (stop_signal_ == 0) stop_signal_ = signal;  // while a failure ends the ranks: no restart follows
+  if (stop_signal_ == 0)
+    stop_signal_ = signal;  // a request that arrives while a failure ends the ranks prevents the
+                            // restart
   host_.say(concat(signal_name(signal), " received", failed_ ? "" : " again", "; killing the ranks"));
   for (LocalRank& rank : ranks_) {
     if (!rank.gone) rank.kill();

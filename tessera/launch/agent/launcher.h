@@ -47,7 +47,7 @@ struct LaunchOptions {
   double monitor_interval = 0.1;   ///< seconds between checks of the heartbeats; the exit of a process is noticed at
                                    ///< once
   double heartbeat_timeout = 2.5;  ///< a rank whose heartbeat is older than this is frozen; 0: never
-  double hang_timeout = 0;         ///< seconds that a rank may sleep while nothing progresses; 0: 300; < 0: no limit
+  double hang_timeout = 0;         ///< seconds that a rank may sleep while nothing progresses; 0: 300 s; < 0: unlimited
   bool only_report = false;        ///< frozen and hanging ranks are reported, but the job continues (for debugging)
 
   // Output of the ranks (output.h).

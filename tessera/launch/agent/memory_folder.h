@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A folder in memory (tmpfs) owned by the agent: what ranks store there (--checkpoint_in_memory) survives them and is
-/// available to the ranks of the next generation. It is removed with the agent.
+/// A folder in memory (tmpfs) owned by the agent: files that ranks store there (--checkpoint_in_memory) survive them
+/// and are available to the ranks of the next generation. The folder is removed with the agent.
 
 #include <string>
 

@@ -33,7 +33,7 @@ class OutputSink {
   /// Appends a rank's bytes unchanged; dropped while nobody reads.
   void append_raw(std::string_view bytes);
   /// Writes as much as the descriptor takes without blocking. Bytes that can no longer be delivered are dropped:
-  /// silently when the reader of a pipe has gone, with one warning when a disk is full.
+  /// silently if the reader of a pipe is gone, with one warning if a disk is full.
   void write_some();
   /// Writes everything, waiting at most `seconds` for the reader.
   void flush(double seconds);

@@ -5,8 +5,8 @@
 
 namespace tessera::launch {
 
-/// `first` seconds after a generation without progress, doubled after each further one, at most `most` seconds. There
-/// is no pause after a generation that made progress, and the doubling starts over.
+/// The pause is `first` seconds after a generation without progress, and doubles after each subsequent one up to `most`
+/// seconds. There is no pause after a generation that made progress, and the doubling starts over.
 class RestartPause {
  public:
   RestartPause(double first, double most) : first_(first), most_(most) {}

@@ -19,7 +19,8 @@ struct LaunchCommand {
 
   std::vector<HostSlots>
       hosts;              ///< from --hostfile or --host_list, filtered; empty: this host, or one agent of several
-  bool over_ssh = false;  ///< start an agent on each of `hosts`; else options.machine_rank is this machine's rank
+  bool over_ssh = false;  ///< true: start an agent on each of `hosts`; false: options.machine_rank is this machine's
+                          ///< rank
   std::vector<std::string> exports;  ///< NAME or NAME=VALUE: variables for the ranks' environment, on all hosts
   std::string secret_file;           ///< the job's secret, mode 600, the same on all hosts
   bool secret_from_stdin = false;    ///< started by our own ssh: stdin carries the secret, then signals (ssh.h)

@@ -85,7 +85,9 @@ std::vector<std::string> agent_words(const EmitJob& job) {
   options.master_port = 0;
   std::vector<std::string> words = words_of(options);
   for (const std::string& variable : job.exports) words.insert(words.end(), {"--export", variable});
-  if (!job.exports.empty()) words.insert(words.end(), {"--config_file", "none"});  // the exports contain all of it
+  if (!job.exports.empty())
+    words.insert(words.end(), {"--config_file", "none"});  // the exports contain all of the
+                                                           // configuration
   return words;
 }
 

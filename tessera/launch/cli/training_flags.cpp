@@ -239,7 +239,7 @@ class Merged {
     const bool object = trim(given).starts_with("{");
     if (!object && !path_exists(given)) {
       if (given.ends_with(".json") || given.find('/') != std::string::npos ||
-          given.size() < 16)  // else it may be base64
+          given.size() < 16)  // otherwise it may be base64
         problems.lines.push_back(concat("deepspeed_config_file ", given, ": no such file"));
       return;
     }

@@ -18,10 +18,10 @@ namespace tessera::launch {
 /// Measurements between two hosts; `from` called `to`.
 struct Link {
   int from = 0, to = 0;        ///< indices of the hosts
-  std::string failure;         ///< why they cannot communicate; empty: they can, and the other fields are valid
+  std::string failure;         ///< reason why they cannot communicate; empty: they can, and the other fields are valid
   double round_trip = 0;       ///< seconds: the minimum of 32
   double there = 0, back = 0;  ///< bytes per second over one TCP connection, from -> to and to -> from
-  double clock_ahead = 0;      ///< seconds by which the clock of `to` is ahead of that of `from`
+  double clock_ahead = 0;      ///< seconds by which the clock of `to` is ahead of the clock of `from`
   double clock_within = 0;     ///< half the round trip: the maximum error of clock_ahead
 };
 

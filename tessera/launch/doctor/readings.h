@@ -31,7 +31,7 @@ struct Readings {
   std::int64_t open_files = -1, processes = -1, locked_memory = -1, file_bytes = -1,
                address_space = -1;            ///< soft limits (ulimit), -1: none
   std::optional<std::int64_t> group_tasks;    ///< number of additional tasks that the cgroup allows
-  std::optional<std::int64_t> shared_memory;  ///< bytes free in /dev/shm; nullopt: no such folder
+  std::optional<std::int64_t> shared_memory;  ///< bytes free in /dev/shm; nullopt: the folder does not exist
   std::string folder;                         ///< folder that the run will write to
   bool folder_writable = true;
   std::int64_t folder_bytes = 0;                 ///< free there
@@ -40,8 +40,8 @@ struct Readings {
   bool temporary_writable = true;                ///< TMPDIR, else /tmp
 };
 
-/// Reads this machine in about a second; writes 32 MiB to `folder` and removes them. `root`: where /proc, /sys and
-/// /dev/shm are looked for (tests). Throws InputError when `folder` does not exist.
+/// Reads this machine in about a second; writes 32 MiB to `folder` and removes them. `root`: the parent folder of
+/// /proc, /sys and /dev/shm (for tests). Throws InputError when `folder` does not exist.
 Readings read_machine(const std::string& folder, int ranks, const std::string& root = "");
 
 }  // namespace tessera::launch

@@ -328,7 +328,8 @@ void FleetLink::join() {
     const auto generation = now ? parse_int(*now) : std::nullopt;
     if (const auto text = generation ? store.find(wire::plan_key(static_cast<int>(*generation))) : std::nullopt) {
       const FleetPlan plan = wire::read_plan(*text, options_.machine_rank);
-      if (plan.machines[me].token == token_) {                    // else the plan was made before this agent joined
+      if (plan.machines[me].token == token_) {                    // otherwise the plan was made before this agent
+                                                                  // joined
         store.set_answer_timeout(to_milliseconds(try_seconds_));  // this connection was opened with a long timeout
         const std::lock_guard lock(mutex_);
         // The previous generation's events and outcome do not belong to this one.

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The thread by which an agent keeps contact with the job's store (fleet.h): it joins, sends heartbeats, reports this
-/// machine's events and fetches those of the others. The agent's own loop never waits for it.
+/// The thread that keeps an agent in contact with the job's store (fleet.h): it joins, sends heartbeats, reports this
+/// machine's events and fetches those of the other machines. The agent's own loop never waits for it.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/fleet/fleet.h>
@@ -26,7 +26,7 @@ std::string machine_key(int machine);
 std::string plan_key(int generation);
 std::string event_key(int generation);
 std::string heart_key(int machine);
-std::string lost_key(int generation, int machine);  ///< why machine 0 considers it lost
+std::string lost_key(int generation, int machine);  ///< reason why machine 0 considers the machine lost
 std::string ended_key(int machine);           ///< the will of its agent: Heart::connection of the closed connection
 std::string newest_key(int machine);          ///< the agent that replaces all before it: its first token
 constexpr const char* now_key = "fleet/now";  ///< the generation of the newest plan
@@ -78,7 +78,7 @@ class FleetLink {
   std::optional<FleetVerdict> verdict();          ///< the verdict of this generation, once available
   void begin(int generation);                     ///< forgets the last generation's event and verdict
   void throw_if_refused();                        ///< rethrows the exception that made joining fail
-  std::string waiting_for();                      ///< shown to users while the store cannot be reached; else empty
+  std::string waiting_for();                      ///< shown to users while the store cannot be reached; otherwise empty
   std::set<int> lost();                           ///< machine 0: all machines that have lost contact in this
                                                   ///< generation, even if another event came first
   std::optional<std::string> cut();               ///< reason why this machine has permanently lost contact with the

@@ -68,7 +68,7 @@ std::string how_it_ended(const RemoteAgent& agent) {
   return concat(agent.over_ssh ? "its ssh " : "its agent ", describe_status(*agent.status));
 }
 
-/// Variables passed to every host: settings of libraries, and those of --export.
+/// Variables passed to every host: settings of libraries, and the variables of --export.
 std::vector<std::string> variables_for(const LaunchCommand& command, const HostSlots& host) {
   std::vector<std::string> result;
   for (char** at = environ; *at != nullptr; ++at) {

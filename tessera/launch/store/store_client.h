@@ -38,11 +38,11 @@ struct StoreClientOptions {
   std::function<UniqueFd()> connect;  ///< makes a connection (StoreServer::connect); empty: by TCP to host:port
   int generation = -1;                ///< generation of this rank; -1: an agent, which belongs to all generations
   std::chrono::milliseconds connect_timeout{
-      30000};  ///< how long refused connections are retried: the store may start late
+      30000};  ///< how long refused connections are retried, because the store may start late
   std::chrono::milliseconds answer_timeout{30000};  ///< seconds added to a call's own timeout; after that the store's
                                                     ///< agent counts as lost
   /// Polled about every 100 ms by calls that wait for a key: a returned text ends the call with StoreLost(text); the
-  /// client stays usable. Meant for the agent's stop flag. Called on the threads that call the client.
+  /// client stays usable. Meant for the agent's stop flag. Runs on the threads that call the client.
   std::function<std::optional<std::string>()> interrupted;
 };
 

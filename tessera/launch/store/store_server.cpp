@@ -55,7 +55,7 @@ struct StoreServer::Impl {
     std::string waits_for;  // the key that a parked request waits for next; the request's bytes stay in the connection
     bool parked = false;
     bool closing = false;              // closed once everything is sent
-    std::string will_key, will_value;  // set when the peer leaves; an empty key: no will
+    std::string will_key, will_value;  // set when the peer leaves; empty key: there is no will
     std::uint32_t events = 0;
     std::size_t counted = 0;                   // bytes of its buffers that Impl::buffered includes
     std::list<std::uint64_t>::iterator place;  // in strangers or greeters, until authentication
@@ -188,7 +188,7 @@ struct StoreServer::Impl {
 
   int unauthenticated() const { return static_cast<int>(strangers.size() + greeters.size()); }
 
-  /// Makes room for one more: displaces the oldest peer without a valid hello, else the oldest with one.
+  /// Makes room for one more: displaces the oldest peer without a valid hello, or else the oldest peer with one.
   void make_room() {
     if (unauthenticated() < options.limits.pending) return;
     refuse(strangers.empty() ? greeters.front() : strangers.front());
@@ -199,7 +199,8 @@ struct StoreServer::Impl {
       UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-          // No descriptors left: release one, and do not spin on a listener that stays readable.
+          // When no descriptors are left, releases one, so that the loop does not spin on a listener that stays
+          // readable.
           if (unauthenticated() > 0) refuse(strangers.empty() ? greeters.front() : strangers.front());
           listen_events(EPOLL_CTL_MOD, 0);
           accept_again = now + accept_pause;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t entry_overhead = 128;  // approximate bytes of a tree node and two strings
 
-/// Number of fields of a request: exactly `count`, or any positive multiple of it.
+/// Number of fields of a request: exactly `count`, or any positive multiple of `count`.
 struct Shape {
   std::size_t count;
   bool any_multiple;

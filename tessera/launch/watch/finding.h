@@ -18,7 +18,7 @@ inline double in_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-
 
 struct LivenessLimits {
   double heartbeat_timeout = 2.5;  ///< seconds before a stopped rank is terminated; 0: never
-  double hang_timeout = 0;         ///< seconds that a rank may sleep while nothing progresses; 0: 300; < 0: no limit
+  double hang_timeout = 0;         ///< seconds that a rank may sleep while nothing progresses; 0: 300 s; < 0: unlimited
   double told_pause = 1;           ///< seconds; pauses of at least this length are reported
 
   double sleep_limit() const { return hang_timeout == 0 ? 300 : hang_timeout; }

@@ -33,7 +33,7 @@ class StackDump {
   ~StackDump();
 
   void watch(std::vector<pollfd>& descriptors);
-  /// Reads available output and starts further debuggers. True once all are done.
+  /// Reads available output and starts more debuggers. Returns true once all are done.
   bool turn();
   std::chrono::steady_clock::time_point deadline() const { return deadline_; }
   /// In the order of the targets. Call it after turn() has returned true.

@@ -32,7 +32,8 @@ std::map<std::string, GroupView> groups_of(const std::vector<RankView>& ranks) {
       if (is_pair(entry.op)) continue;
       auto& newest = group.begun[rank.rank];
       newest = std::max(newest, entry.sequence);
-      // A collective that nobody waited for stays "started"; a finished later one shows that it is over.
+      // A collective for which nobody waited keeps the state "started"; a later collective that has finished shows that
+      // it is over.
       if (entry.status == Status::started) {
         group.unfinished.try_emplace(rank.rank, &entry);
       } else {

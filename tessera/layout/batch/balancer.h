@@ -29,11 +29,11 @@ class BatchBalancer {
   /// changed).
   explicit BatchBalancer(std::int64_t ranks, std::vector<double> seconds_per_row = {}, BalanceRules rules = {});
 
-  /// The shares of a step of `rows` rows, at least `least` each, from the speeds adopted so far. If memory does not
-  /// allow unequal shares: as equal as memory allows, else equal.
+  /// Returns the shares of a step of `rows` rows, at least `least` each, from the adopted speeds. If memory does not
+  /// allow these shares, they are as equal as memory allows, or else equal.
   std::vector<std::int64_t> shares(std::int64_t rows, std::int64_t least) const;
   /// Records a step in which rank r took shares[r] rows and computed for seconds[r]; `most[r]`: rows that fit into its
-  /// memory from now on. Returns whether new speeds were adopted, in which case the next shares may differ. Must be
+  /// memory in later steps. Returns whether new speeds were adopted, in which case the next shares may differ. Must be
   /// called with the same numbers on every rank.
   bool measured(const std::vector<std::int64_t>& shares, const std::vector<double>& seconds,
                 const std::vector<std::int64_t>& most, std::int64_t least);

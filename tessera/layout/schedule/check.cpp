@@ -312,7 +312,7 @@ class Checker {
     std::map<int, const Stopped*> of_rank;
     for (const Stopped& one : stopped) of_rank[one.rank] = &one;
     const Stopped* at = &stopped.front();
-    for (std::size_t i = 0; i < stopped.size(); ++i) at = of_rank.at(at->waits_for);  // now inside the cycle
+    for (std::size_t i = 0; i < stopped.size(); ++i) at = of_rank.at(at->waits_for);  // leads into the cycle
     const Stopped* begin = at;
     for (const Stopped* next = of_rank.at(at->waits_for); next != at; next = of_rank.at(next->waits_for))
       if (next->rank < begin->rank) begin = next;
@@ -331,8 +331,8 @@ class Checker {
     return lowered_.ranks[static_cast<std::size_t>(one.rank)][one.position];
   }
 
-  /// The position in the user's list: for a schedule of computations, that of the computation after the message or, for
-  /// a send, before it.
+  /// Returns the position in the user's list. For a schedule of computations, this is the position of the computation
+  /// after the message or, for a send, before it.
   std::size_t own_position(const Stopped& one) const {
     if (messages_) return one.position;
     const auto& list = lowered_.ranks[static_cast<std::size_t>(one.rank)];

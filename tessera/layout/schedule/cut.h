@@ -24,7 +24,7 @@ inline constexpr std::int64_t flops_of_tokens = 1024;
 /// and of their weights. Attention scores and values are counted as if every token attended to the whole row.
 struct BlockFlops {
   double attention = 0;  ///< products with attention's weights
-  double scores = 0;     ///< scores and weighted values: no weights
+  double scores = 0;     ///< scores and weighted values, which have no weights
   double mlp = 0;        ///< products with the MLP's weights, or those of a token's experts
   double all() const { return attention + scores + mlp; }  ///< the sum of the three
 };

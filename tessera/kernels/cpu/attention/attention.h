@@ -21,7 +21,7 @@ struct AttentionHead {
   std::int64_t window = 0;  ///< with `causal`; 0: none
 };
 
-/// Queries per tile: a range of queries must begin at a multiple of it.
+/// Queries per tile; a range of queries must begin at a multiple of this.
 inline constexpr std::int64_t attention_tile = 64;
 /// Floats of scratch memory for either function, aligned to 64 bytes. The backward needs more: the keys, the queries
 /// and dout of a tile twice each (also transposed), its dq, two tiles of scores, two numbers per query.

@@ -32,7 +32,8 @@ inline __attribute__((always_inline)) F32 from_lane(F32 x, std::int64_t seen_fro
   return hidden >= F32::width ? other : keep(other, static_cast<int>(hidden), x);
 }
 
-/// Sets the lanes of such a vector to `other` whose queries, from `hidden_from` on, are past the key's window.
+/// For the same kind of vector: sets the lanes of queries from `hidden_from` on, for which the key is outside of the
+/// window, to `other`.
 inline __attribute__((always_inline)) F32 until_lane(F32 x, std::int64_t hidden_from, std::int64_t lane, F32 other) {
   const std::int64_t seen = hidden_from - lane;
   if (seen >= F32::width) return x;
@@ -140,7 +141,7 @@ void attention_backward_loop(const AttentionHead& a, const AttentionGradients& g
         for (std::int64_t i = 0; i < size; i += F32::width)
           dot = fma(F32::load(g.out + (first + t) * g.out_stride + i), F32::load(dout + t * size + i), dot);
       delta[t] = sum(dot);
-      log_sums[t] = t < n ? g.log_sums[first + t] : __builtin_inff();  // no query in this lane: all weights are 0
+      log_sums[t] = t < n ? g.log_sums[first + t] : __builtin_inff();  // this lane has no query, so all weights are 0
     }
     const std::int64_t past = a.causal ? first + n : a.keys, start = first_keys(a, first);
     for (std::int64_t begin = start; begin < past; begin += tile) {
