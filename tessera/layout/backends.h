@@ -42,7 +42,7 @@ struct Capabilities {
 struct Placement {
   int ranks = 1;               ///< in the group
   int hosts = 1;               ///< ranks of one host can share memory
-  bool shares_device = false;  ///< two ranks share an accelerator
+  bool shares_device = false;  ///< whether any two ranks share an accelerator
 };
 
 /// A backend's static properties: name, reach, capabilities.

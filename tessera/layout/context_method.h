@@ -8,8 +8,8 @@
 
 namespace tessera::layout {
 
-/// How queries get access to all keys and values. The words are those of Megatron-LM's --cp-comm-type; synonyms: ring,
-/// allgather, alltoall, ulysses.
+/// How queries get access to all keys and values. Named as in Megatron-LM's --cp-comm-type; synonyms: ring, allgather,
+/// alltoall, ulysses.
 enum class ContextMethod : unsigned char {
   p2p,         ///< keys and values circulate in a ring (Liu et al. 2023, Ring Attention)
   all_gather,  ///< every rank gathers the keys and values of the whole sequence (Grattafiori et al. 2024, Llama 3)

@@ -19,17 +19,7 @@
 
 namespace tessera::layout {
 
-enum class Axis {
-  pp,
-  dp_replicate,
-  dp_shard,
-  cp,
-  tp,
-  edp,
-  ep,
-  etp
-};                                  ///< for the communication along each, see
-                                    ///< named_axes()
+enum class Axis { pp, dp_replicate, dp_shard, cp, tp, edp, ep, etp };  ///< see named_axes() for their communication
 enum class View { dense, expert };  ///< the two grids of the same ranks
 
 /// Outermost first.
@@ -47,7 +37,7 @@ struct Mesh {
   int size(Axis axis) const;  ///< edp: world_size() / (pp * ep * etp)
 };
 
-/// Unchecked sizes; 0: to be derived.
+/// Unchecked sizes; 0: derived from the others.
 struct MeshSizes {
   std::array<int, 5> sizes = {1, 1, 1, 1, 1};  ///< at most one may be 0: derived from the world size
   int ep = 1, etp = 0;                         ///< etp 0: same as tp

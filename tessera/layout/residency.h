@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// Residency: which units have their whole parameters in memory, and what to do next. The sharding engine reports
-/// events (an operator reads unit 3, all gradients of unit 3 are complete, backward begins) and receives a list of
-/// actions (gather, wait, release) to execute. No tensors, clocks or threads: the actions depend on the events alone,
-/// so ranks that compute the same thing start the same gathers in the same order.
+/// Residency: tracks which units have their whole parameters in memory, and decides what to do next. The sharding
+/// engine reports events (an operator reads unit 3, all gradients of unit 3 are complete, backward begins) and receives
+/// a list of actions (gather, wait, release) to execute. No tensors, clocks or threads: the actions depend on the
+/// events alone, so ranks that compute the same thing start the same gathers in the same order.
 ///
 /// A unit's life cycle:   absent --gather--> gathering --wait--> present --release--> absent
 ///
@@ -66,7 +66,7 @@ struct ResidencyAction {
   friend bool operator==(const ResidencyAction&, const ResidencyAction&) = default;
 };
 
-/// The state machine of all units. No tensors.
+/// The state machine of all units. It does not use tensors.
 class Residency {
  public:
   /// State of a unit's whole parameters.

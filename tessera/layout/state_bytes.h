@@ -11,9 +11,9 @@
 
 namespace tessera::layout {
 
-/// Inputs of the formula. Element sizes in bytes.
+/// Inputs of the formula. Element sizes are in bytes.
 struct StateBytesOptions {
-  StrategyRow strategy;                                                ///< which states are divided
+  StrategyRow strategy;                                                ///< determines which states are divided
   int shard_ranks = 1;                                                 ///< S: ranks that divide one copy
   int rank = 0;                                                        ///< index in the shard group
   WrapPolicy wrap;                                                     ///< selects the modules that are units
@@ -22,7 +22,7 @@ struct StateBytesOptions {
   std::int64_t whole_element = 0;    ///< bytes per element of gathered parameters; 0: as in the shards
   std::int64_t wire_element = 4;     ///< bytes per element of gradients while they are reduced
   double optimizer_per_element = 8;  ///< AdamW: two fp32 moments
-  bool accumulates = false;          ///< several micro-batches per step
+  bool accumulates = false;          ///< whether a step has several micro-batches
 };
 
 /// Bytes of a model's states on one rank, by purpose.

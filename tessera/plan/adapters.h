@@ -22,8 +22,8 @@ void add_adapters(const Model& model, std::vector<Tensor>& list);
 /// Bytes of a quantized weight [out, in] (nn/linear_maps/quantized.cpp).
 double packed_bytes(const Adapters& adapters, double out, double in);
 
-/// Number of a block's maps that keep their input for backward: those with trained weights or adapters. `other`:
-/// experts and routers, which never have adapters.
+/// Number of a block's maps that keep their input for backward, that is, maps with trained weights or adapters.
+/// `other`: experts and routers, which never have adapters.
 struct KeepingMaps {
   int attention = 0, query_latent = 0, key_latent = 0, output = 0;
   int mlp = 0, down = 0;  ///< maps of a dense MLP, or of the dense MLP next to experts

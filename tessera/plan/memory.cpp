@@ -130,7 +130,7 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
       sum.shared += model.recorded->layers[static_cast<std::size_t>(i)].parameters;
     return sum;
   }
-  // its copy of the embedding table
+  // the last stage's copy of the embedding table
   if (part.end && !part.embeddings && model.table_at_end()) sum.shared += elements.head;
   const Halves halves = halves_of(model, part);
   for (const int kind : {0, 1}) {
@@ -361,7 +361,7 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
   }
   root = {std::max(0.0, root.all + all.all()), std::max(0.0, root.trained + all.trained())};
   add_states(memory, run, all, tables, root, unit);
-  if (model.recorded && all.all() > 0)  // frozen parameters have neither
+  if (model.recorded && all.all() > 0)  // frozen parameters have neither gradients nor states
     for (const MemoryKind kind : {gradients, optimizer}) memory[kind] *= std::min(1.0, trained / all.all());
   // A step's memory peaks at the end of its forward (the head) or in a block's backward, after another block's
   // activations may have been recomputed.

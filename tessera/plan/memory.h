@@ -93,11 +93,11 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
 /// (hardware.h).
 std::vector<Memory> memory_by_rank(const Model& model, const Plan& run, double process_bytes);
 
-/// The same for one rank, using the schedule's formula for micro-batches in flight: for searches. `in_flight`:
+/// The same for one rank, for searches: uses the schedule's formula for micro-batches in flight. `in_flight`:
 /// micro-batches x stages of the rank.
 Memory memory_of_rank(const Model& model, const Plan& run, const Elements& elements, int rank, int in_flight,
                       double process_bytes);
-/// The same with all blocks of a rank in one piece and known activations: a search's inner loop. `kinds`: dense and
+/// The same with all blocks of a rank in one piece and known activations, for a search's inner loop. `kinds`: dense and
 /// sparse blocks. `in_flight`: micro-batches of the whole piece.
 Memory memory_of_piece(const Model& model, const Plan& run, const Elements& elements, const layout::StagePart& piece,
                        const BlockActivations kinds[2], double in_flight, double process_bytes);

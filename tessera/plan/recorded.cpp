@@ -220,7 +220,7 @@ double recorded_scale(const RecordedStep& step, const Plan& run) { return real(r
 
 namespace {
 
-/// The product for another number of rows: `scale` times the recorded ones.
+/// Returns the product for a different number of rows: `scale` times the recorded number.
 RecordedProduct scaled(RecordedProduct p, const RecordedStep& step, double scale) {
   const double tokens = real(step.rows * step.row_tokens);
   const auto counts = [](double size, double what) { return size >= what && std::fmod(size, what) == 0; };

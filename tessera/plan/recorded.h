@@ -61,11 +61,11 @@ struct RecordedLayer {
 struct RecordedCall {
   std::string name;                              ///< "aten::addmm"
   std::int64_t layer = 0;                        ///< 0: begin; i + 1: layers[i]; layers.size() + 1: end
-  bool backward = false;                         ///< called by autograd's backward
+  bool backward = false;                         ///< whether autograd's backward made the call
   std::string type;                              ///< type of its first tensor: "Float", "BFloat16"
   std::vector<std::vector<std::int64_t>> sizes;  ///< sizes of all tensor arguments
   double flop = 0;                               ///< FLOP of a product or attention
-  double bytes = 0;                              ///< read and written by any other operator
+  double bytes = 0;                              ///< bytes read and written by any other operator
 };
 
 /// One forward and backward of one micro-batch.

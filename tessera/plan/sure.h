@@ -14,7 +14,7 @@ struct Sureness {
   double median = 0;   ///< half of the runs have at most this error
   double most = 0;     ///< nine of ten have at most this error
   double equal = 0;    ///< plans whose times differ by less count as equal
-  std::string source;  ///< the runs that the numbers come from, for users
+  std::string source;  ///< description of the runs behind these numbers, for users
 };
 /// There are three cases: this machine's own calibration; devices for which published runs were compared
 /// (bench/plan_published.py); and other devices, known only from their data sheets.

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// One generation of this host's ranks: from their start until no process of them is left. It reports whatever ends it
-/// early (a death, a freeze, a hang, a request to stop); launcher.cpp decides whether another generation follows.
+/// One generation of this host's ranks: from their start until none of their processes is left. It reports whatever
+/// ends it early (a death, a freeze, a hang, a request to stop); launcher.cpp decides whether another generation
+/// follows.
 
 #include <tessera/launch/agent/arrivals.h>
 #include <tessera/launch/agent/local_rank.h>
@@ -39,7 +40,7 @@ class Generation {
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  /// Returns once no process of any rank is left.
+  /// Returns once none of the ranks' processes is left.
   Outcome run();
 
  private:
@@ -90,7 +91,7 @@ class Generation {
   bool failed_ = false, done_ = false, left_ = false;
   LocalRank* culprit_ = nullptr;
   std::string failure_;
-  int failure_code_ = 1;  ///< used unless the culprit has its own
+  int failure_code_ = 1;  ///< used unless the culprit has an exit code of its own
   int stop_signal_ = 0;   ///< the first request to stop
   int stop_code_ = 0;     ///< first non-zero exit code after the request
   int first_code_ = 0;    ///< exit code of the rank whose failure was noticed first

@@ -29,7 +29,7 @@ constexpr double failed_but_there =
     5;  ///< seconds after which a rank that has reported its failure but does not exit is killed
 constexpr double restart_grace =
     0.4;  ///< seconds for ranks to exit before a restart; ranks that are saving get the full grace period
-constexpr double stack_seconds = 30;  // gdb alone takes ten on a busy machine
+constexpr double stack_seconds = 30;  // gdb alone takes 10 s on a busy machine
 constexpr std::size_t told_lines = 20, told_stack_lines = 200;
 
 RankView view_of(const LocalRank& rank) {
@@ -247,7 +247,7 @@ void Generation::tell_circumstances(const LocalRank& rank, bool last_lines) {
     const std::string error = read_text(rank.slot().error);
     const bool shown = told && rank.output.has_shown(error);
     if (told && !shown) host_.say_lines(concat("it said: ", error));
-    if (shown && !error.empty())  // printing it once is enough
+    if (shown && !error.empty())  // do not print it twice
       std::erase_if(lines, [&](const std::string& line) { return line.find(first_part(error)) != std::string::npos; });
   }
   if (lines.empty()) return;

@@ -17,7 +17,7 @@ struct LaunchOptions {
   std::string master_addr = "127.0.0.1";
   int master_port = 0;          ///< 0: chooses a free port; a given port that is in use causes an InputError before
                                 ///< anything starts
-  bool prefix_output = true;    ///< "[rank 1] " before each line of every rank; false: ranks write straight through
+  bool prefix_output = true;    ///< "[rank 1] " before each line of every rank; false: ranks write directly
   int threads_per_process = 0;  ///< OMP_NUM_THREADS of the ranks when > 0; 0: unless it is set, cores / num_processes,
                                 ///< at least 1
   double grace_seconds = 2;     ///< seconds after the first failure within which all processes are ended: SIGTERM, then

@@ -62,7 +62,7 @@ void OomWatch::look(pid_t pid) {
   const std::string file = cgroup_file_of(pid);
   if (file.empty()) return;
   file_of_[pid] = file;
-  if (seen_.contains(file)) return;  // the first value is the reference for later ones
+  if (seen_.contains(file)) return;  // the first value is kept as the reference for later ones
   if (const auto kills = parse_oom_kills(read_all(file))) seen_[file] = *kills;
 }
 

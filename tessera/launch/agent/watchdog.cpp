@@ -34,7 +34,7 @@ void pause_ms(long ms) noexcept {
   ::nanosleep(&time, nullptr);
 }
 
-/// Removes everything in a folder; async-signal-safe, so without opendir(). Links are removed, never followed.
+/// Removes everything in a folder; async-signal-safe, so it does not use opendir(). Links are removed, never followed.
 void empty_folder(int folder, int depth) noexcept {
   if (depth > 8) return;
   alignas(dirent64) char buffer[4096];

@@ -337,7 +337,8 @@ std::vector<LaunchFlag> training_flags() {
        }},
       kind_flag("use_megatron_lm", "MEGATRON_LM", "settings are --megatron_lm_..."),
       // Accepted, not shown.
-      {{"--use_parallelism_config"}, "", "", [](C&, V&, S, S) {}},  // implied by its sizes
+      {{"--use_parallelism_config"}, "", "", [](C&, V&, S, S) {}},  // implied by the sizes of the parallelism
+                                                                    // configuration
       key_flag("debug", "", "debug", true),
       key_flag("gpu_ids", "", "gpu_ids", false, "", "LIST"),
       key_flag("main_training_function", "", "main_training_function"),

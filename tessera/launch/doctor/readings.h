@@ -17,7 +17,7 @@ struct Readings {
   bool can_listen = true;     ///< listening on a TCP port of 127.0.0.1 works
   std::int64_t unix_seconds = 0;
   std::optional<std::string> clock_source;  ///< "tsc", "hpet", ...
-  int ranks = 1;                            ///< planned for this host
+  int ranks = 1;                            ///< number of ranks planned for this host
   int processors = 1;                       ///< available to this process
   std::optional<double> processor_quota;    ///< limit of the cgroup, in processors
   std::vector<double> core_seconds;         ///< CPU time of the same work on each of the processors
@@ -34,10 +34,10 @@ struct Readings {
   std::optional<std::int64_t> shared_memory;  ///< bytes free in /dev/shm; nullopt: the folder does not exist
   std::string folder;                         ///< folder that the run will write to
   bool folder_writable = true;
-  std::int64_t folder_bytes = 0;                 ///< free there
+  std::int64_t folder_bytes = 0;                 ///< bytes free in `folder`
   std::optional<std::int64_t> folder_files;      ///< number of files that can still be created in `folder`
   std::optional<double> write_bytes_per_second;  ///< measured by writing and syncing 32 MiB in `folder`
-  bool temporary_writable = true;                ///< TMPDIR, else /tmp
+  bool temporary_writable = true;                ///< TMPDIR, or else /tmp
 };
 
 /// Reads this machine in about a second; writes 32 MiB to `folder` and removes them. `root`: the parent folder of

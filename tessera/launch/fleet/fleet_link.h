@@ -69,7 +69,7 @@ class FleetLink {
 
   int event_fd() const noexcept { return event_fd_.get(); }
 
-  // For the agent's thread. All return at once.
+  // Methods for the agent's thread. All return at once.
   void report(const FleetEvent& event);
   std::optional<FleetEvent> event(bool drain);
   void give(const FleetOutcome& outcome);

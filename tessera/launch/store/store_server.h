@@ -31,8 +31,8 @@ struct StoreLimits {
 
 struct StoreOptions {
   std::string address = "127.0.0.1";  ///< the one interface to listen on: an address, or a name that resolves to one
-  int port = 0;                       ///< 0: any free one
-  Secret secret{};                    ///< all zero is refused
+  int port = 0;                       ///< 0: any free port
+  Secret secret{};                    ///< must not be all zeros
   int generation = 0;                 ///< see set_generation
   StoreLimits limits;
 };
@@ -72,7 +72,7 @@ class StoreServer {
   std::optional<std::chrono::steady_clock::time_point> deadline() const;
 
   /// The generation of the running ranks (+1 per restart). Ranks of an older one are refused; connected ones get an
-  /// error and are closed, and the keys under their prefix (generation_prefix) are erased. It only grows.
+  /// error and are closed, and the keys under their prefix (generation_prefix) are erased. The generation only grows.
   void set_generation(int generation);
   int generation() const;
 

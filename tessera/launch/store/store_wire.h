@@ -68,7 +68,7 @@ enum class Status : std::uint16_t {
 /// Milliseconds; a negative timeout never expires.
 constexpr std::int64_t no_timeout = -1;
 
-/// One message in either direction. The fields point into the bytes it was read from.
+/// One message in either direction. The fields point into the bytes from which it was read.
 struct Message {
   std::uint16_t kind = 0;
   std::int64_t number = 0;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// launch/watch/: is every rank alive, and does the job make progress? Judged from the board (board.h) and /proc on the
-/// monotonic clock, ten times a second. It only judges; the agent acts on the findings (generation.h).
+/// launch/watch/: determines whether every rank is alive and the job makes progress. Reads the board (board.h) and
+/// /proc ten times a second, using the monotonic clock. It only judges; the agent acts on the findings (generation.h).
 ///
 /// There is one rule, given as a table in docs/launching.md and tested as that table
 /// (tests/launch/liveness_table_test.cpp): a rank that is stopped by a signal, and one that can never leave a

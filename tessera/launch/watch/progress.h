@@ -48,7 +48,7 @@ class ProgressWatch {
  private:
   struct Memory {
     CpuMeter meter;
-    std::int64_t asleep_ns = 0;  ///< since when it sleeps; 0: it is not sleeping
+    std::int64_t asleep_ns = 0;  ///< when it fell asleep; 0: it is not sleeping
     Activity activity = Activity::sleeps;
     char process_state = 'S';
   };

@@ -42,7 +42,7 @@ struct Entry {
   std::uint64_t chain = 0;
   std::int64_t numel = 0;          ///< elements of the larger tensor, that is the payload
   std::int64_t payload_bytes = 0;  ///< numel x element size of the caller's dtype
-  std::int64_t wire_bytes = 0;     ///< by theory, see wire_bytes()
+  std::int64_t wire_bytes = 0;     ///< theoretical value; see wire_bytes()
   std::int64_t moved_bytes = 0;    ///< bytes that the backend actually moved if it reports them; otherwise wire_bytes
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;     ///< when a wait() returned; 0 while the state is `started`
@@ -55,8 +55,8 @@ struct Entry {
   std::uint8_t row = 0;    ///< index of its group in RankSlot::totals (board.h), set by the recorder
   char reduction[8] = {};  ///< "sum", ...; empty: none
   char dtype[16] = {};     ///< "float32", ...; empty for a barrier
-  char group[32] = {};     ///< the group's name, cut to 31 bytes
-  char tag[32] = {};       ///< the caller's Tag, cut to 31 bytes
+  char group[32] = {};     ///< the group's name, truncated to 31 bytes
+  char tag[32] = {};       ///< the caller's Tag, truncated to 31 bytes
 };
 
 /// Minimum number of bytes that the busiest rank must send (the "bus bytes" of nccl-tests), with R = group size, S =

@@ -10,7 +10,7 @@ namespace tessera::layout::schedule {
 
 /// The actions of one rank under construction: each F, I, W and B takes the next micro-batch of its stage.
 /// Micro-batches from `micro_batches` on are dropped: truncating a schedule for more micro-batches gives a valid one,
-/// since no micro-batch depends on another.
+/// because micro-batches do not depend on each other.
 class RankList {
  public:
   explicit RankList(const Shape& shape)

@@ -26,7 +26,7 @@ struct ScheduleRow {
   bool takes_groups = false;              ///< Shape::group_size has an effect
   std::string_view bubble;                ///< formula as text, with the symbols below
   std::string_view in_flight;             ///< the same for the activations that rank r keeps
-  std::string_view when;                  ///< when to use it
+  std::string_view when;                  ///< advice on when to use it
   Schedule (*make)(const Shape&);         ///< the generator; throws InputError for an unsupported shape
 
   /// The excess of the step's time over a full pipeline: total - m v (F + I + W), with stages of equal cost and
