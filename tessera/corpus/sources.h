@@ -24,7 +24,7 @@ const char* name_of(FileKind kind);  ///< "text", "JSON Lines", "Parquet", ...
 
 /// Returns the files of a path, a glob (`*`, `?`, `[a-z]`, and `**` for any folders) or a folder, sorted by path; all
 /// of one kind. In a folder whose names indicate splits, only those of `split`; otherwise all files belong to train.
-/// Throws InputError with what was searched and what exists when nothing is found, when an extension is unknown, and
+/// Throws InputError with the searched and the existing names when nothing is found, when an extension is unknown, and
 /// when kinds are mixed.
 std::vector<SourceFile> find_sources(const std::string& what, Split split = Split::train);
 

@@ -20,7 +20,7 @@
 namespace tessera::layout {
 
 enum class Axis { pp, dp_replicate, dp_shard, cp, tp, edp, ep, etp };  ///< see named_axes() for their communication
-enum class View { dense, expert };  ///< the two grids of the same ranks
+enum class View { dense, expert };                                     ///< the two grids of the same ranks
 
 /// Outermost first.
 inline constexpr std::array<Axis, 5> dense_axes = {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
@@ -43,7 +43,7 @@ struct MeshSizes {
   int ep = 1, etp = 0;                         ///< etp 0: same as tp
 };
 
-/// Checks the sizes and derives those that are 0. Throws InputError with the rule, the numbers, and sizes that fit.
+/// Checks the sizes and derives any that are 0. Throws InputError with the rule, the numbers, and sizes that fit.
 Mesh make_mesh(const MeshSizes& sizes, int world_size);
 
 /// Parses "pp=2,dp=2,tp=2": names of axes, each at most once (dp means dp_shard; edp is derived and not allowed); a
@@ -85,9 +85,9 @@ const std::vector<NamedAxes>& named_axes();  ///< the table of named sets
 /// Parses a name of that table, or axes joined by '-': "dp-cp". Throws InputError for others (with the nearest one).
 std::vector<Axis> parse_axes(std::string_view text);
 
-/// Explains why the mesh is slow on hosts of `ranks_per_host` consecutive ranks, and suggests faster sizes; empty if
-/// there is no problem. Ranks of tp (and etp) exchange activations several times per layer, so each of their groups
-/// should be within one host.
+/// Explains why the mesh is slow on hosts of `ranks_per_host` consecutive ranks, and suggests faster sizes; empty if it
+/// is not slow. Ranks of tp (and etp) exchange activations several times per layer, so each of their groups should be
+/// within one host.
 std::string placement_problem(const Mesh& mesh, int ranks_per_host);
 
 }  // namespace tessera::layout

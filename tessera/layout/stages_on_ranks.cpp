@@ -126,7 +126,7 @@ Cuts cuts_of(const std::vector<StagePart>& parts) {
   return cuts;
 }
 
-/// The criteria of a cut. The sums of squares distinguish steps that make progress from those that do not.
+/// The criteria of a cut. The sums of squares detect progress where the maximum stays the same.
 struct Worth {
   double rank = 0, stage = 0;                  // maxima
   double rank_squares = 0, stage_squares = 0;  // sums

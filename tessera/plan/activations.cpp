@@ -160,7 +160,8 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   if (sparse) {
     const Experts& e = *m.experts;
     const double rows = real(e.top_k), inner = real(e.inner), ways = m.gated ? 2 : 1;
-    Kept routed(m, run, rows * tokens, rounded);  // balanced: every rank of ep gets as many rows as it sends
+    Kept routed(m, run, rows * tokens, rounded);  // assumes balanced experts: every rank of ep receives as many rows as
+                                                  // it sends
     all.add(4 * real(e.count) + 6 * rows, 4);
     all.product(c, maps.other + maps.mlp, false);
     routed.product(c, maps.other, false);

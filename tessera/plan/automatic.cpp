@@ -58,7 +58,7 @@ std::string hardware_of(const RunConfig& config) {
   std::string measured;
   try {
     measured = calibration_file();
-  } catch (const InputError&) {  // there is no home folder, so nothing is cached
+  } catch (const InputError&) {  // without a home folder, nothing is cached
   }
   const std::string gpu = config.device == tessera::Device::cpu ? "" : driver_gpu();
   if (gpu.empty() && config.device != tessera::Device::cuda)

@@ -180,8 +180,8 @@ double device_head_bytes(const Model& model, const Plan& run, const Elements& el
   return logits + inputs + type * tokens * c + gradient + depths * kept;
 }
 
-/// Temporary bytes of the head: nn/linear_cross_entropy.cpp on the CPU; elsewhere in chunks, or, with tensor
-/// parallelism or other engines' numerics, all logits.
+/// Temporary bytes of the head. On the CPU, those of nn/linear_cross_entropy.cpp; elsewhere, one chunk of logits or,
+/// with tensor parallelism or other engines' numerics, all logits.
 double head_bytes(const Model& model, const Plan& run, const Elements& elements) {
   const double tokens = run.tokens(), c = static_cast<double>(model.hidden);
   const double words = elements.head / c;
@@ -211,7 +211,7 @@ struct Sizes {
   }
 };
 
-/// The states of a rank with these elements, `tables` of which are in embedding tables, and temporary buffers
+/// The states of a rank with these elements (including `tables` elements of embedding tables) and temporary buffers
 /// (layout/state_bytes.cpp, without its padding). Frozen parameters are sharded like the trained ones if parameters are
 /// sharded; otherwise each rank has them whole.
 void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, double tables, Sizes root, Sizes unit) {

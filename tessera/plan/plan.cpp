@@ -63,8 +63,8 @@ Numerics engine_numerics(const Engine& engine) {
 int Plan::shard_ranks() const { return row_of(strategy).shard_optimizer ? mesh.size(Axis::dp_shard) * cp() : 1; }
 
 int Plan::expert_shard_ranks() const {
-  // Along dp_shard x cp, the ranks of one ep group have different experts; the remaining factor is replicas, over which
-  // states can be sharded.
+  // Along dp_shard x cp, the ranks of one ep group have different experts; the remaining factor is the number of
+  // replicas, over which states can be sharded.
   return row_of(strategy).shard_optimizer ? std::max(1, mesh.size(Axis::dp_shard) * cp() / mesh.ep) : 1;
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view version_key = "tessera_recorded_step";
 constexpr std::int64_t version = 1;
 
-constexpr double most = 1e18;  // limit of each quantity of a layer: keeps all sums and products finite
+constexpr double most = 1e18;  // limit of each quantity of a layer, which keeps all sums and products finite
 
 double checked(const Value& value, const char* what) {
   const double n = value.as_real();

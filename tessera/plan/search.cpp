@@ -418,7 +418,7 @@ Answer search(const Question& asked) {
     for (const int cp : context_sizes(q))
       if (q.cluster.devices % (std::int64_t{tp} * cp) == 0) parts.emplace_back(tp, cp);
   const Searcher searcher(q);
-  // One part of the space per (tp, cp), whatever the number of threads: parts are merged in order.
+  // One part of the space per (tp, cp), regardless of the number of threads. Parts are merged in order.
   std::vector<Found> found(parts.size());
   const std::size_t threads = std::clamp<std::size_t>(static_cast<std::size_t>(std::max(1, q.threads)), 1, 64);
   const auto work = [&](std::size_t first) {

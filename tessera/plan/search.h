@@ -70,7 +70,7 @@ struct Neighbour {
 };
 std::vector<Neighbour> neighbours(const Question& question, const Candidate& best);
 
-/// Compares another engine's plan with our engine under the same settings: its time, and the largest difference.
+/// Compares another engine's plan with our engine's under the same settings: our time, and the largest difference.
 std::string against_ours(const Question& question, const Candidate& theirs);
 
 /// The arguments of `tessera train` that run the plan (without data and output).

@@ -337,7 +337,7 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
     stage.backward[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.numerics.logits);
   }
   if (depths == 0) return;
-  // A depth's parts besides its block and head: rows of the table, three norms, a map from two widths to one.
+  // Adds a depth's parts besides its block and head: rows of the table, three norms, a map from two widths to one.
   stage.forward[TimeKind::products] += depths * product_seconds(d, tokens, c, 2 * c, element);
   stage.backward[TimeKind::products] += depths * product_backward_seconds(d, tokens, c, 2 * c, element);
   const double bytes = (2 + 3 * 2 + 4) * tokens * c * run.numerics.residual,
@@ -461,9 +461,9 @@ PipelineTimes pipeline_of(const schedule::Costs& costs, const Plan& run) {
   return times;
 }
 
-/// Processes that share cores: the step takes the larger of the total work of all processes and of the step with one
-/// core per process; while one process waits in a bubble, another computes. `even`: the mean rank's work relative to
-/// the busiest one's.
+/// When processes share cores, the step takes the larger of the total work of all processes and the step with one core
+/// per process; while one process waits in a bubble, another computes. `even`: the mean rank's work relative to the
+/// busiest one's.
 void share_cores(StepTime& step, double crowding, double even) {
   const double apart = step.total();
   step[TimeKind::bubble] = 0;

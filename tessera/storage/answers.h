@@ -23,7 +23,8 @@ struct Refusal {
 };
 Refusal refusal_of(const HttpAnswer& answer);
 
-/// The error in a response of status 200, or "": S3 may send status 200 and then an error in the body.
+/// Returns the error in a response with status 200, or "", because S3 may send status 200 and then an error in the
+/// body.
 std::string problem_in_answer(const HttpAnswer& answer);
 
 /// Returns the problem if the response to a PUT shows that the store has different bytes, otherwise "". `proved`: the

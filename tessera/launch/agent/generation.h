@@ -69,8 +69,8 @@ class Generation {
   void on_hang(const LivenessFinding& finding);
   void tell_stacks();
 
-  /// Fails the generation: reports `text`, unless `told` is set (it has already been reported elsewhere), and ends all
-  /// ranks. `culprit` may be null.
+  /// Fails the generation: reports `text`, unless `told` (already reported elsewhere), and ends all ranks. `culprit`
+  /// may be null.
   void fail(LocalRank* culprit, const std::string& text, bool told = false);
   void tell_circumstances(const LocalRank& rank, bool last_lines);
 

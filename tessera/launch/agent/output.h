@@ -17,14 +17,14 @@ namespace tessera::launch {
 
 /// Bytes waiting to be written to a file descriptor, which is not owned. Writing never blocks, and a slow reader only
 /// holds the sources up for a short time: they are not read while the sink is full(). But once 1 MiB waits and nothing
-/// was read for `patience` seconds (Ctrl-S, a pager), output of the ranks is dropped, and the reader is told how much
-/// was dropped when it resumes.
+/// was read for `patience` seconds (Ctrl-S, a pager), output of the ranks is dropped, and a line with the dropped
+/// amount is written when the reader resumes.
 class OutputSink {
  public:
   explicit OutputSink(int fd, double patience = 1);
   int fd() const noexcept { return fd_; }
   bool empty() const noexcept { return pending_.empty(); }
-  /// Whether so much is pending that the sources should not be read for now.
+  /// Whether too much is pending to read the sources for now.
   bool full() const { return pending_.size() > max_pending && !unread(); }
   /// Appends one of the agent's own few lines, which are never dropped.
   void append(std::string_view bytes);
@@ -100,7 +100,7 @@ class RankOutput {
   /// Whether a stream must be read from a pipe and passed to feed(). Otherwise the rank writes directly to our streams
   /// and blocks when nobody reads them (LaunchOptions::prefix_output is false).
   bool captured() const noexcept { return captured_; }
-  /// Which of the rank's streams reach a terminal unchanged (for base/terminal.h): "", "1", "2" or "12".
+  /// Returns the rank's streams that reach a terminal unchanged (for base/terminal.h): "", "1", "2" or "12".
   const std::string& terminals() const noexcept { return terminals_; }
   /// Whether the user has probably seen this text: it is in the last lines that were shown, or the rank writes directly
   /// to our streams.

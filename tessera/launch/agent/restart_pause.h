@@ -6,7 +6,7 @@
 namespace tessera::launch {
 
 /// The pause is `first` seconds after a generation without progress, and doubles after each subsequent one up to `most`
-/// seconds. There is no pause after a generation that made progress, and the doubling starts over.
+/// seconds. After a generation that made progress, the pause is 0 and the doubling starts over.
 class RestartPause {
  public:
   RestartPause(double first, double most) : first_(first), most_(most) {}

@@ -61,7 +61,7 @@ struct BadHost {
 std::vector<BadHost> bad_hosts(const Allocation& allocation, std::span<const SharedFinding> findings);
 
 /// Updates the text of a file of bad hosts (fleet/hostfile.h: read_bad_hosts) after another check: removes hosts that
-/// are good again, adds bad ones with `when` and the reason, keeps those that were not checked.
+/// are good again, adds bad ones with `when` and the reason, and keeps unchecked ones.
 std::string updated_bad_hosts(std::string_view text, const Allocation& allocation, std::span<const BadHost> bad,
                               const std::string& when);
 

@@ -57,7 +57,7 @@ struct LinkOptions {
 LinkTable measure_links(StoreClient& store, const LinkOptions& options);
 
 /// Our address as seen from `host`: the address of the interface through which packets to it leave. Throws Error when
-/// the name has no address or there is no route.
+/// the name has no address or the host cannot be routed to.
 std::string address_towards(const std::string& host);
 
 /// How far each host's clock is ahead of host 0's, along the most precise links; nullopt for a host that no link

@@ -294,7 +294,7 @@ class Job {
     }
     if (code == 0 || code_ != 0 || (gone && stopping_ && machine > 0)) return;  // the others' exit code counts
     code_ = code == 255 ? static_cast<int>(ExitCode::failed) : code;
-    // The agents agree among themselves; this covers those that never joined.
+    // The agents agree among themselves; this covers agents that never joined.
     const bool saving = code == static_cast<int>(ExitCode::stopped) || code == 130 || code == 128 + SIGTERM;
     stop_after(saving ? command_.options.stop_seconds + 5 : code == 255 ? 1 : 6);
   }

@@ -55,7 +55,7 @@ struct StoreServer::Impl {
     std::string waits_for;  // the key that a parked request waits for next; the request's bytes stay in the connection
     bool parked = false;
     bool closing = false;              // closed once everything is sent
-    std::string will_key, will_value;  // set when the peer leaves; empty key: there is no will
+    std::string will_key, will_value;  // set when the peer leaves; empty key: not set
     std::uint32_t events = 0;
     std::size_t counted = 0;                   // bytes of its buffers that Impl::buffered includes
     std::list<std::uint64_t>::iterator place;  // in strangers or greeters, until authentication

@@ -86,7 +86,7 @@ class StoreServer {
   std::vector<std::string> list(std::string_view prefix) const;
 
   StoreCounters counters() const;
-  /// Current connections that proved the secret; pending(): those that have not yet.
+  /// Number of connections that have proved the secret; pending(): number of connections that have not yet.
   int connections() const;
   int pending() const;
   std::size_t memory_bytes() const;

@@ -30,7 +30,7 @@ class LivenessWatch {
   explicit LivenessWatch(const LivenessLimits& limits, ReadStatus read_status = read_proc_status,
                          WhatItWaitsFor what_it_waits_for = launch::what_it_waits_for);
 
-  /// `ranks`: all ranks of this host, including those whose processes have exited. `now_ns`: monotonic_ns(). Slots of
+  /// `ranks`: all ranks of this host, including ranks whose processes have exited. `now_ns`: monotonic_ns(). Slots of
   /// another generation are ignored. A frozen rank or a hang is reported once, until a heartbeat or progress is seen
   /// again.
   std::vector<LivenessFinding> look(const Board& board, std::uint32_t generation, const std::vector<WatchedRank>& ranks,
