@@ -12,7 +12,7 @@ constexpr const char* machine_file = "/proc/vmstat";
 
 std::string cgroup_file_of(pid_t pid) { return oom_counter_file(read_file_or_empty(concat("/proc/", pid, "/cgroup"))); }
 
-/// "limit 512 MiB" of the cgroup whose counter is in `file`; empty when it has none.
+/// Returns the limit of the cgroup whose counter is in `file`, as in "limit 512 MiB"; empty if it has none.
 std::string limit_text(const std::string& file) {
   const std::string folder = file.substr(0, file.find_last_of('/') + 1);
   for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {
@@ -55,7 +55,7 @@ void OomWatch::look(pid_t pid) {
   const std::string file = cgroup_file_of(pid);
   if (file.empty()) return;
   file_of_[pid] = file;
-  if (seen_.contains(file)) return;  // the first value is the reference for later ones
+  if (seen_.contains(file)) return;  // the first value is kept as the reference for later ones
   if (const auto kills = parse_oom_kills(read_file_or_empty(file))) seen_[file] = *kills;
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 using Inode = std::uint64_t;
 
-/// The entries of a folder that have numbers as names.
+/// Returns the entries of a folder that have numbers as names.
 std::vector<std::string> numbered(const std::string& folder) {
   std::vector<std::string> result;
   const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(folder.c_str()), ::closedir);
@@ -49,7 +49,7 @@ std::optional<Inode> locked_inode(const std::string& line) {
   return std::strtoull(place.c_str() + colon + 1, nullptr, 10);
 }
 
-/// The files that a process has open and on which an exclusive lock exists: inode -> path.
+/// Returns the open files of a process on which anyone holds an exclusive lock: inode -> path.
 std::map<Inode, std::string> locked_files(const std::string& process) {
   std::map<Inode, std::string> locked, result;
   for (const std::string& line : split(read_file_or_empty("/proc/locks"), '\n')) {
@@ -107,7 +107,7 @@ std::string foreign_lock(pid_t pid, const std::vector<pid_t>& own) {
   return "";
 }
 
-/// Derives the reason from a system call in which one of its threads sleeps; "" if unknown.
+/// Derives the reason from a system call in which one of the process's threads sleeps; "" if unknown.
 std::string waiting_call(pid_t pid) {
   const std::string tasks = concat("/proc/", pid, "/task/");
   for (const std::string& thread : numbered(tasks)) {
