@@ -475,7 +475,7 @@ TEST(Stages, CutsBeforeNamedBlocks) {
       error_of([] { (void)cut_before({4, 3}, 8); }),
       "stage 2 cannot begin with block 3: stage 1 begins with 4, so it must be from there to 8 (8: the end alone)");
   EXPECT_EQ(error_of([] { (void)cut_before({9}, 8); }),
-            "stage 1 cannot begin with block 9: it is one from 0 to 8 (8: the end alone)");
+            "stage 1 cannot begin with block 9: it must be from 0 to 8 (8: the end alone)");
 }
 
 TEST(Stages, LayoutsAreWritten) {
