@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-bool path_exists(const std::string& path);   ///< also true for a folder; false if it may not be inspected
+bool path_exists(const std::string& path);   ///< also true for a folder; false if it cannot be inspected
 bool is_directory(const std::string& path);  ///< follows symbolic links; false if it does not exist
 std::string path_join(std::string_view folder, std::string_view name);  ///< "a/b"; `name` alone if it begins with /
 std::string absolute_path(const std::string& path);  ///< from the current folder, without "." and ".."; need not exist

@@ -16,7 +16,7 @@ void set_rank(int rank, int world_size);
 void set_level(Level level);
 void write(Level level, const std::string& text);  ///< one line, unless it is dropped
 
-/// While it exists, lines below `level` are dropped. For work that every rank does alike and only one reports.
+/// While it exists, lines below `level` are dropped. For work that every rank repeats but only one rank should report.
 class Quiet {
  public:
   explicit Quiet(Level level);  ///< for the whole process, all threads; a stricter level already in effect remains

@@ -94,7 +94,7 @@ class Builder final : public YAML::EventHandler {
  private:
   struct Anchored {
     Value value;
-    std::size_t size = 1;  ///< values in it, aliases expanded
+    std::size_t size = 1;  ///< number of values in it, with aliases expanded
   };
   struct Open {
     Value value;
@@ -197,7 +197,7 @@ class Builder final : public YAML::EventHandler {
   Value root_;
   std::vector<Open> stack_;
   std::map<YAML::anchor_t, Anchored> anchors_;
-  std::size_t made_ = 0;  ///< values so far, aliases expanded
+  std::size_t made_ = 0;  ///< number of values so far, with aliases expanded
 };
 
 }  // namespace

@@ -144,7 +144,7 @@ class FunctionStore final : public wire::Store {
 
 std::shared_ptr<wire::World> world_of(tessera_world world) { return handles().worlds.find(world)->world; }
 
-// Returns the store that the launcher's environment names.
+// Returns the store specified by the launcher's environment.
 std::shared_ptr<wire::Store> launchers_store(const launch::RankEnvironment& environment, milliseconds timeout) {
   wire::StorePlace place;
   place.timeout = timeout;

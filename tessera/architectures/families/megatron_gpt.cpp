@@ -11,7 +11,7 @@
 namespace tessera::architectures {
 namespace {
 
-/// The word under `key`, one of `words`; the first by default.
+/// Returns the value of `key`, one of `words`; the first word by default.
 std::string word(const Value& json, const char* key, std::initializer_list<const char*> words) {
   const Value* v = given(json, key);
   if (!v) return *words.begin();
@@ -55,7 +55,7 @@ Experts read_switched_experts(const Value& json, const ModelSpec& s) {
   return e;
 }
 
-/// Heads have their own rotated part, whatever positions are added to the embeddings.
+/// Heads have their own rotated part, regardless of the positions added to the embeddings.
 void read_latents(const Value& json, ModelSpec& s, bool normed) {
   const Value& where = json.at("kv_lora_rank");
   if (s.key_heads != s.heads)
