@@ -388,7 +388,7 @@ TEST(MegatronArgs, Notes) {
             (Words{"--transformer-impl: has no effect: the machine's fastest kernels are chosen",
                    "--sequence-parallel: has no effect: it is for tensor parallelism, whose size is 1"}));
   EXPECT_EQ(read("--data-path a --split 949,50,1").notes,
-            Words{"--split: 949,50,1: training ends without a test; its share is used for training"});
+            Words{"--split: 949,50,1: no test follows the training; the share of the test is used for training"});
   EXPECT_EQ(read("--train-iters 5 --tokenizer-type GPT2BPETokenizer").notes,
             Words{"--tokenizer-type: GPT2BPETokenizer has no effect without --tokenizer-model: .bin files need no "
                   "tokenizer, and text is read as bytes"});

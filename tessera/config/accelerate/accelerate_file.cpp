@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 7> sections = {"fsdp_config",        "dee
 
 bool is_section(std::string_view key) { return std::find(sections.begin(), sections.end(), key) != sections.end(); }
 
-/// Whether a key is given without requesting anything: false, "no", "none", "", [], {} and null.
+/// Whether the value of a given key requests nothing: false, "no", "none", "", [], {} and null.
 bool asks_for_nothing(const Value& value) {
   if (means_nothing(value) || means_no(value)) return true;
   return (value.is_array() && value.items().empty()) || (value.is_object() && value.members().empty());
@@ -99,7 +99,7 @@ class Reader {
     for (const FileSetting& setting : beside.settings) to_.give(setting.name, setting.key, setting.text, setting.where);
   }
 
-  /// Keys that the questionnaire always writes cause no warning.
+  /// Whether the questionnaire always writes this key with this value, so that no warning is needed.
   bool is_usual(const std::string& key, const Value& value) const {
     if (asks_for_nothing(value) || key == "same_network") return true;
     if (!value.is_string()) return false;
@@ -279,7 +279,7 @@ class Reader {
     to_.ignored(*value, std::string(key), row.why);
   }
 
-  /// One note for a section that does not apply.
+  /// Adds one note for a section that does not apply.
   void idle_section(const std::string& name) {
     const Value* value = find(name);
     if (bad(name) || value == nullptr || asks_for_nothing(*value)) return;

@@ -99,7 +99,7 @@ class Fsdp2 {
     out_.set("fsdp_reshard_after_forward", Value::of(after_forward));
   }
 
-  /// Version 1 shards within a machine and replicates across; version 2 expresses that as sizes.
+  /// Version 1 shards within a machine and replicates across machines; version 2 expresses that as sizes of the mesh.
   void keep_copies(Value& file) {
     const auto number = [&](const char* key, std::int64_t fallback) {
       const Value* value = file_.find(key);

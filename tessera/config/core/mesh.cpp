@@ -9,13 +9,13 @@
 namespace tessera::config {
 namespace {
 
-/// The numbers of processes next to `world_size` that are multiples of `part`: next below and next above.
+/// The multiples of `part` nearest to `world_size`, below and above it.
 std::string nearest_multiples(std::int64_t world_size, std::int64_t part) {
   const std::int64_t below = world_size / part * part;
   return below == 0 ? concat(part) : concat(below, " or ", below + part);
 }
 
-/// The divisors of `number`, each multiplied by `factor`.
+/// The multiples of `factor` that divide `number`.
 std::string multiples_that_divide(std::int64_t number, std::int64_t factor) {
   std::vector<std::string> parts;
   for (std::int64_t d = 1; d * factor <= number && parts.size() < 16; ++d)

@@ -27,7 +27,7 @@ bool is_key(const std::string& key) {
   });
 }
 
-/// For an error, the type that must replace `old`; nullptr if `fresh` has that type.
+/// Describes, for an error, the type that a replacement of `old` must have; nullptr if `fresh` has it.
 const char* expected_kind(const Value& old, const Value& fresh) {
   using Kind = Value::Kind;
   switch (old.kind()) {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t max_bytes = 1u << 20;
 constexpr std::size_t max_text = 4096;
 constexpr std::size_t max_listed = 16;
-constexpr int max_unknown = 20;  // further ones are only counted: the file belongs to another system
+constexpr int max_unknown = 20;  // further ones are only counted: the file probably belongs to another system
 
 std::string below(const std::string& section, const std::string& name) {
   return section.empty() ? name : concat(section, ".", name);
@@ -179,7 +179,7 @@ class Walk {
     r_.to.problem(value.where(), concat("unknown key ", below(section_path, shown), hint(section_path, name)));
   }
 
-  /// A synonym in other programs for one of the names.
+  /// Returns the one of `names` for which `name` is another program's synonym; nullopt if there is none.
   static std::optional<std::string> in_other_words(const std::string& name, const std::vector<std::string>& names) {
     static constexpr std::pair<std::string_view, std::string_view> others[] = {{"learning_rate", "lr"},
                                                                                {"warmup_steps", "warmup_num_steps"},

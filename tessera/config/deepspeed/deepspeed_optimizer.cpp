@@ -13,7 +13,7 @@ namespace {
 using Words = std::vector<std::string_view>;
 
 struct Type {
-  std::string_view name;     ///< DeepSpeed accepts it in any case
+  std::string_view name;     ///< DeepSpeed ignores upper and lower case
   std::string_view setting;  ///< our setting; empty: refused
   std::string_view lr;       ///< DeepSpeed's default
   Words parameters;          ///< in addition to the common ones; refused: the reason

@@ -21,7 +21,7 @@ bool mode(Reading& r, const std::string& path, const char* setting, bool trains,
   return true;
 }
 
-/// The meaning of fp16 without its own loss scaling.
+/// Reads the loss scale of the section fp16, with DeepSpeed's defaults.
 void loss_scale(Reading& r) {
   const SourcePos section = r.said.at("fp16")->where();
   const auto scale = [&](const char* name, const char* setting, const char* otherwise) {

@@ -325,7 +325,7 @@ constexpr Row table[] = {
          "weight_quantization, activation_quantization and layer_reduction; pruning must be disabled"),
     // DeepSpeed decides by compression_training alone whether weights are quantized.
     ignored("quantize_training", section,
-            "it quantizes nothing: DeepSpeed has not read this older section since 0.7 either; use bits, period, "
+            "it has no effect: DeepSpeed itself has ignored this older section since 0.7; use bits, period, "
             "offset and groups of compression_training.weight_quantization",
             "enabled*"),
     refused("weight_quantization", section,

@@ -96,7 +96,7 @@ class Zero {
     if (old != nullptr && r_.said.contains(path)) {
       r_.to.problem(old->where(),
                     concat("Cannot provide deprecated parameter '", deprecated, "' and replacing parameter '", section,
-                           "' (", file_and_line(r_.said.at(path)->where()), ") together; remove ", deprecated, " out"),
+                           "' (", file_and_line(r_.said.at(path)->where()), ") together; remove '", deprecated, "'"),
                     {"cpu_offload"});
       return {};
     }

@@ -335,7 +335,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
       meaning.problem = concat(" is '", text, "'; it must be 4 or 8, or 16 for unquantized weights");
     return meaning;
   }
-  if (row.key == "loss_type") {  // TRL's trainers have further losses
+  if (row.key == "loss_type") {  // TRL's trainers have losses that are not implemented here
     const std::string word = to_lower(trim(text));
     const bool built = parse_word<PreferenceLoss>(word).has_value();
     if (word == "nll" || word == "cross_entropy") return meaning;  // the only losses for tokens and for classes

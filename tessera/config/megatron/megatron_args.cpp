@@ -29,9 +29,9 @@ constexpr std::string_view signs[] = {"pipeline_model_parallel_size",
                                       "recompute_granularity",
                                       "recompute_activations",
                                       "use_mcore_models"};
-// Also other names of our settings: signs only together with another argument of Megatron's.
+// Also aliases of our settings, so they count only together with another argument of Megatron's.
 constexpr std::string_view shared_signs[] = {"tensor_model_parallel_size", "context_parallel_size"};
-// transformers' names; with any of them nothing is Megatron's.
+// Names of transformers' arguments: with any of them, no argument counts as Megatron's.
 constexpr std::string_view opposites[] = {"model_name_or_path", "learning_rate", "num_train_epochs"};
 
 /// "--train-iters=5" -> "train_iters"; empty: not a flag.
@@ -47,7 +47,7 @@ bool is_among(std::span<const std::string_view> names, const FileWord& argument)
   return std::find(names.begin(), names.end(), name_of(argument.text)) != names.end();
 }
 
-/// Whether a name is a setting of ours; aliases are Megatron's among its arguments.
+/// Whether a name is a setting of ours. Aliases do not count: among Megatron's arguments they have Megatron's meaning.
 bool is_ours(std::string_view name) { return find_field(name) != nullptr; }
 
 class Reader {
@@ -318,8 +318,8 @@ class Reader {
   /// The argument that defines the batch's growth.
   const char* growth() const { return a_.has(steps_of_batch) ? steps_of_batch : "rampup_batch_size"; }
 
-  /// "32 32 1000000", or "0:384 200B:768" in tokens; one word in a file. nullopt also for invalid values, which are
-  /// reported once.
+  /// Reads "32 32 1000000", or "0:384 200B:768" in tokens; in a file it is a single word. nullopt also for invalid
+  /// values, which are reported once.
   std::optional<layout::BatchRamp> ramp() {
     const auto* given = a_.find(growth());
     if (given == nullptr || wrong_ramp_) return std::nullopt;

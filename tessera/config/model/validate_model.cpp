@@ -101,7 +101,8 @@ class ModelRules : RuleChecks {
               "remove it");
   }
 
-  /// Checks block class names of other families; GPT-2's and BERT's names in transformers and here, and all others.
+  /// Reports block class names that all belong to other families. There are three groups of names: GPT-2's, BERT's, and
+  /// those of all other decoders.
   void wrapped_classes(const architectures::ModelSpec& model) {
     std::vector<std::string> given;
     for (const std::string& name : split(c_.sharding.transformer_layer_cls_to_wrap, ','))
