@@ -21,7 +21,7 @@ std::string parameter_of(const format::TensorInfo& tensor) {
   std::string name = without_wrappers(tensor.name);
   if (!name.starts_with(kPrefix)) return "";
   name.erase(0, kPrefix.size());
-  constexpr std::string_view inner = ".base_layer.";  // present in a head with adapters
+  constexpr std::string_view inner = ".base_layer.";  // part of the names in a head with adapters
   if (const auto at = name.find(inner); at != std::string::npos) name.replace(at, inner.size(), ".");
   return name;
 }

@@ -410,7 +410,7 @@ void Accelerator::load_state(const std::string& folder) {
         throw InputError(
             concat(source, ": was saved after ", steps, " steps of the LRScheduler of model ", i,
                    ", but this one has taken ", own.torch_scheduler_steps,
-                   ", and torch's schedulers cannot be wound back: create the optimizer and its LRScheduler again, "
+                   ", and torch's schedulers cannot be rewound: create the optimizer and its LRScheduler again, "
                    "prepare them, and then load"));
       if (own.torch_scheduler == nullptr && steps > 0 && is_main_process())
         log::warning(

@@ -60,7 +60,7 @@ class DataLoader {
  public:
   /// Throws InputError for meaningless numbers.
   DataLoader(RowSource source, LoaderOptions options);
-  /// The share of one rank (created by Accelerator::prepare).
+  /// A loader of one rank's share (created by Accelerator::prepare).
   DataLoader(RowSource source, LoaderOptions options, faces::BatchPlan plan, std::int64_t rank, c10::Device device,
              std::shared_ptr<faces::LoaderGroup> group = {});
 
@@ -69,7 +69,8 @@ class DataLoader {
   /// Sets the epoch of the next pass.
   void set_epoch(std::int64_t epoch) { state_->epoch = epoch; }
   const faces::LoaderState& state() const { return *state_; }  ///< state in the current or next pass
-  /// This loader without the first `batches` of its next pass, whose rows are not read. Later passes are complete.
+  /// Returns this loader without the first `batches` of its next pass, whose rows are not read. Later passes are
+  /// complete.
   DataLoader skip_first_batches(std::int64_t batches) const;
 
   /// Releases the data, leaving an empty loader (Accelerator::free_memory).

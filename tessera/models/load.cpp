@@ -37,7 +37,7 @@ bool lies_in(const std::string& name, const std::string& module) {
   return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
 }
 
-/// The row added to a table [rows, ...] when there are more tokens: the mean of its rows, as in transformers'
+/// The row with which a table [rows, ...] is extended for more tokens: the mean of its rows, as in transformers'
 /// resize_token_embeddings(), but without the noise of 1e-9 of their covariance.
 at::Tensor row_to_add(const at::Tensor& rows) { return rows.mean(0, /*keepdim=*/false, at::kDouble).to(at::kFloat); }
 
@@ -95,7 +95,7 @@ class Matching {
   const std::vector<std::string>& names() const { return names_; }
 
  private:
-  /// Rows of the folder's embedding if the model has more.
+  /// Number of rows of the folder's embedding if the model has more; otherwise 0.
   std::int64_t rows_in(const std::string& place) const {
     const std::string file = path_join(place, "config.json");
     const std::int64_t rows = rows_now_ > 0 && path_exists(file) ? config::vocabulary_of(read_json(file)) : 0;
@@ -186,7 +186,7 @@ class Matching {
     wanted_.erase(place);
   }
 
-  /// Allows a head to be missing that the folder was saved without.
+  /// Accepts a missing head if the folder was saved without it.
   void leave_new_ones(const format::SafetensorsFolder& folder) {
     std::vector<std::string> fresh, not_named;
     for (const auto& [name, parameter] : wanted_)

@@ -80,7 +80,7 @@ class WeightSource {
 
  private:
   format::SafetensorsFolder folder_;
-  std::vector<checkpoint::PieceReader> readers_;  // readers of the state's files
+  std::vector<checkpoint::PieceReader> readers_;  // readers of the folder's files
   std::map<std::string, const format::SafetensorsFolder::Stored*> stored_;
 };
 

@@ -78,7 +78,7 @@ struct ForwardContext {
   at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::vector<std::int64_t>& lengths, const nn::AttentionOptions& options) const;
 
-  /// Everything with dropout or noise in a pass, except LoRA's inputs, which have their own numbers.
+  /// Everything in a pass that has dropout or noise, except LoRA's inputs, which have random numbers of their own.
   enum class Draw : std::uint8_t { embedding_noise, embedding, attention_weights, attention, mlp, classifier, router };
   /// The position of activations [B, t, C] between layers, for random draws.
   nn::RandomPlace between_layers() const;
