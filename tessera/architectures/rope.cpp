@@ -62,7 +62,7 @@ std::vector<double> longrope_factors(const Value& rope, const char* key, std::in
   return factors;
 }
 
-/// Ding et al. 2024, "LongRoPE".
+/// Reads the parameters of Ding et al. 2024, "LongRoPE".
 void read_longrope(Rope& c, const Value& json, const Value& rope) {
   c.short_factors = longrope_factors(rope, "short_factor", c.dim);
   c.long_factors = longrope_factors(rope, "long_factor", c.dim);

@@ -29,7 +29,7 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes = std::ui
 void write_file_atomically(const std::string& path, std::string_view bytes);
 /// As above, but `produce` writes through the given file descriptor (large files without a copy in memory).
 void write_file_atomically(const std::string& path, const std::function<void(int fd)>& produce);
-/// write(2) until done; throws Error with errno (ENOSPC...).
+/// Repeats write(2) until all bytes are written; throws Error with errno (ENOSPC...).
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& path_for_errors);
 
 /// A read-only private mapping of a whole file. Movable; unmaps on destruction. An empty file maps to an empty span.

@@ -10,7 +10,7 @@ namespace tessera::log {
 
 enum class Level { debug, info, warning, error };  ///< in ascending order of importance
 
-/// The prefix of this process's lines. Called once by tessera::init().
+/// Sets the prefix of this process's lines. Called once by tessera::init().
 void set_rank(int rank, int world_size);
 /// Lines below `level` are dropped. Initial value: TESSERA_LOG=debug|info|warning|error, else info.
 void set_level(Level level);

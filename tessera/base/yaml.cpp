@@ -107,7 +107,8 @@ class Builder final : public YAML::EventHandler {
 
   SourcePos at(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
 
-  /// An unclosed quote swallows the following lines, up to the next quote.
+  /// Throws if a quoted text contains lines that begin with keys: an unclosed quote swallows the lines up to the next
+  /// quote.
   void refuse_keys_inside(const YAML::Mark& mark) const {
     std::size_t i = 0;
     for (int line = 0; line < mark.line && i < text_.size(); ++line)

@@ -51,7 +51,7 @@ struct AcceleratorOptions {
   bool split_batches = false;                    ///< a loader's batch is for all ranks together and is cut
   bool even_batches =
       true;  ///< every rank gets the same number of batches (BatchPlan); false: training needs join_uneven_inputs()
-  bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, whatever the count
+  bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, regardless of the count
   /// false: each call to a scheduler's step() advances it once (see PreparedScheduler)
   bool step_scheduler_with_optimizer = true;
   std::string project_dir = {};  ///< save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
@@ -135,7 +135,7 @@ class Accelerator {
     std::function<void()> leave_;
   };
   [[nodiscard]] Scope accumulate();  ///< throws InputError before prepare()
-  /// Same: gradients of all models sync at the same time, whichever are named.
+  /// Like accumulate(): gradients of all models sync at the same time, whichever models are passed.
   template <class M, class... More>
   [[nodiscard]] Scope accumulate(const PreparedModel<M>&, const PreparedModel<More>&...) {
     return accumulate();
@@ -220,7 +220,7 @@ class Accelerator {
   /// models the second one's files are named model_1 and optimizer_1, and so on. Returns the folder. On failure every
   /// rank throws. Collective.
   std::string save_state(const std::string& folder = "");
-  /// Restores all of this; on the same number of ranks, training continues bit-identically. Empty: the newest checkpoint of
+  /// Restores all of this; on as many ranks, training continues bit-identically. Empty: the newest checkpoint of
   /// PROJECT_DIR. Throws InputError for a damaged folder, other models, other registered objects, or a
   /// torch::optim::LRScheduler that has taken more steps than were saved, since it cannot be rewound. Collective.
   void load_state(const std::string& folder = "");
@@ -308,7 +308,7 @@ class Accelerator {
   }
   /// While it exists, rank 0 goes first: the others wait at its start until rank 0 has left it. Collective.
   [[nodiscard]] Scope main_process_first() const { return goes_first(is_main_process()); }
-  /// Same, with the first rank of each host.
+  /// Like main_process_first(), with the first rank of each host.
   [[nodiscard]] Scope local_main_process_first() const { return goes_first(is_local_main_process()); }
   void wait_for_everyone() const { world().group().barrier().wait(); }  ///< a barrier; collective
   /// Prints the parts on one line of stdout, from the main process of each host.

@@ -189,7 +189,7 @@ void DeepSpeedEngine::set_train_batch_size(std::int64_t train_batch_size) {
                gradient_accumulation_steps(),
                " micro-batches of the step are done, with losses divided by the old number: call it between steps"));
   training().set_accumulation(train_batch_size / round);
-  // makes the next micro-batch the first of its step, whatever the count was before
+  // makes the next micro-batch the first of its step, regardless of the count so far
   begun_ = micro_steps_;
   training().expect_step(is_gradient_accumulation_boundary());
 }

@@ -123,7 +123,8 @@ class DeepSpeedEngine {
   DeepSpeedEngine(DeepSpeedEngine&&) = default;
   DeepSpeedEngine& operator=(DeepSpeedEngine&&) = default;
 
-  /// loss: the mean over this rank's micro-batch, one element. Divided by gradient_accumulation_steps() here.
+  /// Runs backward. `loss`: the mean over this rank's micro-batch, one element; it is divided by
+  /// gradient_accumulation_steps() here.
   void backward(const at::Tensor& loss);
   /// Call after every backward. At the boundary: clips, updates the weights (with fp16 unless gradients overflowed),
   /// advances the schedule by one step and clears the gradients; otherwise only counts.

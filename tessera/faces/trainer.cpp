@@ -47,7 +47,7 @@ config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::
   return config::resolve_flags(flags, variables);
 }
 
-/// {'loss': 0.5123, 'epoch': 1.0}, in transformers' format.
+/// Prints {'loss': 0.5123, 'epoch': 1.0}, in transformers' format.
 void print_line(const Metrics& metrics) {
   std::string line;
   for (const auto& [name, value] : metrics)
@@ -396,8 +396,8 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
   return sum.item<double>() / static_cast<double>(plan.accumulation);
 }
 
-/// Batches are distributed round-robin over the ranks; a rank without a batch in the last round computes along (parts
-/// of the model may be on other ranks), and its result does not count.
+/// Batches are distributed round-robin over the ranks; a rank without a batch in the last round still computes (parts
+/// of the model may be on other ranks), but its result does not count.
 Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs) {
   if (source.rows < 1) throw InputError("Trainer: there are no rows to evaluate");
   if (with_outputs && !options_.outputs)

@@ -36,8 +36,8 @@ struct Linear : torch::nn::Module {
   Linear(std::int64_t in, std::int64_t out, bool with_bias, nn::WeightLayout layout = nn::WeightLayout::out_in);
   /// x [B, t, in] -> [B, t, out]; `place`: position of x, for the adapter's dropout.
   at::Tensor forward(const at::Tensor& x, const nn::RandomPlace& place);
-  /// Same, split into three parts by columns (nn::linear_apart); nullopt if the map has additions or there is no kernel
-  /// for it.
+  /// Like forward(), with the result split into three parts by columns (nn::linear_apart); nullopt if the map has
+  /// additions or there is no kernel for it.
   std::optional<std::vector<at::Tensor>> forward_apart(const at::Tensor& x) const;
   /// Like forward(), but without the bias, which the caller adds in a later pass.
   at::Tensor project(const at::Tensor& x, const nn::RandomPlace& place);

@@ -175,7 +175,7 @@ class Matching {
     names_.push_back(name);
   }
 
-  /// A tied tensor is stored in the folder under one of its two names.
+  /// Finds a tied tensor, which the folder stores under either of its two names.
   void tied_head() {
     const auto place = wanted_.find(embedding_);
     const auto* head = head_;

@@ -49,7 +49,7 @@ bool has_architecture(const Value& config, std::string_view name) {
   return classes && classes->is_array() && !classes->items().empty() && classes->items()[0].as_string() == name;
 }
 
-/// The number of classes is the size of id2label if present, otherwise num_labels.
+/// Reads the number of classes: the size of id2label if present, otherwise num_labels.
 void read_classifier(const Value& json, ModelSpec& s) {
   read_bert(json, s);
   s.labels = positive_or(json, "num_labels", 2);

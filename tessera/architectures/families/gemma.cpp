@@ -23,7 +23,7 @@ double cap(const Value& json, const char* key, double otherwise) {
   return v && v->is_null() ? 0 : positive_real(json, key, otherwise);
 }
 
-/// Gemma 2 and 3: a separate scale of scores; in every `period` layers the last one has no window.
+/// Reads Gemma 2 and 3, which have a separate scale of scores; in every `period` layers the last one has no window.
 void read_with_windows(const Value& json, ModelSpec& s, std::int64_t period) {
   read_any_gemma(json, s);
   refuse_other(json, "hidden_activation", {"gelu_pytorch_tanh"});

@@ -60,7 +60,7 @@ class Reader {
   const Value* find(std::string_view key) const { return find_accelerate(file_, "", key); }
   bool too_many() const { return problems_.lines.size() >= before_ + most_problems; }
 
-  /// SageMaker's file has another schema, so one message is enough.
+  /// SageMaker's file has a different schema, so one message is enough.
   bool compute_environment() {
     const auto word = s_.word("", "compute_environment");
     if (!word || *word == "local_machine") return true;
@@ -312,7 +312,8 @@ class Reader {
                 {"bf16", "fp16"});
   }
 
-  /// Whether a file, or a flag such as --use_fsdp, gave the type; variables and the launcher's own NO do not count.
+  /// Whether the type comes from a file or from a flag such as --use_fsdp; variables and the launcher's own NO do not
+  /// count.
   static bool was_said(const Value& type) {
     return type.where().line > 0 || (type.where().kind == SourcePos::Kind::flag && !means_no(type));
   }

@@ -28,7 +28,8 @@ std::int64_t ranks_of_shards(const RunConfig& config, std::int64_t world_size, s
   const ParallelConfig& p = config.parallel;
   const ShardGroup group = row_of(config.sharding.strategy).shard_group;
   if (group == ShardGroup::none) return p.cp_size;
-  if (p.ep_size > 1) return world_size / p.pp_size / p.tp_size;  // the engine shards over edp, in the other view
+  if (p.ep_size > 1)
+    return world_size / p.pp_size / p.tp_size;  // the engine shards over edp, an axis of the experts' grid
   if (config.sharding.shard_group_size > 0) return config.sharding.shard_group_size;
   const std::int64_t stage = world_size / p.pp_size;
   return (group == ShardGroup::host ? std::min(stage, ranks_per_host) : stage) / p.tp_size;

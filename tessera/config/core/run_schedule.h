@@ -24,7 +24,7 @@ std::int64_t stages_per_rank(const RunConfig& config, const SaySetting& say = {}
 /// The computations of all processes of the pipeline, pp_size > 1. Throws like stages_per_rank().
 layout::schedule::Schedule run_schedule(const RunConfig& config, const SaySetting& say = {});
 
-/// The schedule of a step with another number of micro-batches, for a growing batch; only named schedules can be
+/// The schedule of a step with a different number of micro-batches, for a growing batch; only named schedules can be
 /// rebuilt. Throws like stages_per_rank(), and for a schedule from a file, which has a fixed number.
 layout::schedule::Schedule run_schedule(const RunConfig& config, std::int64_t micro_batches,
                                         const SaySetting& say = {});

@@ -96,7 +96,8 @@ class Walk {
   void section(const Value& object, const std::string& path, bool quiet) {
     for (const auto& [name, value] : object.members()) key(path, name, value, quiet);
   }
-  /// A file without any of DeepSpeed's keys belongs to another system; its keys are not merely unknown.
+  /// Determines whether unknown keys may be passed over: a file without any of DeepSpeed's keys belongs to another
+  /// system.
   void look_ahead(const Value& root) {
     const auto known = [&](const Value::Member& member) {
       return member.first.starts_with('_') || find_row(present("", member.first)) != nullptr;

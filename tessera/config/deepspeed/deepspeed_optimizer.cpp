@@ -110,7 +110,7 @@ class Optimizer {
                   {"optim"});
   }
 
-  /// A parameter of another type would be an error in DeepSpeed as well.
+  /// Reports parameters that belong to a different type, which are errors in DeepSpeed as well.
   void parameters(const Type& type) {
     const auto section = r_.said.find("optimizer.params");
     if (section == r_.said.end()) return;
@@ -200,7 +200,7 @@ class Optimizer {
     return type.name == "OneBitAdam" || type.name == "ZeroOneAdam" || type.name == "OneBitLamb";
   }
 
-  /// deepspeed/runtime/fp16/onebit: none of them corrects bias, whatever the parameter is set to.
+  /// deepspeed/runtime/fp16/onebit: none of these optimizers corrects bias, regardless of the parameter.
   void one_bit(const Type& type, const SourcePos& where) {
     if (!is_one_bit(type)) return;
     if (r_.whole("zero_optimization.stage").value_or(0) > 0)

@@ -196,7 +196,7 @@ class ObjectReader {
     sizes_[key] = *size;
   }
 
-  /// TorchContextParallelConfig of accelerate.
+  /// Reads accelerate's TorchContextParallelConfig.
   void handler(const Value& value) {
     const Value* strategy = value.is_object() ? value.find("cp_comm_strategy") : nullptr;
     if (strategy == nullptr || strategy->is_null()) return;
@@ -250,7 +250,7 @@ ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& 
   ArgumentMeaning meaning;
   const std::string_view key = argument.row.key;
   const auto flag = parse_bool(trim(text));
-  if (argument.row.setting == "lora_r") {  // false: no adapters, whatever their rank
+  if (argument.row.setting == "lora_r") {  // false: no adapters, regardless of the rank
     if (!flag) meaning.settings.emplace_back(argument.row.setting, text);
     if (flag == false) meaning.off = argument.row.setting;
     return meaning;

@@ -68,7 +68,7 @@ std::optional<FileKind> guess_kind(const Value& file) {
     for (std::size_t i = 0; i < std::min<std::size_t>(file.members().size(), 200); ++i) {
       const auto& [key, value] = file.members()[i];
       if (kind == FileKind::training_args && value.is_object() && is_section(key))
-        continue;  // the key "model" has another meaning there
+        continue;  // the key "model" has a different meaning there
       if (std::find(known.begin(), known.end(), key) != known.end())
         score += 3;
       else if (nearest(key, known))

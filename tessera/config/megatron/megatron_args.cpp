@@ -220,7 +220,7 @@ class Reader {
     a_.note("sequence_parallel", "has no effect: it is for tensor parallelism, whose size is 1");
   }
 
-  /// "2 4": sizes of the groups that exchange heads, and of the rings across them (--cp-comm-type a2a+p2p).
+  /// Reads "2 4": sizes of the groups that exchange heads, and of the rings across them (--cp-comm-type a2a+p2p).
   void levels(std::int64_t cp) {
     constexpr const char* name = "hierarchical_context_parallel_sizes";
     const std::vector<std::string> sizes = tessera::split(join(a_.find(name)->values, " "), ' ');  // one word in a file
@@ -432,7 +432,7 @@ class Reader {
     }
   }
 
-  /// WSD: the rate is constant, then falls over the last steps (optimizer_param_scheduler.py).
+  /// Translates WSD: the rate is constant, then falls over the last steps (optimizer_param_scheduler.py).
   void stable_decay(double least, std::optional<std::int64_t> decay, const std::string& begin) {
     const auto shape = a_.word("lr_wsd_decay_style", {"exponential", "linear", "cosine", "minus_sqrt"});
     const char* from = a_.has("lr_wsd_decay_iters") ? "lr_wsd_decay_iters" : "lr_wsd_decay_samples";
@@ -483,7 +483,7 @@ class Reader {
     return !exits_early() && all == decay ? std::nullopt : std::optional(decay);
   }
 
-  /// The warm-up as a share of the steps over which the rate falls.
+  /// Sets the warm-up, given as a share of the steps over which the rate falls.
   void warmup() {
     const auto share = a_.real("lr_warmup_fraction", 0);
     if (!share) return;

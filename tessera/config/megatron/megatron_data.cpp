@@ -52,7 +52,7 @@ class Data {
   }
 
  private:
-  /// "949,50,1": shares of training, validation and test.
+  /// Reads "949,50,1": shares of training, validation and test.
   void split(const std::string& text) {
     double total = 0;
     std::vector<double> shares;

@@ -251,7 +251,7 @@ class FamilyMembers {
   }
   void problem(const char* name, const std::string& what) { a_.problem(name, what, {"config_overrides"}); }
 
-  /// The shared expert.
+  /// Sets the size of the shared expert.
   void shared(const std::string& width) {
     const auto size = a_.whole("moe_shared_expert_intermediate_size", 1);
     if (!size) return;

@@ -158,7 +158,7 @@ class Pipeline {
     a_.give(from, "pipeline_layout", layout::stage_layout(parts));
   }
 
-  /// Embeddings and end count as one layer each.
+  /// The embeddings and the end count as one layer each.
   void even(std::int64_t stages) {
     const bool embeddings = a_.has(pipeline_key::counted[0]), end = a_.has(pipeline_key::counted[1]);
     if (!embeddings && !end) return;

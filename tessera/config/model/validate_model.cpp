@@ -145,7 +145,7 @@ class ModelRules : RuleChecks {
             "instead of a and f, flops instead of half_blocks)");
   }
 
-  /// Multi-token prediction; for its inputs see models/decoders/prediction.h.
+  /// Checks the settings of multi-token prediction; for its inputs see models/decoders/prediction.h.
   void computed_depths(std::int64_t depths) {
     const std::string rest = concat(" with mtp_num_layers ", depths, " of the model: ");
     const char* const remedy = ", or train without it: --mtp_loss_scaling_factor 0";
@@ -191,7 +191,7 @@ class ModelRules : RuleChecks {
               wrong.text);
   }
 
-  /// Whether every pipeline process gets a part. Stages of equal cost are cut once the model exists.
+  /// Checks that every pipeline process gets a part. Stages of equal cost are cut once the model exists.
   void stages(std::int64_t blocks, std::int64_t depths) {
     if (blocks < 1 || blocks > layout::most_blocks_in_layout || layout::is_layout_word(p_.pipeline_layout)) return;
     std::vector<int> rank_of;

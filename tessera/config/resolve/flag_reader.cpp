@@ -199,7 +199,7 @@ bool FlagReader::take_value(const std::string& flag, const TrainingArgument* arg
     text = "true";
     return true;
   }
-  if (argument != nullptr && field == nullptr) return true;  // ignored or refused, whatever its value
+  if (argument != nullptr && field == nullptr) return true;  // ignored or refused, regardless of its value
   if (name == "deepspeed") {
     bare_deepspeed_ = said(flag);
     return false;

@@ -78,7 +78,7 @@ class SectionObject {
             " must be a whole number from ", least, " to ", most);
     return least;
   }
-  /// A required text, one of `words`.
+  /// Reads a required text, one of `words`.
   void word(const char* name, const std::vector<std::string>& words, const char* why) {
     const Value* const value = find(name);
     const auto text = value ? as_text(*value, false) : std::nullopt;
