@@ -115,7 +115,7 @@ std::int64_t prediction_depths(const Value& config) {
   const bool rotated = positions != nullptr && positions->is_string() && positions->as_string() == "rope";
   if (name == megatron_gpt.model_type && !rotated)
     throw InputError(concat(asked->where().str(), ": mtp_num_layers ", depths,
-                            " with learned positions: multi-token prediction needs rotary ones; use "
+                            " with learned positions: multi-token prediction needs rotary positions; use "
                             "position_embedding_type rope, or remove mtp_num_layers"));
   return depths;
 }

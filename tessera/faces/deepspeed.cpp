@@ -197,7 +197,7 @@ void DeepSpeedEngine::set_train_batch_size(std::int64_t train_batch_size) {
 DeepSpeedEngine::NoSync::NoSync(DeepSpeedEngine& engine) : engine_(engine) {
   if (engine.zero_optimization_stage() >= 2)
     throw InputError(concat("no_sync: ZeRO-", engine.zero_optimization_stage(),
-                            " divides the gradients of each backward over the ranks at once, so none can be kept: "
+                            " divides the gradients of each backward over the ranks immediately, so none can be kept: "
                             "use stage 0 or 1, or gradient_accumulation_steps"));
   if (std::exchange(engine.inside_no_sync_, true)) throw InputError("no_sync: another scope is already open");
   engine.training().expect_step(false);

@@ -254,7 +254,7 @@ Value from_scratch(const ModelConfig& config) {
   Value json = config::model_from_scratch(config);
   if (const std::string quantization = config::quantization_of(json); !quantization.empty())
     log::warning(config.config_name, ": its quantization_config (", quantization,
-                 ") is ignored: this run creates whole weights");
+                 ") is ignored: this run creates unquantized weights");
   return json;
 }
 
@@ -404,8 +404,8 @@ namespace {
 void check_no_overrides(const ModelConfig& config) {
   if (!config.config_overrides.empty())
     throw InputError(
-        "config_overrides changes a model that starts from scratch (config_name); model_name_or_path has weights "
-        "already");
+        "config_overrides is for a model trained from scratch (config_name), but model_name_or_path already has "
+        "weights");
 }
 
 }  // namespace

@@ -118,8 +118,8 @@ INSTANTIATE_TEST_SUITE_P(
         ProblemCase{R"({"zero_optimization": {"stge": 2}})",
                     "deepspeed:1:32: unknown key zero_optimization.stge; did you mean stage?"},
         ProblemCase{R"({"learning_rate": 1})",
-                    "deepspeed:1:19: unknown key learning_rate; it is not a key of DeepSpeed's but a setting of the "
-                    "run: --learning_rate"},
+                    "deepspeed:1:19: unknown key learning_rate; it is not a DeepSpeed key but a setting of the run: "
+                    "--learning_rate"},
         ProblemCase{R"({"xyzzy": 1})", "deepspeed:1:11: unknown key xyzzy; docs/configuration.md lists the keys"},
         ProblemCase{R"({"fp16.enabled": true})",  // found by the fuzzer
                     "deepspeed:1:18: unknown key fp16.enabled; write it as enabled in the section fp16"},

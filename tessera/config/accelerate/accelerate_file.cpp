@@ -46,7 +46,7 @@ class Reader {
 
   Translation read() {
     if (!file_.is_object()) {
-      to_.problem(file_.where(), "expected keys such as distributed_type: this is not a file of accelerate");
+      to_.problem(file_.where(), "expected keys such as distributed_type: this is not an accelerate file");
     } else if (compute_environment()) {
       check_keys();
       translate();
@@ -375,7 +375,7 @@ Value load_accelerate_file(const std::string& path, std::vector<std::string>* re
   Value file = to_lower(path).ends_with(".json") ? parse_json(without_byte_order_mark(text), path)
                                                  : parse_yaml(text, path, repeated);
   if (!file.is_object())
-    throw InputError(concat(path, ": expected keys such as distributed_type: this is not a file of accelerate"));
+    throw InputError(concat(path, ": expected keys such as distributed_type: this is not an accelerate file"));
   return file;
 }
 

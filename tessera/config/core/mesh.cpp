@@ -50,7 +50,7 @@ std::string expert_problem(const ParallelConfig& p, int world_size, const SaySet
   const std::int64_t stage = world_size / p.pp_size, etp = p.etp_size == 0 ? p.tp_size : p.etp_size;
   if (p.tp_size % etp != 0)
     return concat(said("etp_size"), " ", etp, " does not divide ", said("tp_size"), " ", p.tp_size,
-                  ": experts are cut at most as far as the layers around them; make it one of ",
+                  ": experts cannot be cut further than the layers around them; make it one of ",
                   multiples_that_divide(p.tp_size, 1));
   const std::int64_t places = stage / etp;  // groups with whole experts
   if (p.ep_size > 1 && places % p.ep_size != 0)

@@ -223,8 +223,7 @@ class Walk {
       doubt(below(section_path, *near));
       return concat("; did you mean ", *near, "?");
     }
-    if (find_field(name) != nullptr)
-      return concat("; it is not a key of DeepSpeed's but a setting of the run: --", name);
+    if (find_field(name) != nullptr) return concat("; it is not a DeepSpeed key but a setting of the run: --", name);
     if (!doubts_) return {};
     if (section_path.empty() || here.size() > max_listed) return "; docs/configuration.md lists the keys";
     return concat("; the keys there are ", join(here));

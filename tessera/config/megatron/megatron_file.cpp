@@ -86,7 +86,7 @@ class ModelArguments {
     const std::string name = key.substr(std::min(key.find_first_not_of('-'), key.size()));
     problems_.lines.push_back(
         concat(value.where().str(), ": ", key,
-               key == "<<" ? " must be one mapping by its anchor, such as <<: *BASE"
+               key == "<<" ? " must refer to one mapping by its anchor, such as <<: *BASE"
                            : concat(" is not an argument: write --", name.empty() ? "seed, for example" : name)));
   }
 

@@ -154,7 +154,8 @@ class Model {
     if (a_.has("squared_relu") && a_.has("swiglu"))
       return {nullptr, "squared_relu", "contradicts --swiglu: keep one of them", /*built=*/false};
     if (a_.has("num_experts") && !a_.has("disable_bias_linear"))
-      return {nullptr, "num_experts", "needs --disable-bias-linear: experts have no biases here", /*built=*/false};
+      return {nullptr, "num_experts", "needs --disable-bias-linear: experts with biases are not implemented",
+              /*built=*/false};
     if (a_.has("multi_latent_attention") && a_.has("add_qkv_bias"))
       return {nullptr, "add_qkv_bias", "with --multi-latent-attention: latents have no biases; remove it",
               /*built=*/false};

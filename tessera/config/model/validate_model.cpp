@@ -231,7 +231,7 @@ std::int64_t choose_block_size(const DataConfig& data, std::int64_t positions) {
   if (asked > positions)
     throw InputError(
         concat("--block_size ", asked, " is longer than the model's ", positions,
-               " positions: lower it, or raise n_positions (--config_overrides) of a model that starts from scratch"));
+               " positions: lower it, or raise n_positions (--config_overrides) of a model trained from scratch"));
   if (asked < 2)
     throw InputError(
         concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));

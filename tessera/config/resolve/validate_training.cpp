@@ -134,7 +134,7 @@ class TrainingRules : RuleChecks {
       if (c_.data.dataloader_drop_last)
         problem({"batch_size_schedule", "dataloader_drop_last"}, said("dataloader_drop_last"),
                 " drops an incomplete last step, but ", said("batch_size_schedule"),
-                " has steps of several sizes: remove one of them");
+                " has steps of different sizes: remove one of them");
     }
     if (by_tokens) {
       if (c_.parallel.pp_size > 1)
