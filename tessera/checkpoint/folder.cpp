@@ -203,8 +203,7 @@ std::string foreign_path(const std::string& folder) {
 
 void remove_written(const std::string& folder) {
   if (const std::string foreign = foreign_path(folder); !foreign.empty())
-    throw Error(
-        concat("'", folder, "' is kept, because none of our saves has written ", foreign, ": move that file away"));
+    throw Error(concat("'", folder, "' is kept, because no save wrote ", foreign, ": move that file elsewhere"));
   remove_tree(folder);
 }
 

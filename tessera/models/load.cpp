@@ -81,8 +81,8 @@ class Matching {
     complain(folder);
     if (!renamed_.empty()) log::info(place, ": tensor names have a different prefix than the model's: ", renamed_);
     if (!quantization.empty())
-      log::warning(place, ": its weights are not quantized, although its config.json says so (", quantization,
-                   "): the saved config.json will not");
+      log::warning(place, ": its weights are not quantized, although its config.json specifies quantization (",
+                   quantization, "): the saved config.json will not specify it");
     if (left_aside_ > 0)
       log::warning(folder.paths().front(), ": the weights of multi-token prediction (", left_aside_,
                    left_aside_ == 1 ? " depth" : " depths",

@@ -261,7 +261,7 @@ TEST(MegatronArgs, Mistakes) {
       {pipeline + "--hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 --vocab-size 100 --num-layers "
                   "8 --num-layers-per-virtual-pipeline-stage 3",
        {"--num-layers-per-virtual-pipeline-stage 3 does not divide the 8 layers / 2 processes of the pipeline = 4; "
-        "--pipeline-model-parallel-layout cuts anywhere"}},
+        "--pipeline-model-parallel-layout can cut anywhere"}},
       {pipeline + "--pipeline-model-parallel-layout Et|t|L",
        {"--pipeline-model-parallel-layout Et|t|L has 3 stages, which the 2 processes of the pipeline cannot share "
         "evenly"}},
@@ -428,8 +428,9 @@ TEST(MegatronArgs, LoadingWhatWasSaved) {
   remove_tree(path_join(folder.path(), "latest_checkpointed_iteration.txt"));
   EXPECT_EQ(read(both).settings["resume_from_checkpoint"], "last");
   const std::string elsewhere = concat("--train-iters 5 --save out --load ", folder.path());
-  EXPECT_EQ(read(elsewhere).problems,
-            Words{concat("--load ", folder.path(), " is not the folder of --save: specify the checkpoint-N in it")});
+  EXPECT_EQ(
+      read(elsewhere).problems,
+      Words{concat("--load ", folder.path(), " is not the folder of --save: specify a checkpoint-N folder inside it")});
   write_file_atomically(path_join(checkpoint, "manifest.json"), "{}");
   EXPECT_EQ(read(elsewhere + "/checkpoint-5").settings["resume_from_checkpoint"], checkpoint);
   EXPECT_EQ(read("--train-iters 5 --load not_there --exit-on-missing-checkpoint").problems,

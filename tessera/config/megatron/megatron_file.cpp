@@ -98,7 +98,7 @@ class ModelArguments {
   void add(const std::string& key, const std::string& text, const SourcePos& where) {
     const std::string value = with_variables(key, trim(text), where);
     if (value.starts_with("--")) {
-      wrong(key, where, concat(" ", value, ": a value cannot start with --; use another one, or remove it"));
+      wrong(key, where, concat(" ", value, ": a value cannot start with --; use a different value, or remove it"));
     } else if (!value.empty()) {
       words_.push_back({value, where});
     }

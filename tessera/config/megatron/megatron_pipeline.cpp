@@ -84,7 +84,7 @@ class Pipeline {
     a_.problem(pipeline_key::layers_per_stage,
                concat(*each, " does not divide the ", *layers, " layers / ", ranks_, " processes of the pipeline",
                       *layers % ranks_ == 0 ? concat(" = ", *layers / ranks_) : "",
-                      "; --pipeline-model-parallel-layout cuts anywhere"),
+                      "; --pipeline-model-parallel-layout can cut anywhere"),
                {"pipeline_stages_per_rank"});
     return std::nullopt;
   }
