@@ -35,14 +35,14 @@ void debug(const Parts&... parts) {
 template <class... Parts>
 void info(const Parts&... parts) {
   write(Level::info, concat(parts...));
-}  ///< one line, as debug()
+}  ///< like debug()
 template <class... Parts>
 void warning(const Parts&... parts) {
   write(Level::warning, concat(parts...));
-}  ///< one line, as debug()
+}  ///< like debug()
 template <class... Parts>
 void error(const Parts&... parts) {
   write(Level::error, concat(parts...));
-}  ///< one line, as debug()
+}  ///< like debug()
 
 }  // namespace tessera::log

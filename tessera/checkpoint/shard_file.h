@@ -48,7 +48,7 @@ class ShardFile {
   void append(const at::Tensor& piece);
   /// Writes the kept bytes (or completes the file) as FOLDER/name, syncs it to disk, reads it back and compares. Uses
   /// no tensor, so it may run on a separate thread. Checks `cancelled` periodically and throws Error if it is set.
-  /// Throws Error on failure, on missing pieces, on bytes that came back different, and on infinities or NaN in
+  /// Throws Error on failure, on missing pieces, on bytes that differ when read back, and on infinities or NaN in
   /// `finite` (with the first tensor that contains any).
   format::ManifestFile write(const std::string& folder, Tensors finite, const std::atomic<bool>& cancelled);
 

@@ -54,7 +54,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
   if (precision == "fp16" || precision == "bf16") flags.push_back("--" + precision);
   const config::Resolved resolved = config::resolve_flags(flags);
   config_ = std::make_shared<RunConfig>(resolved.values);
-  // Accelerate refuses them together with the program's own; without those, DeepSpeed would use them
+  // Accelerate refuses these together with the program's own; without the latter, DeepSpeed would use these
   for (const auto& [setting, what] : {std::pair("optim", "optimizer"), std::pair("lr_scheduler_type", "schedule")})
     if (const config::Origin origin = resolved.origin(setting); origin.is_given())
       throw InputError(

@@ -154,11 +154,11 @@ class Accelerator {
   bool sync_gradients() const { return state_->sync_gradients; }              ///< the current micro-batch ends its step
   std::int64_t gradient_accumulation_steps() const { return accumulation_; }  ///< micro-batches of a step
 
-  /// While it exists, all ranks take part in all rounds of the passes that start, whatever the data: a rank whose rows
-  /// are used up gets a substitute batch (rows from the start of the pass, see has_joined()). Its loss counts as zero
-  /// in backward(), and gather_for_metrics() drops its rows. So gradients equal those of torch's Join: sums over the
-  /// ranks that have a batch, divided by the number of all ranks. Works with every strategy. even_batches: replaces the
-  /// Accelerator's setting while it exists; if true, nothing is uneven.
+  /// While it exists, all ranks take part in all rounds of the passes that start, regardless of the data: a rank whose
+  /// rows are used up gets a substitute batch (rows from the start of the pass, see has_joined()). Its loss counts as
+  /// zero in backward(), and gather_for_metrics() drops its rows. So gradients equal those of torch's Join: sums over
+  /// the ranks that have a batch, divided by the number of all ranks. Works with every strategy. even_batches: replaces
+  /// the Accelerator's setting while it exists; if true, nothing is uneven.
   [[nodiscard]] Scope join_uneven_inputs(std::optional<bool> even_batches = {});
   template <class M>
   [[nodiscard]] Scope join_uneven_inputs(const PreparedModel<M>&, std::optional<bool> even_batches = {}) {
@@ -172,7 +172,7 @@ class Accelerator {
     return nn::Autocast(train::training_precision(*config_), device().type(), /*wide=*/true);
   }
   /// Divides loss by gradient_accumulation_steps, multiplies it by the loss scale, and runs backward. Throws InputError
-  /// if even_batches = false leaves other ranks without a batch, so that they would be waited for.
+  /// if even_batches = false leaves other ranks without a batch, because this rank would wait for them.
   void backward(const at::Tensor& loss);
   /// Returns the gradient norm over all ranks before clipping, of all models together or of one model; 0 unless the
   /// micro-batch ends a step. optimizer.step() does the scaling.
@@ -182,7 +182,7 @@ class Accelerator {
     return sync_gradients() ? model.training().clip(max_norm) : 0;
   }
   /// Accelerate refuses this under FSDP and ZeRO; it works here. Clips gradients of all models, or of one. With fp16
-  /// collective: gradients that overflow are left unchanged, so that the step is skipped.
+  /// the call is collective, and gradients that overflow are left unchanged, so that the step is skipped.
   void clip_grad_value_(double limit);
   template <class M>
   void clip_grad_value_(const PreparedModel<M>& model, double limit) {
@@ -234,8 +234,8 @@ class Accelerator {
                   std::int64_t max_shard_bytes = 10'000'000'000) {
     save_weights(model.training(), folder, max_shard_bytes);
   }
-  /// Whole parameters and buffers by name, on the CPU (docs/faces.md). With strategies that shard parameters only rank
-  /// 0 gets them, as with Accelerate's FSDP; otherwise every rank. Collective.
+  /// Returns whole parameters and buffers by name, on the CPU (docs/faces.md). With strategies that shard parameters
+  /// only rank 0 gets them, as with Accelerate's FSDP; otherwise every rank. Collective.
   template <class M>
   StateDict get_state_dict(const PreparedModel<M>& model) const {
     return faces::state_dict(model.training());

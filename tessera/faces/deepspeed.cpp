@@ -287,7 +287,7 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
   loaded.client_state = state.client_state;
   if (options.load_optimizer_states) {
     global_steps_ = state.step;
-    begun_ = micro_steps_ = global_steps_ * gradient_accumulation_steps();  // accumulation may differ now
+    begun_ = micro_steps_ = global_steps_ * gradient_accumulation_steps();  // may have changed since the save
   } else {
     begun_ = micro_steps_;  // loading clears the gradients of an unfinished step
   }

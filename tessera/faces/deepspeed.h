@@ -142,7 +142,7 @@ class DeepSpeedEngine {
   /// step() once. The loss is still divided by gradient_accumulation_steps().
   void set_gradient_accumulation_boundary(bool is_boundary);
   /// Changes the number of rows of a step: gradient_accumulation_steps() is adapted, micro-batches are unchanged.
-  /// Throws InputError unless it is a multiple of micro-batch times ranks, in the middle of a step, and with
+  /// Throws InputError if it is not a multiple of micro-batch times ranks, in the middle of a step, and with
   /// deterministic_reduce, whose order depends on it.
   void set_train_batch_size(std::int64_t train_batch_size);
 

@@ -30,15 +30,15 @@
 
 namespace tessera::models {
 
-using layout::schedule::BlockFlops;  // costs by which runs and plans cut pipelines
+using layout::schedule::BlockFlops;  // costs that determine how runs and plans cut pipelines
 
 /// Parameters and buffers have Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once;
 /// plus LoRA adapters as MODULE.lora_A.weight and MODULE.lora_B.weight).
 class LanguageModel : public torch::nn::Module {
  public:
-  /// The architecture from config.json, from which the modules are built and with which the planner computes.
+  /// The architecture from config.json, from which the modules are built and which the planner uses.
   const architectures::ModelSpec& spec() const { return spec_; }
-  /// The `logits` of the class of this name in transformers, fp32: [B, T, vocab_size()] of a language model, [B,
+  /// Returns the `logits` of transformers' class of the same name, fp32: [B, T, vocab_size()] of a language model, [B,
   /// num_labels()] of a classifier. ids int64 [B, T]. attention_mask [B, T], of any type: nonzero for tokens, 0 for
   /// padding; undefined: no padding. token_type_ids int64 [B, T]: which of two texts a token belongs to; undefined: all
   /// 0. (The hidden states [B, T, C] below the head come from the member module with transformers' name:

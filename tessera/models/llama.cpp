@@ -312,7 +312,7 @@ at::Tensor LlamaModel::embedded(const at::Tensor& ids, const at::Tensor& positio
 }
 
 void LlamaModel::predict(const at::Tensor& hidden, const LlamaContext& given) const {
-  // A stage contains numbers of the model's own blocks, and depths are not among them.
+  // A stage lists the model's own blocks by number; depths are not among them.
   const auto made = std::make_shared<LlamaContext>(given);
   made->stage = nullptr;
   const std::shared_ptr<const LlamaContext> context = made;

@@ -77,10 +77,10 @@ struct LlamaDecoderLayer : torch::nn::Module {
   /// The consumers of the norms before attention and before the MLP: a router computes in fp32, and linear attention
   /// mixes in its input's type.
   nn::NormReaders attention_reader, mlp_reader;
-  ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< the names of its parts
+  ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< describes one of its parts
 
  private:
-  /// The addend of attention or the MLP to the residual stream.
+  /// Returns the addend of attention or the MLP for the residual stream.
   at::Tensor branch(const at::Tensor& y, const std::shared_ptr<Norm>& after, const LlamaContext& context,
                     ForwardContext::Draw draw, double dropped) const;
 };

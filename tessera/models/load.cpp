@@ -228,14 +228,14 @@ class Matching {
 
   const architectures::Architecture& architecture_;
   const std::string embedding_;  ///< the parameter that a tied head shares
-  const LanguageModel* model_;   ///< null: another kind of module
+  const LanguageModel* model_;   ///< null: not a language model
   const BlockChoice* choice_;    ///< null: everything is taken
   std::map<std::string, at::Tensor> wanted_;
   std::set<std::string> skipped_;
   std::vector<checkpoint::Placement> placements_;
   std::vector<std::string> names_, unexpected_, problems_;
   const format::SafetensorsFolder::Stored* head_ = nullptr;  ///< an alternative name for storing a tied embedding
-  std::string renamed_;                                      ///< a name that was read as another one, for the log
+  std::string renamed_;                                      ///< a name that was read as a different one, for the log
   std::int64_t rows_now_ = 0,
                rows_before_ = 0;  ///< rows of embeddings: the model's, and the folder's if it has fewer
   int left_aside_ = 0;            ///< depths of multi-token prediction in the folder but not in the model

@@ -40,7 +40,7 @@ using PartRunner = std::function<at::Tensor(const ModelPart& part, const PartFun
 
 /// Shared by the blocks of one forward pass. Parts keep it until their backward.
 struct ForwardContext {
-  nn::DocumentStarts documents = {};                   ///< starts in whole rows
+  nn::DocumentStarts documents = {};                   ///< where documents start, in whole rows
   KvCache* cache = nullptr;                            ///< may be null
   std::shared_ptr<const PartRunner> runner = nullptr;  ///< null: parts run directly
   double embedding_noise = 0;                          ///< see LanguageModel::set_embedding_noise
@@ -53,7 +53,7 @@ struct ForwardContext {
 
   std::shared_ptr<const nn::ExpertsFunction> experts = nullptr;  ///< null: nn::experts()
   std::shared_ptr<RouterLog> routers = nullptr;                  ///< records the routers' choices; may be null
-  Predictions* predictions = nullptr;                            ///< requests to further depths; null: none
+  Predictions* predictions = nullptr;                            ///< the depths' inputs and outputs; null: none
 
   at::Tensor images = {};  ///< pixels of the batch (data::Batch::images); undefined: none
   /// Rows [N, C] that replace token embeddings, and int64 [N] with the index of each among the B T tokens. Undefined:

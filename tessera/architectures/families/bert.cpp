@@ -78,7 +78,7 @@ std::string bert_tensor_name(const std::string& name_in_file, const Value& confi
   return name;
 }
 
-/// Heads and the pooler, which a folder of another task lacks.
+/// Heads and the pooler, which a folder for a different task lacks.
 bool is_bert_head(const std::string& parameter) {
   return parameter.starts_with("cls.") || parameter.starts_with("classifier.") || parameter.starts_with("bert.pooler.");
 }

@@ -49,7 +49,7 @@ void read_gemma2(const Value& json, ModelSpec& s) {
 
 void read_gemma3(const Value& json, ModelSpec& s) {
   read_with_windows(json, s, positive_or(json, "sliding_window_pattern", 6));
-  s.caps.logits = cap(json, "final_logit_softcapping", 0);  // scores are not capped, even if config.json sets it
+  s.caps.logits = cap(json, "final_logit_softcapping", 0);  // scores are not capped, even if config.json sets a cap
   s.head_norm = true;
   const Value* both = given(json, "rope_parameters");
   const auto of = [&](const char* layers) { return both ? given(*both, layers) : nullptr; };

@@ -45,7 +45,7 @@ void read_mixture(const Value& json, ModelSpec& s, const ExpertDefaults& default
   s.experts->inner = positive_or(json, "moe_intermediate_size", inner);
 }
 
-/// transformers 5 writes Qwen3's number as num_local_experts.
+/// transformers 5 stores Qwen3's number of experts as num_local_experts.
 const char* count_key(const Value& json) { return given(json, "num_experts") ? "num_experts" : "num_local_experts"; }
 
 void read_qwen2_moe(const Value& json, ModelSpec& s) {

@@ -187,7 +187,7 @@ class Reader {
                   {"strategy"});
       return Kind::unknown;
     }
-    if (means_no(*value)) return Kind::data_parallel;  // NO, parsed by YAML 1.1 as false
+    if (means_no(*value)) return Kind::data_parallel;  // the word NO, which YAML 1.1 parses as false
     const std::string word = to_lower(as_text(*value, true).value_or("?"));
     if (word == "multi_cpu" || word == "multi_gpu" || word == "xla" || word == "tpu") return Kind::data_parallel;
     if (word == "fsdp") return Kind::fsdp;

@@ -181,7 +181,7 @@ Value update_accelerate_file(const Value& file, std::vector<std::string>& notes)
     if (key == "fp16" || key == "dynamo_backend") continue;
     const bool section = key.ends_with("_config");
     if (section && value.is_object() && value.members().empty()) continue;
-    // no is a word for YAML 1.2 and JSON readers, a boolean for YAML 1.1
+    // "no" is a word for YAML 1.2 and JSON readers, a boolean for YAML 1.1
     if (key == "mixed_precision" && means_no(value))
       out.set(key, Value::of("no"));
     else if (key == "distributed_type" && means_no(value))

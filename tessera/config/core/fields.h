@@ -49,7 +49,7 @@ struct Rule {
   std::vector<std::string> words;
   std::vector<Synonym> synonyms;  ///< another system's word -> ours
   bool several = false;  ///< several of the words may be given, in any order: "csv,tensorboard"; "none" for none
-  std::string_view shown_as = {};  ///< "FILE" in --help; empty: by kind
+  std::string_view shown_as = {};  ///< placeholder in --help, such as "FILE"; empty: chosen by kind
 
   std::string describe() const;  ///< "at least 1", "one of linear, cosine"; empty: anything
 };

@@ -67,7 +67,7 @@ class AskedSchedule {
             .group_size = static_cast<int>(p_.pipeline_group_size)};
   }
 
-  /// The file's schedule as it is, after checking it and that it fits the settings.
+  /// Returns the file's schedule unchanged, after checking that it is valid and fits the settings.
   schedule::Schedule of_file() const {
     const std::string& file = p_.pipeline_schedule;
     const auto wrong = [&](const auto&... parts) { throw InputError(concat(said_, " ", file, parts...)); };

@@ -31,7 +31,8 @@ layout::schedule::Schedule run_schedule(const RunConfig& config, std::int64_t mi
 
 /// The process that holds each stage of that schedule. Throws like stages_per_rank().
 std::vector<int> ranks_of_stages(const RunConfig& config, const SaySetting& say = {});
-/// Throws InputError if a process would get no part of a model cut like this: the numbers and what to change.
+/// Throws InputError, with the numbers and what to change, if a process would get no part of a model that is cut like
+/// this.
 void check_shares(const std::vector<layout::StagePart>& stages, const std::vector<int>& rank_of);
 
 }  // namespace tessera::config

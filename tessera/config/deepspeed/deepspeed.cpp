@@ -110,7 +110,7 @@ class Walk {
   }
 
  private:
-  /// The current spelling of older keys; every stage3_x of ZeRO may also omit the prefix.
+  /// Returns the current spelling of an older key; every stage3_x of ZeRO may also omit the prefix.
   static std::string present(const std::string& section, const std::string& name) {
     const std::string path = below(section, name);
     if (path == "bfloat16") return "bf16";

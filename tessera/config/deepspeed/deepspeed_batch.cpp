@@ -127,7 +127,7 @@ class Batch {
                   {micro_setting, steps_setting});
   }
 
-  /// The position for messages about missing keys.
+  /// Returns the position for messages about missing keys.
   SourcePos nearest_place() const {
     for (const auto& [path, value] : r_.said)
       if (value->where().file) return {value->where().file, 1, 1};

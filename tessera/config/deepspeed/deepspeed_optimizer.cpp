@@ -56,7 +56,7 @@ const std::vector<Type>& types() {
   return all;
 }
 
-// Keys whose rows are complete, for every type.
+// Keys that are handled by their rows alone, for every type.
 constexpr std::array<std::string_view, 12> common = {
     "lr",       "weight_decay",  "max_grad_norm", "amsgrad", "eps_inside_sqrt", "dampening",
     "maximize", "set_grad_none", "fused",         "foreach", "capturable",      "differentiable"};
@@ -110,7 +110,7 @@ class Optimizer {
                   {"optim"});
   }
 
-  /// Reports parameters that belong to a different type, which are errors in DeepSpeed as well.
+  /// Reports parameters of other optimizer types, which are errors in DeepSpeed as well.
   void parameters(const Type& type) {
     const auto section = r_.said.find("optimizer.params");
     if (section == r_.said.end()) return;

@@ -95,7 +95,7 @@ void read_communication(Reading& r) {
                                         : "gradient_predivide_factor != 1.0 is not yet supported with ZeRO-",
                                stage, " with reduce scatter enabled, which is how gradients are sharded; remove it"),
                         {"gradient_predivide_factor"});
-  // before the sum: the whole division, or by the factor
+  // gradients are divided before the sum, by the number of ranks or by the factor
   r.say("gradient_predivide_factor", key, prescale ? concat(r.processes()) : format_real(factor), where);
 }
 

@@ -187,7 +187,7 @@ class Sharding {
           concat(source("fsdp"), " offload is not a strategy: write --fsdp \"full_shard offload\""));
   }
 
-  /// The strategy that a word of --fsdp names; not for stages and numbers.
+  /// The strategy that a word of --fsdp names; nullopt for stages and numbers.
   static std::optional<Strategy> strategy_of_fsdp(const std::string& word) {
     return known(word) || word == "ddp" ? parse_word<Strategy>(word) : std::nullopt;
   }

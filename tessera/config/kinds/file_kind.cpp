@@ -31,8 +31,8 @@ const KindRow& row_of(FileKind kind) {
   return *std::find_if(kinds.begin(), kinds.end(), [&](const KindRow& row) { return row.kind == kind; });
 }
 
-/// Among kinds that match equally, the earlier one is chosen; a flat file of TrainingArguments is also one of our
-/// settings, with the same meaning.
+/// Among kinds that match equally, the earlier one is chosen; a flat file of TrainingArguments is also a valid file of
+/// our own, with the same meaning.
 constexpr std::array order{FileKind::accelerate, FileKind::deepspeed, FileKind::fsdp_config, FileKind::training_args,
                            FileKind::tessera};
 
@@ -74,7 +74,7 @@ std::optional<FileKind> guess_kind(const Value& file) {
       else if (nearest(key, known))
         score += 1;
     }
-    // DeepSpeed's files are JSON: YAML that matches both equally is arguments
+    // DeepSpeed's files are JSON: YAML that matches both equally is a file of arguments
     const bool yaml =
         file.where().file && (file.where().file->ends_with(".yaml") || file.where().file->ends_with(".yml"));
     const bool rather = yaml && kind == FileKind::training_args && best == FileKind::deepspeed && score == best_score;

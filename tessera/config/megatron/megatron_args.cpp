@@ -208,7 +208,8 @@ class Reader {
     return size.value_or(1);
   }
 
-  /// Megatron ignores it in that case as well (arguments.py: "Disabling sequence parallelism ...").
+  /// Reports sequence parallelism without tensor parallelism, which Megatron ignores as well (arguments.py: "Disabling
+  /// sequence parallelism ...").
   void without_sequence_parallel() {
     const auto place = std::find_if(arguments_.begin(), arguments_.end(), [](const FileWord& argument) {
       return name_of(argument.text) == "sequence_parallel";

@@ -81,7 +81,7 @@ class ModelArguments {
   }
 
  private:
-  /// Without dashes it would be a value of the previous argument.
+  /// Reports a key without dashes, which would become a value of the previous argument.
   void misnamed(const std::string& key, const Value& value) {
     const std::string name = key.substr(std::min(key.find_first_not_of('-'), key.size()));
     problems_.lines.push_back(

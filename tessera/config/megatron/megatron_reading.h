@@ -107,8 +107,8 @@ bool megatron_sinkhorn(MegatronArguments& arguments);
 MegatronFamily megatron_llama_family(MegatronArguments& arguments);
 /// Sets the members that this family has in addition to Llama's.
 void translate_megatron_family(MegatronArguments& arguments, std::string_view preset, MegatronMembers& members);
-/// Which of `layers` layers have linear attention, from --linear-attention-freq: all but every N-th, or given by a
-/// list.
+/// Returns which of `layers` layers have linear attention, from --linear-attention-freq: all but every N-th, or given
+/// by a list.
 std::vector<bool> megatron_linear_layers(MegatronArguments& arguments, std::int64_t layers);
 /// Sets the latent attention of a megatron_gpt.
 void translate_megatron_latents(MegatronArguments& arguments, MegatronMembers& members);
