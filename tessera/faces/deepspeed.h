@@ -206,9 +206,9 @@ class DeepSpeedEngine {
     bool load_optimizer_states = true;  ///< also schedule, loss scale, step counts
     bool load_random_states = true;     ///< continues with the checkpoint's random numbers
   };
-  /// Loads FOLDER/TAG; an empty tag means the one named in FOLDER/latest. Returns nullopt, with a warning, if
-  /// FOLDER/latest does not exist. The number of ranks and the ZeRO stage may differ from those at saving. All ranks
-  /// must call it.
+  /// Loads FOLDER/TAG; an empty tag means the one named in FOLDER/latest. Returns nullopt, with a warning, if the tag
+  /// is empty and FOLDER/latest does not exist. The number of ranks and the ZeRO stage may differ from those at saving.
+  /// All ranks must call it.
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag, const LoadOptions& options);
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag = "") {
     return load_checkpoint(folder, tag, {});
