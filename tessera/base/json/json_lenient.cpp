@@ -122,7 +122,7 @@ class LenientParser : JsonScanner {
     return parse_unquoted();
   }
 
-  /// The position of the bracket just read.
+  /// Returns the position of the bracket just read.
   SourcePos before() const {
     SourcePos place = here();
     --place.column;

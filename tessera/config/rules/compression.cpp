@@ -387,7 +387,7 @@ void settle_compression(Resolved& resolved, Problems& problems) {
 
 WeightBits weight_bits(const CompressionMethod& weights, const CompressionGroup& group, std::int64_t steps) {
   const std::int64_t rounds = steps + 1;  // the first step's weights have been rounded once
-  std::int64_t last = 0, lost = 0;        // lost: the round of the last lost bit
+  std::int64_t last = 0, lost = 0;        // lost: bits lost so far; last: the round that lost the last one
   if (group.period == 0) {
     lost = std::min(rounds, group.start_bits - group.bits);
     last = lost;
