@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Conversions between 16-bit floating-point numbers and floats, on their bits.
+/// Conversions between 16-bit floating-point numbers and floats by bit manipulation.
 
 #include <bit>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace tessera::wire {
 inline float from_half(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000) << 16, rest = bits & 0x7fff;
   if (rest >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-  // The same bits read as a float are too small by 2^112, for subnormals, too.
+  // Read as a float, the same bits are too small by a factor of 2^112, also for subnormals.
   const float value = std::bit_cast<float>(rest << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
 }

@@ -171,7 +171,7 @@ std::byte* Segment::allocate(std::size_t bytes) {
     return base_ + *begin;
   }
   throw Error(concat("the shared heap of this process (", arena_begin_ - heap_begin_, " bytes) has no piece of ", bytes,
-                     " bytes left: too many groups, or messages that nobody receives."));
+                     " bytes left: there are too many groups, or messages that no rank receives."));
 }
 
 void Segment::free(std::byte* piece) {
@@ -239,8 +239,8 @@ PeerSegment::~PeerSegment() {
 
 std::byte* PeerSegment::at(std::uint64_t offset, std::size_t bytes) const {
   if (offset > bytes_ || bytes_ - offset < bytes) {
-    throw Error(concat("process ", pid_, " names bytes ", offset, "..", offset + bytes, " of its segment of ", bytes_,
-                       ": its memory is corrupt."));
+    throw Error(concat("process ", pid_, " refers to bytes ", offset, "..", offset + bytes, " of its segment of ",
+                       bytes_, " bytes: its memory is corrupt."));
   }
   return base_ + offset;
 }
