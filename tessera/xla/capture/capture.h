@@ -3,12 +3,13 @@
 /// xla/capture/: turns a step into a graph by running it once on tensors that have sizes but no memory.
 ///
 /// Below autograd, every operator reaches a handler (parallel/recorder/operator_recorder.h). An operator that depends
-/// on parameters or inputs is recorded, not run; LibTorch's meta kernels compute its results' sizes. One that depends
-/// on neither (a mask, positions) runs, and its results are constants. Views run, because they touch no data.
+/// on parameters or inputs is recorded, not run; LibTorch's meta kernels compute its results' sizes. An operator that
+/// depends on neither (for a mask or positions) runs, and its results are constants. Views run, because they touch no
+/// data.
 ///
 /// A value is identified by its memory and geometry (storage, offset, sizes, strides), because autograd creates tensors
 /// from saved memory without an operator. An in-place write gives the written geometry a new value and invalidates the
-/// others of the same memory; reading one of those is an error.
+/// other values in the same memory; reading an invalidated value is an error.
 
 #include <tessera/xla/capture/graph.h>
 
