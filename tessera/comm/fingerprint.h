@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Named values that must be equal on all ranks, and the message about differences. Torch-free.
+/// Named values that must be equal on all ranks, and the message that lists differences. Torch-free.
 
 #include <map>
 #include <optional>

@@ -146,7 +146,7 @@ TEST(XlaRefusals, ModelsAndDevices) {
   EXPECT_EQ(refused("mixtral"),
             "device xla: models with experts cannot be compiled: the rows of an expert depend on data");
   EXPECT_EQ(error_of([] { tessera::init({.device = Device::xla}); }),
-            "device xla is for `tessera train`; a program of yours compiles its step with xla::open_devices()");
+            "device xla is for `tessera train`; your own program can compile its step with xla::open_devices()");
   unsetenv("TESSERA_PJRT_PLUGIN");
   unsetenv("TPU_LIBRARY_PATH");
   EXPECT_EQ(error_of([] { (void)xla::open_devices(); }),

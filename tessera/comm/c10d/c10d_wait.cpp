@@ -22,7 +22,7 @@ void wait_for_collective(const c10::intrusive_ptr<c10d::Work>& work) {
       if (!work->wait(slice)) throw Error("the operation was aborted");
       return;
     } catch (const c10::Error&) {
-      // The slice has passed, or the work failed; a work that has just finished is asked again.
+      // The slice has passed, or the work has failed. If it has just finished, wait() returns or throws its result.
       if (work->isCompleted()) {
         if (!work->wait()) throw Error("the operation was aborted");
         return;
