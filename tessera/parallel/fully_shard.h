@@ -108,14 +108,15 @@ struct ShardingOptions {
   };
   SharedByExperts shared_by_experts = {};
 
-  bool reshard_alone = false;  ///< run all the machinery on a single rank too (to measure it)
+  bool reshard_alone = false;  ///< also run all of the machinery on a single rank (to measure it)
 };
 
 /// For ShardingOptions::wrap: modules of these C++ classes become units; names may lack the namespace and "Impl".
 inline layout::WrapPolicy by_class(std::vector<std::string> classes) {
   return {.kind = layout::WrapPolicy::Kind::by_class, .classes = std::move(classes)};
 }
-/// For ShardingOptions::wrap: a module becomes a unit when it has this many elements that are in no unit inside it.
+/// For ShardingOptions::wrap: a module becomes a unit when it has this many elements that do not belong to a unit
+/// inside it.
 inline layout::WrapPolicy by_size(std::int64_t min_num_params) {
   return {.kind = layout::WrapPolicy::Kind::by_size, .min_num_params = min_num_params};
 }
@@ -285,8 +286,8 @@ class Sharded {
   /// The order of trained parameters learnt from the first backward, for a checkpoint; empty before it.
   std::vector<std::size_t> gradient_order() const;
   /// Starts with that order, so that a resumed run adds gradients in the buckets of the saved one. Call before the
-  /// first backward, with the same order on every rank. Returns false if the order is not of these parameters; an order
-  /// is then learnt anew.
+  /// first backward, with the same order on every rank. Returns false if the order is not of these parameters; the
+  /// order is then learnt in the next backward.
   bool set_gradient_order(const std::vector<std::size_t>& order);
   ShardingMemory memory() const;           ///< now, and peaks so far
   const ShardingOptions& options() const;  ///< as given to the constructor

@@ -84,7 +84,7 @@ void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& 
       offset = 0;
       if (group.rank() != root)
         for (std::size_t i = begin; i < end; offset += static_cast<std::int64_t>(tensors[i++].nbytes())) {
-          // clone(): a fresh allocation is aligned for the tensor's dtype, an offset into the piece need not be.
+          // clone(): a new allocation is aligned for the tensor's dtype; an offset into the piece may not be.
           at::Tensor part = piece.narrow(0, offset, static_cast<std::int64_t>(tensors[i].nbytes())).clone();
           at::Tensor target = tensors[i];
           target.copy_(part.view(target.scalar_type()).view(target.sizes()));

@@ -57,8 +57,8 @@ class Subscription {
 /// (Python).
 [[nodiscard]] Subscription listen_to_backward(BackwardListener& listener);
 
-/// While it exists, backward passes that the calling thread starts belong to one that another thread is running:
-/// listeners are not called for them. Destroy it on the same thread.
+/// During its lifetime, backward passes started by the calling thread count as part of one that another thread is
+/// running: listeners are not called for them. Destroy it on the same thread.
 class PartOfBackward {
  public:
   PartOfBackward();  ///< for the calling thread; nests
@@ -139,7 +139,7 @@ class BackwardRoot {
   BackwardRoot& operator=(BackwardRoot&&) noexcept;
   ~BackwardRoot();
   explicit operator bool() const { return impl_ != nullptr; }  ///< whether backward() may be called
-  /// output.backward(gradient), once: the graph is released. For listeners an outermost backward like any other.
+  /// Runs output.backward(gradient), once: the graph is released. Listeners see an outermost backward like any other.
   void backward(const at::Tensor& gradient);
 
  private:

@@ -17,7 +17,7 @@ namespace tessera::parallel {
 struct TileOptions {
   double scale = 1;         ///< factor of q k^T
   double softcap = 0;       ///< caps the scores (nn/softcap.h); 0: no cap
-  std::int64_t window = 0;  ///< for tiles of kind band
+  std::int64_t window = 0;  ///< used for tiles of kind band
   nn::WeightDropout dropout = {};
 };
 

@@ -57,7 +57,7 @@ GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPo
                             std::int64_t persistence_threshold);
 /// Bucket sizes for strategies that keep whole parameters.
 struct BucketSizes {
-  double first_mb = 1, mb = 25;              ///< MiB; the first one is small, so that communication starts early
+  double first_mb = 1, mb = 25;              ///< MiB; the first bucket is small, so that communication starts early
   std::vector<std::size_t> unit_of = {};     ///< by parameter; no bucket spans two units; empty: one unit
   std::vector<bool> shared_by_experts = {};  ///< by parameter; no bucket mixes the two kinds; empty: none is shared
 };

@@ -18,7 +18,7 @@ namespace tessera::parallel {
 namespace {
 
 constexpr int most_runs = 5;
-constexpr double enough_seconds = 0.5;  // no further run after this many seconds in one layer
+constexpr double enough_seconds = 0.5;  // no further run of a layer after this many seconds
 constexpr std::int64_t most_dims = 14;
 
 /// Restores buffers and random state of a layer that is run only to measure its time.
@@ -110,7 +110,7 @@ std::vector<double> measure_layers(LayerChain& chain, const LayerTensors& tensor
   const comm::Tag tag("measured layers");
   const std::size_t layers = chain.layers().size();
   const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<double> seconds(layers);  // by layer; each measured by one rank
+  std::vector<double> seconds(layers);  // by layer; each layer is measured by one rank
   at::Tensor value = sample;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (static_cast<int>(rank) == group.rank())

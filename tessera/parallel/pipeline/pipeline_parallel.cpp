@@ -123,7 +123,7 @@ struct PipelineParallel::Impl {
 
   // The current batch.
   std::vector<at::Tensor> inputs, targets;
-  std::vector<double> weights;  // weight of each loss; empty: outputs are wanted
+  std::vector<double> weights;  // weight of each loss; empty: the outputs are requested instead
 };
 
 PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, PipelineParallelOptions the_options)
@@ -147,8 +147,8 @@ PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, Pi
   runner.emplace(executor_options(), plan.schedule.rank_of.back());
 }
 
-/// Different seeds go unnoticed for other parameters, since no two ranks hold the same layer; for tied ones the copies
-/// would diverge silently.
+/// For other parameters, different seeds do no harm, because no two ranks hold the same layer. Copies of tied
+/// parameters would silently diverge.
 void PipelineParallel::Impl::check_tied_values() const {
   if (tied.empty()) return;
   std::vector<std::int64_t> hashes;

@@ -19,7 +19,7 @@ namespace tessera::parallel {
 struct RecordedResult {
   bool defined = false;
   std::size_t value = 0;  ///< the memory it uses: an index, equal for all tensors that share it
-  int argument = -1;      ///< index of the argument that it is, or (`is_view`) is a view of; -1: new
+  int argument = -1;      ///< index of the argument that it equals or (`is_view`) is a view of; -1: new
   bool is_view = false;
   std::vector<std::int64_t> sizes, strides;
   std::int64_t offset = 0;

@@ -41,7 +41,7 @@ struct Description {
   std::string text() const { return concat(c10::toString(dtype), " [", c10::Join(", ", sizes), "] on ", device.str()); }
 };
 
-/// An input: parameters are kept unchanged, others through the policies around the region.
+/// An input: parameters are kept unchanged, other tensors through the policies around the region.
 struct Input {
   explicit Input(const at::Tensor& tensor) {
     if (!tensor.defined()) return;
@@ -77,7 +77,7 @@ class Record : public std::enable_shared_from_this<Record> {
     return saved_.size() - 1;
   }
   void release(std::size_t number) {
-    std::vector<Versioned> freed;  // freed outside of the lock, since freeing a tensor may run any code
+    std::vector<Versioned> freed;  // freed outside of the lock, because freeing a tensor may run arbitrary code
     const std::lock_guard lock(mutex_);
     saved_[number].alive = false;
     for (auto& [backward, tensors] : rebuilt_)
@@ -109,8 +109,8 @@ class Record : public std::enable_shared_from_this<Record> {
   std::vector<Input> inputs_;
   Environment environment_;
 
-  std::recursive_mutex recomputing_;  ///< one recomputation at a time; recursive, since a region may run a backward
-                                      ///< inside
+  std::recursive_mutex recomputing_;  ///< one recomputation at a time; recursive, because a region may
+                                      ///< itself run a backward
   std::mutex mutex_;                  ///< guards the members below; never held while tensors are computed
   std::vector<Saved> saved_;
   std::map<int, std::map<std::size_t, Versioned>> rebuilt_;  ///< by backward, number
@@ -227,11 +227,10 @@ void Record::rebuild(int backward, std::size_t number, const at::Tensor& tensor)
   if (number >= saved_.size()) return;  // reported at the end, when the total number is known
   const Description now(tensor);
   if (!(now == saved_[number].description))
-    throw Error(
-        concat(options_.name, ": the recomputation differs from the forward pass: tensor ", number,
-               " that autograd saves is ", now.text(), ", but it was ", saved_[number].description.text(),
-               "; the function must do the same each time it is called (same branches, same module mode, inputs "
-               "not changed in place)"));
+    throw Error(concat(options_.name, ": the recomputation differs from the forward pass: tensor ", number,
+                       " that autograd saves is ", now.text(), ", but it was ", saved_[number].description.text(),
+                       "; the function must run the same operations each time (same branches, same module mode, inputs "
+                       "not changed in place)"));
   if (saved_[number].alive) rebuilt_[backward].try_emplace(number, tensor);
 }
 
@@ -265,11 +264,10 @@ void Record::recompute(int backward) {
     expected = options_.early_stop ? count : saved_.size();
   }
   if (policy->count() < expected || (!options_.early_stop && policy->count() != expected))
-    throw Error(
-        concat(options_.name, ": the recomputation differs from the forward pass: autograd saves ", policy->count(),
-               " tensors in it, but ", options_.early_stop ? "at least " : "", expected,
-               " in the forward pass; the function must do the same each time it is called (same branches, same "
-               "module mode, inputs not changed in place)"));
+    throw Error(concat(options_.name, ": the recomputation differs from the forward pass: autograd saves ",
+                       policy->count(), " tensors in it, but ", options_.early_stop ? "at least " : "", expected,
+                       " in the forward pass; the function must run the same operations each time (same branches, same "
+                       "module mode, inputs not changed in place)"));
 }
 
 void Record::forget(int backward) {

@@ -35,7 +35,7 @@ namespace tessera {
 /// How a region that is recomputed in backward is handled.
 struct CheckpointOptions {
   std::string name = "checkpointed region";  ///< for messages
-  bool preserve_random = true;  ///< false: dropout draws new numbers in the recomputation (wrong unless nothing draws)
+  bool preserve_random = true;  ///< false: the recomputation draws new random numbers; wrong if the region draws any
   bool early_stop =
       true;  ///< false: the region always runs to its end, and the number of saved tensors must be the same
 };
@@ -60,7 +60,7 @@ class CheckpointScope {
 
 /// Counts of checkpointing in this process. Thread-safe.
 struct CheckpointCounts {
-  std::int64_t regions = 0;     ///< executed under grad mode
+  std::int64_t regions = 0;     ///< regions executed in grad mode
   std::int64_t dropped = 0;     ///< tensors not kept
   std::int64_t recomputed = 0;  ///< region executions in recomputation
 };

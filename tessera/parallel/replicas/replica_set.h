@@ -33,7 +33,7 @@ struct DataParallelOptions {
   std::function<std::shared_ptr<torch::nn::Module>()> make = {};
 };
 
-/// Rows per part: ceil(rows / parts) each, the last part with fewer, without empty parts; {0} for no rows.
+/// Rows per part: ceil(rows / parts) each, possibly fewer in the last part; no part is empty. {0} for no rows.
 std::vector<std::int64_t> chunk_rows(std::int64_t rows, int parts);
 
 /// Mean over all rows, 0-dimensional, from the means over each part's rows: sum of per_replica[r] * rows[r] / rows.

@@ -61,7 +61,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   ShardingMemory memory() const;
   [[noreturn]] void throw_not_finite(double norm);
 
-  /// Nothing is managed: the user sees the module's own parameters and gradients (DDP, or one rank).
+  /// Whether nothing is managed, so that the user sees the module's own parameters and gradients (DDP, or one rank).
   bool plain() const { return groups_.empty(); }
 
   torch::nn::Module& module_;
@@ -117,7 +117,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::atomic<int> pauses_ = 0;      ///< number of open guards
   std::atomic<int> pauses_under_all_strategies_ = 0;  ///< AccumulateLocally among these pauses
   int scopes_ = 0;                                    ///< number of open unsharded scopes
-  int writable_ = 0;                                  ///< those in which parameters may be changed
+  int writable_ = 0;                                  ///< number of these scopes in which parameters may be changed
   bool failed_ = false;                               ///< a collective of this engine failed: ranks are out of step
   std::string failure_;
   std::vector<parallel::Subscription> hooks_;

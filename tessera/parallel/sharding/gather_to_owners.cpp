@@ -161,8 +161,8 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
   }
   // Shards are read in place: all messages are sent at once, so that no rank waits for one that is still busy with its
   // own parameters. For other memory a message is a copy, so few are in flight. NCCL processes messages between two
-  // ranks in the order in which both start them. In both cases each message follows all that precede it in delivery
-  // order; as all ranks do the same, the first unfinished one waits for nothing.
+  // ranks in the order in which both start them. In the last two cases every rank sends its messages in delivery order,
+  // so the first unfinished one waits for nothing.
   const bool in_order = !peers_can_read || shards.capabilities().ordered_messages;
   SendQueue sends(shards, pieces, shard_owners,
                   peers_can_read ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);

@@ -263,7 +263,7 @@ void GradientReducer::show_results() {
 
 void GradientReducer::learn_order() {
   std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
-  for (const std::size_t f : order_)  // never ready: last, in the present order
+  for (const std::size_t f : order_)  // those that were never ready come last, in their current order
     for (std::size_t m = 0; m < flats_[f].ready.size(); ++m)
       if (!flats_[f].ready[m]) order.push_back(static_cast<std::int64_t>(flats_[f].gradient->members()[m].index));
   at::Tensor shared = at::tensor(order, at::kLong).to(all_.device());
@@ -292,7 +292,7 @@ void GradientReducer::use_order(std::vector<std::size_t> observed) {
     rebuild_ = next != std::exchange(assignment_, next);
     return;
   }
-  std::vector<std::size_t> last(flats_.size());  // when the flat gradient was full
+  std::vector<std::size_t> last(flats_.size());  // position of each flat gradient's last parameter
   for (std::size_t i = 0; i < learnt_.size(); ++i) last[places_[learnt_[i]].flat] = i;
   std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return last[a] < last[b]; });
 }

@@ -74,7 +74,7 @@ class GradientReducer {
   void fail() noexcept;
   /// Whether a running backward has already given one of these parameters a gradient.
   bool touched() const { return touched_; }
-  /// Whether the backward that ends in this thread is that one, or there is no such backward.
+  /// Whether no backward has touched the parameters, or the one that did ends in this thread.
   bool ends_here() const { return !touched_ || std::this_thread::get_id() == owner_; }
   void zero_grad();
   /// Multiplies the gradients of paused backward passes that grad() does not show. Call between backward passes.
@@ -83,8 +83,8 @@ class GradientReducer {
   std::vector<std::vector<std::string>> buckets() const;
   /// The learnt order, as indices of parameters(); empty before the first backward.
   const std::vector<std::size_t>& learnt_order() const { return learnt_; }
-  /// Starts with an order that was learnt before (a checkpoint's), the same on every rank. Call before the first
-  /// backward. Returns false, without changes, for an order of other parameters.
+  /// Starts with a previously learnt order (from a checkpoint), the same on every rank. Call before the first backward.
+  /// Returns false, without changes, for an order of other parameters.
   bool follow(const std::vector<std::size_t>& order);
   /// Bytes of gradient shards.
   std::int64_t shard_bytes() const;
@@ -132,12 +132,12 @@ class GradientReducer {
   std::vector<std::size_t> learnt_;           ///< parameters, in the order of their gradients in rank 0's first
                                               ///< backward
   std::vector<std::size_t> pending_of_unit_;  ///< by unit: gradients still missing in this backward
-  std::size_t next_ = 0;                      ///< index in order_ of the next to start
+  std::size_t next_ = 0;                      ///< index in order_ of the next reduction to start
   std::deque<std::size_t> reducing_;          ///< flats_ with a reduction in flight, oldest first
   bool order_known_ = false;
   bool rebuild_ = false;  ///< the next backward begins with new buckets
   bool paused_ = false, touched_ = false;
-  std::thread::id begun_by_, owner_;  ///< threads: that of begin(), and that of the backward that touched
+  std::thread::id begun_by_, owner_;  ///< thread that called begin(), and thread whose backward touched the parameters
   std::string first_not_finite_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace tessera::parallel {
 
-/// With a predivide factor, a mean is a sum, divided by the rest afterwards.
+/// With a predivide factor, a mean is a sum that is divided by the remaining factor afterwards.
 comm::Reduction GradientReduction::wire_op() const {
   return options_.predivide_factor != 1 ? comm::Reduction::sum : options_.op;
 }

@@ -6,7 +6,7 @@
 ///   shards             reduce_scatter over the shard group, then all_reduce over the shard's replicas (HSDP)
 ///   expert replicas    after these, non-expert gradients: all_reduce over the ranks with other experts
 ///   fixed order        accumulate: x_0, x_1, ... are added to the running sum in the order of the ranks; with expert
-///                      replicas those of the first of these, then those of the second, ...
+///                      replicas, first those of the first replica, then those of the second, ...
 ///
 /// All changes to the numbers for the wire, and their reversal, are made here and nowhere else: the division before and
 /// the multiplication after (gradient_predivide_factor), compression, the mean.

@@ -136,7 +136,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     if (is_part(list[i])) pass_on(results[i], list[i]);
 }
 
-/// Checks that `parameter` may be used as the cut one: the module's own, or a copy that is not trained.
+/// Checks that `parameter` may be used in place of the cut parameter: it must be the module's own, or a copy that is
+/// not trained.
 void check_use(const at::Tensor& parameter, const TensorShard& cut) {
   if (parameter.sizes() != at::IntArrayRef(cut.part().shape()))
     throw InputError(concat("tensor parallelism: ", cut.described(), " was replaced by ", c10::str(parameter.sizes()),

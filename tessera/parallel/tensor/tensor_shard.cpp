@@ -31,7 +31,7 @@ void set_value(const at::Tensor& parameter, const at::Tensor& value, const c10::
   if (keyed) mark_cut(holder, cut);
   parameter.set_data(holder);
   parameter.unsafeGetTensorImpl()->set_backend_meta(cut);
-  torch::autograd::impl::set_grad_accumulator(parameter, {});  // the old one expects the old shape
+  torch::autograd::impl::set_grad_accumulator(parameter, {});  // the old accumulator expects the old shape
   parameter.mutable_grad().reset();
 }
 
