@@ -11,7 +11,7 @@ namespace tessera::nn {
 /// wider type.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-/// sum = x + delta (x itself if delta is undefined) and its normalisation in one pass; likewise in backward the two
+/// sum = x + delta (x itself if delta is undefined) and its normalisation in one pass; in backward, so are the two
 /// gradients that are added at `sum`. x, delta [..., C].
 ResidualNorm add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
                           NormReaders readers = NormReaders::any);

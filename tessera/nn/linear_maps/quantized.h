@@ -17,7 +17,7 @@ namespace tessera::nn {
 /// How weights are stored, and the type they are widened to.
 struct QuantizedForm {
   int bits = 4;                     ///< 4: blocks of 64 along the flat weight; 8: rows of int8
-  QuantType type = QuantType::nf4;  ///< four bits: the code book
+  QuantType type = QuantType::nf4;  ///< four bits: the set of representable values
   bool double_quant = false;        ///< four bits: the blocks' absmax are stored in eight bits around their mean
   std::optional<at::ScalarType> compute = {};  ///< type of the products; nullopt: by autocast
 };

@@ -13,7 +13,7 @@ namespace tessera::nn {
 /// Error unless factor > 0.
 std::int64_t expert_capacity(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, double factor);
 
-/// The slots kept when more choose an expert than fit: those with the largest weights, or the first ones.
+/// The slots that an expert keeps when too many choose it: those with the largest weights, or the first ones.
 enum class DropBy { probability, position };
 
 /// The capacity setting, as a multiple of the mean number of slots per expert.
@@ -28,7 +28,7 @@ struct Limited {
   Routing routing;           ///< dropped slots have id -1 and weight 0, which is constant
   std::int64_t dropped = 0;  ///< slots of this choice that exceeded the capacity
 };
-/// Keeps at most `capacity` slots per expert. Of equal weights the earlier one is kept.
+/// Keeps at most `capacity` slots per expert. Of slots with equal weights, the earlier one is kept.
 Limited within_capacity(const Routing& routing, std::int64_t experts, std::int64_t capacity, DropBy by);
 
 }  // namespace tessera::nn
