@@ -125,7 +125,7 @@ struct BackendRequest {
   c10::Device device = c10::kCPU;         ///< with index
   std::vector<std::string> hosts = {};    ///< per rank of the group; ranks with equal texts can share memory
   launch::RankEnvironment environment;    ///< this process's rank, host and launcher
-  c10::intrusive_ptr<c10d::Store> store;  ///< its keys are used by this group only
+  c10::intrusive_ptr<c10d::Store> store;  ///< no other group uses its keys
   std::chrono::milliseconds connect_timeout{300'000};
   std::chrono::milliseconds timeout{1'800'000};  ///< limit for one collective
 };

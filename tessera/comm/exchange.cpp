@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds period(250), period_while_blocked(100), period_in_a_hurry(20);
 constexpr std::int64_t blocked_ns = 100'000'000;
-constexpr std::int64_t long_blocked_ns = 5'000'000'000;  // after this long, back to the slow period
+constexpr std::int64_t long_blocked_ns = 5'000'000'000;  // longer waits use the slow period again
 constexpr std::size_t most_entries = 256;                // in one message
 
 const std::string verdict_key = "watch/verdict";
@@ -61,7 +61,7 @@ struct Exchange::Impl {
   bool spread_done = false;
 
   void run();
-  bool round();  // true while this rank waits
+  bool round();  // returns whether this rank is waiting
   void publish(const Sighting& mine);
   std::optional<Sighting> read(int other);
   void share_verdict();

@@ -289,7 +289,7 @@ class Sharded {
   /// first backward, with the same order on every rank. Returns false if the order is not of these parameters; the
   /// order is then learnt in the next backward.
   bool set_gradient_order(const std::vector<std::size_t>& order);
-  ShardingMemory memory() const;           ///< now, and peaks so far
+  ShardingMemory memory() const;           ///< current bytes, and peaks so far
   const ShardingOptions& options() const;  ///< as given to the constructor
   int shard_ranks() const;                 ///< S
   int replicate_ranks() const;             ///< R

@@ -55,7 +55,7 @@ class PairCheck {
   struct Side {
     std::deque<launch::Entry> window;      // collectives not compared yet, ascending by sequence
     std::uint64_t next = 0;                // number of the first collective not started
-    std::uint64_t next_message = 0;        // the same for messages
+    std::uint64_t next_message = 0;        // number of the first message not started
     std::uint64_t sent = 0, received = 0;  // started messages to and from the other rank
     bool counts_messages = true;           // false once some messages were missed
     /// The newest messages: message number -> how many of its kind had been started up to it. The message that a rank

@@ -100,7 +100,7 @@ struct ProgramReport {
   std::string name;         ///< "gradients", "norm", "update"
   ProgramMemory memory;     ///< on each device
   double seconds = 0;       ///< compile time
-  Collectives collectives;  ///< in one run of the program
+  Collectives collectives;  ///< number in one run of the program
 };
 /// Report on a step compiled for devices that this machine does not have.
 struct TopologyReport {

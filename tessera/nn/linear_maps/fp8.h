@@ -31,7 +31,7 @@ struct Fp8Options {
   Fp8Format format = Fp8Format::hybrid;         ///< not none
   Fp8Recipe recipe = Fp8Recipe::delayed;        ///< selects the values that share a scale
   std::int64_t amax_history_len = 1;            ///< delayed: number of steps whose largest values are kept; >= 1
-  Fp8Amax amax_compute = Fp8Amax::most_recent;  ///< delayed: selects the one that is used
+  Fp8Amax amax_compute = Fp8Amax::most_recent;  ///< delayed: selects the value of the history that is used
   std::int64_t margin = 0;                      ///< delayed, tensorwise: scales are divided by 2^this
 };
 

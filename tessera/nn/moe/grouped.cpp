@@ -163,7 +163,7 @@ class Groups {
   std::int64_t few(std::size_t e) const { return padded_rows(starts_[e + 1] - starts_[e]); }
 
   std::vector<std::int64_t> starts_;
-  at::Tensor ends_;  // on a device, instead of starts_
+  at::Tensor ends_;  // ends of the groups on a device; replaces starts_
   Half half_;
 };
 

@@ -63,7 +63,7 @@ double time_layer(LayerChain& chain, std::size_t layer, const std::vector<LayerT
   for (int run = 0; run <= most_runs; ++run) {
     const std::int64_t start = monotonic_ns();
     const at::Tensor output = chain.run(layer, layer + 1, sample, input);
-    // Not backward(): grad() must not change.
+    // Not backward(), because grad() must not change.
     if (output.requires_grad() && !inputs.empty())
       (void)torch::autograd::grad({output}, inputs, {at::ones_like(output)}, /*retain_graph=*/false,
                                   /*create_graph=*/false, /*allow_unused=*/true);

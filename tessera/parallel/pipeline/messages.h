@@ -99,7 +99,7 @@ class PipelineMessages {
   std::map<int, std::deque<Outgoing>> outgoing_;   // by destination
   std::map<std::pair<int, int>, Passed> outputs_;  // awaiting their gradients; by stage and micro-batch
   std::set<int> sent_;                             // boundaries that a message has already crossed in this batch
-  std::map<int, Passed> learnt_;                   // in this batch, by boundary (the stage before it)
+  std::map<int, Passed> learnt_;  // descriptions received in this batch, by boundary (the stage before it)
 };
 
 }  // namespace tessera::parallel

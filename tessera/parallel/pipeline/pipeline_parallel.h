@@ -40,7 +40,7 @@ struct PipelineCut {
   Kind kind = Kind::parameters;                                     ///< selects which of the members below apply
   std::vector<double> costs_of_layers = {};                         ///< one per layer
   at::Tensor sample = {};                                           ///< the inputs of a micro-batch
-  std::vector<std::string> first_layers = {};                       ///< by stage, without the first
+  std::vector<std::string> first_layers = {};  ///< first layer of each stage except the first stage
 
   /// Cuts into stages with as equal numbers of layers as possible.
   static PipelineCut by_layers() { return {.kind = Kind::layers}; }
@@ -100,10 +100,10 @@ struct PipelineLayer {
 
 /// Description of a stage.
 struct PipelineStageRow {
-  int rank = 0;                          ///< in the pipeline's group
+  int rank = 0;                          ///< rank in the pipeline's group
   std::vector<std::string> layers = {};  ///< may be empty: the stage passes its input on
   std::int64_t parameters = 0;           ///< elements
-  double cost = 0;                       ///< in the unit of the cut
+  double cost = 0;                       ///< cost in the unit of the cut
 };
 
 /// This rank's stages of a module, and batches through all stages. Requirements on modules: docs/parallelism.md.

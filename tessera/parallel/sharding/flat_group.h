@@ -57,7 +57,7 @@ class FlatGroup {
     at::Tensor parameter;  ///< the module's own
     std::size_t index;     ///< in ModuleParameters::parameters
     std::vector<std::int64_t> sizes;
-    std::int64_t offset = 0, numel = 0;  ///< in the flat buffer
+    std::int64_t offset = 0, numel = 0;  ///< position in the flat buffer
     std::int64_t begin = 0;              ///< first element of the parameter that this rank holds
     at::Tensor local = {};               ///< [held elements], a view of the shard; a leaf that requires grad if trained
     const void* memory = nullptr;        ///< address of `local`, for check_owned()

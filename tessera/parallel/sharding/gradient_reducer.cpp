@@ -191,7 +191,7 @@ void GradientReducer::finish(std::size_t f) {
 bool GradientReducer::end() {
   const at::NoGradGuard no_grad;
   const bool ours = touched_ || options_.reduce_at_end;
-  touched_ = ours && !paused_;  // until the reduction has succeeded
+  touched_ = ours && !paused_;  // stays set until the reduction has succeeded
   owner_ = std::this_thread::get_id();
   if (!touched_) {
     for (Flat& flat : flats_) flat.gradient->end_backward(false);
@@ -255,7 +255,8 @@ void GradientReducer::show_results() {
   if (flats_.empty()) return;
   const std::vector<std::pair<bool, bool>> users = used_and_missed();
   const bool missed = std::any_of(users.begin(), users.end(), [](const auto& user) { return user.second; });
-  if (missed && !options_.find_unused_parameters) throw_missing();  // on every rank, since the numbers are the same
+  if (missed && !options_.find_unused_parameters)
+    throw_missing();  // thrown on every rank, because the counts are equal
   auto user = users.begin();
   for (Flat& flat : flats_)
     for (std::size_t m = 0; m < flat.ready.size(); ++m) flat.gradient->show(m, (user++)->first);

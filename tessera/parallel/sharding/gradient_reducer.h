@@ -23,7 +23,7 @@ namespace tessera::parallel {
 struct GradientReducerOptions {
   ReductionOptions reduction;
   bool find_unused_parameters = false;
-  bool wait_at_once = false;         ///< no overlap with backward
+  bool wait_at_once = false;         ///< wait for each reduction as soon as it is started, without overlap
   bool reduce_at_end = false;        ///< all reductions, including unused parameters, when backward ends
   bool check_finite = true;          ///< record the first non-finite gradient
   comm::Group expert_replicas = {};  ///< GradientGroups::expert_replicas of the non-expert gradients; empty: none

@@ -81,7 +81,7 @@ struct Exchange : torch::CustomClassHolder {
 struct Exchanged : torch::autograd::Function<Exchanged> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, c10::intrusive_ptr<Exchange> exchange) {
     const comm::Tag tag(exchange->name);
-    at::Tensor y = std::exchange(exchange->forward, nullptr)(x);  // used once; releases what it captured
+    at::Tensor y = std::exchange(exchange->forward, nullptr)(x);  // called once; moved out to release its captures
     ctx->saved_data["exchange"] = c10::IValue::make_capsule(std::move(exchange));
     return y.is_same(x) ? x.view_as(x) : y;
   }

@@ -221,7 +221,7 @@ at::Tensor transposed(c10::DispatchKeySet keys, const at::Tensor& w, More... mor
 
 at::Tensor transposed_t(c10::DispatchKeySet keys, const at::Tensor& w) { return transposed<at::_ops::t>(keys, w); }
 at::Tensor transposed_int(c10::DispatchKeySet keys, const at::Tensor& w, std::int64_t a, std::int64_t b) {
-  if (w.dim() == 2 && (a - b) % 2 == 0) {  // the same dimension twice: no change
+  if (w.dim() == 2 && (a - b) % 2 == 0) {  // swaps a dimension with itself, which changes nothing
     const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
     return at::_ops::transpose_int::redispatch(below(keys), w, a, b);
   }

@@ -267,7 +267,7 @@ class GradientBuilder {
   hlo::Function f_;
   GradientProgram result_;
   std::vector<Value> values_;        // by id, the latest version of each
-  std::vector<Value> parts_, sums_;  // by unit, by trained unit
+  std::vector<Value> parts_, sums_;  // parts_: by unit; sums_: by trained unit
   Value loss_;
   std::vector<std::size_t> unit_of_;  // by parameter
   std::set<std::size_t> gathered_, gathered_again_;
