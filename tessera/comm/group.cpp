@@ -31,7 +31,7 @@ void Backend::abort(const std::string&) {}
 std::shared_ptr<Backend> Backend::host() {
   if (make_host_) {
     host_ = make_host_();
-    make_host_ = {};  // reset only after success, so that a call after a failure fails, too
+    make_host_ = {};  // reset only after success, so that a call after a failure also fails
   }
   return host_;
 }

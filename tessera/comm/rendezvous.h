@@ -18,7 +18,7 @@ class Store;
 
 namespace tessera::comm {
 
-/// Opens the job's key-value store: our agent's authenticated one if the environment names it (AgentStore), else a
+/// Opens the job's key-value store: our agent's authenticated store if the environment names it (AgentStore), else a
 /// c10d::TCPStore served by rank 0 (on the environment's socket if it has one) or by torchrun's agent; under torchrun,
 /// rank 0 logs which store is joined. Errors name host and port. Every key has a prefix unique to this run: after a
 /// restart by an agent, old keys are invisible, and our store refuses ranks of an older generation.

@@ -19,7 +19,7 @@ struct InitOptions {
   /// ranks share a host, hier if several hosts have several ranks, else gloo. TESSERA_BACKEND overrides auto.
   /// c10d_gloo: LibTorch's Gloo with its own collectives, for comparison.
   std::string backend = "auto";
-  /// cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in) | auto (cuda where that works)
+  /// cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in) | auto (cuda if it works)
   Device device = Device::cpu;
   double timeout_seconds = 1800;  ///< limit for a collective, and for the rendezvous (at most 300)
   /// Names and values that must be the same on all ranks, besides the build. Ranks that differ are refused within a

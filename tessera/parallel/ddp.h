@@ -80,7 +80,7 @@ class Ddp {
   /// Makes every gradient undefined, as torch's zero_grad() does: the next backward then moves its gradients in, which
   /// is cheaper than adding them to zeros.
   void zero_grad();
-  /// Trainable parameters with their names, in registration order; tied ones once.
+  /// Trainable parameters with their names, in registration order; tied ones appear once.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
   /// Returns the global gradient norm (L2) and scales the gradients in place when it exceeds max_norm (<= 0: never).
   /// Call after backward.

@@ -67,7 +67,7 @@ class TensorParallel {
   ~TensorParallel();  ///< the parameters stay cut
 
   const TensorParallelOptions& options() const;  ///< as given; an empty group is replaced by that of world()
-  /// The cut parameters in registration order, tied ones once.
+  /// The cut parameters in registration order, without repeating tied ones.
   const std::vector<TensorParallelParameter>& parameters() const;
   /// Restores the module's whole parameters, without gradients. Collective; if a sharding engine holds the parts, call
   /// its restore() first.

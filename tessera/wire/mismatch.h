@@ -30,7 +30,7 @@ struct Sighting {
   std::vector<launch::Entry> entries;       ///< started since the last sighting; older ones do no harm
 };
 
-/// Compares this rank with another one, over all groups that contain both.
+/// Compares this rank with another rank, over all groups that contain both.
 class PairCheck {
  public:
   PairCheck(int rank, int other);
@@ -51,12 +51,12 @@ class PairCheck {
   bool equal_through(std::uint32_t group_id, std::uint64_t sequence) const;
 
  private:
-  /// Knowledge about one rank in one group.
+  /// The known state of one rank in one group.
   struct Side {
     std::deque<launch::Entry> window;      // collectives not compared yet, ascending by sequence
     std::uint64_t next = 0;                // number of the first collective not started
     std::uint64_t next_message = 0;        // number of the first message not started
-    std::uint64_t sent = 0, received = 0;  // started messages to and from the other rank
+    std::uint64_t sent = 0, received = 0;  // number of started messages to and from the other rank
     bool counts_messages = true;           // false once some messages were missed
     /// The newest messages: message number -> how many of its kind had been started up to it. The message that a rank
     /// waits for need not be its newest: pipelines post receives ahead.

@@ -41,8 +41,8 @@ struct RectanglePlace {
   std::vector<std::int64_t> keys = {};  ///< the position of each key; empty: 0, 1, 2, ...
 };
 
-/// {out [B, heads, n, D] of q's type, log-sum-exp of the scores [B, heads, n]}, as flash kernels return; sums in fp32,
-/// or fp64 for fp64. Each query must attend to at least one key.
+/// {out [B, heads, n, D] of q's type, log-sum-exp of the scores [B, heads, n]}, as flash kernels return them; sums in
+/// fp32, or fp64 for fp64. Each query must attend to at least one key.
 std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& a, const WeightDropout& dropout,
                                                       const RectanglePlace& place);
 

@@ -21,7 +21,7 @@ namespace tessera::nn {
 /// Ties are rounded to even. A group with an empty range is unchanged.
 struct FakeQuantization {
   std::int64_t bits = 8;    ///< from 1 to 16
-  bool asymmetric = false;  ///< needs more than 2 bits
+  bool asymmetric = false;  ///< requires more than 2 bits
   std::int64_t groups =
       1;  ///< number of equally long groups of consecutive numbers, row by row; 0: each row is a group
   bool stochastic = false;  ///< more than 2 bits: noise of Uniform(-0.5, 0.5) is added before rounding
@@ -32,7 +32,7 @@ struct FakeQuantization {
       0;  ///< weight of the exact number in the result, from 0 to 1; the rounded number has the remaining weight
 };
 
-/// x [..., C] rounded, of its own type and contiguous; computed in fp32. No gradient. Throws Error if x cannot be
+/// Rounds x [..., C] in fp32. The result has x's type, is contiguous, and has no gradient. Throws Error if x cannot be
 /// divided into the groups.
 at::Tensor rounded_to_bits(const at::Tensor& x, const FakeQuantization& how);
 

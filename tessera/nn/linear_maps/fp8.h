@@ -88,8 +88,8 @@ class Fp8State {
 
   /// fp32 [steps, maps, 3], newest first; steps that have not run yet are zeros. As many steps as are kept.
   const at::Tensor& history() const { return history_; }
-  /// Restores the history of a checkpoint; if the length differs, the newest entries are used. Throws Error for another
-  /// number of maps.
+  /// Restores the history of a checkpoint; if the length differs, the newest entries are used. Throws Error for a
+  /// different number of maps.
   void set_history(const at::Tensor& history);
 
  private:

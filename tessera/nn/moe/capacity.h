@@ -25,7 +25,7 @@ struct CapacityOptions {
 
 /// A choice within a capacity.
 struct Limited {
-  Routing routing;           ///< dropped slots have id -1 and weight 0, which is constant
+  Routing routing;           ///< dropped slots have id -1 and a constant weight of 0
   std::int64_t dropped = 0;  ///< slots of this choice that exceeded the capacity
 };
 /// Keeps at most `capacity` slots per expert. Of slots with equal weights, the earlier one is kept.

@@ -54,8 +54,8 @@ at::Tensor last_rows(const float* numbers, std::int64_t stride, std::int64_t col
   return all;
 }
 
-/// c += a b, or c = a b, where the rows of a group are those of a and c: first a number of rows that has a kernel, then
-/// the rest, padded.
+/// Computes c += a b, or c = a b, where a group's rows are rows of a and c: first a number of rows for which a kernel
+/// exists, then the padded rest.
 void multiply_rows(Product p) {
   const std::int64_t rest = p.m - few_rows(p.m);
   Product last = p;
@@ -77,7 +77,7 @@ void multiply_rows(Product p) {
   }
 }
 
-/// The same if the product sums over the rows of a group: those of b, and of the matrix whose transpose is a.
+/// The same if the product sums over a group's rows, which are rows of b and of the matrix whose transpose is a.
 void multiply_sums(Product p) {
   const std::int64_t rest = p.k - few_rows(p.k);
   Product last = p;

@@ -1,12 +1,10 @@
 #pragma once
 /// \file
-/// parallel/autograd/: functions that LibTorch's C++ interface lacks: ends of a backward, hooks on gradients, saved
-/// tensors.
+/// parallel/autograd/: functions of autograd that LibTorch's C++ interface lacks.
 ///
-/// Functions of autograd that the engines of parallel/ need and LibTorch's C++ interface lacks: the exact begin and end
-/// of a backward, hooks on finished gradients, and control over what is saved for backward. All uses of
-/// torch::autograd::Node and its engine are behind this header, because their ownership changes between LibTorch
-/// releases.
+/// This header: callbacks at the exact begin and end of a backward, hooks on finished gradients, and control over the
+/// tensors that are saved for backward. All uses of torch::autograd::Node and its engine are behind this header,
+/// because their ownership changes between LibTorch releases.
 
 #include <ATen/core/Tensor.h>
 

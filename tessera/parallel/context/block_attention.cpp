@@ -145,7 +145,7 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
  private:
   struct Backward {
     const BlockPlan& plan;
-    at::TensorOptions wide;  // the type of sums
+    at::TensorOptions wide;  // type of the sums
     const AttentionResult& result;
     at::Tensor k, v, home;
     GradientSum dq = {};

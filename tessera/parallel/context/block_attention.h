@@ -13,7 +13,7 @@
 
 namespace tessera::parallel {
 
-/// A block of another rank that visits this one.
+/// A visit of another rank's block at this rank.
 struct Visit {
   int owner;
   int from;  ///< the rank that sends it here

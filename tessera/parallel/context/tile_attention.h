@@ -28,7 +28,7 @@ struct PartialAttention {
   at::Tensor log_sum;  ///< [B, heads, t]
 };
 
-/// A block of keys, and the tiles of it that the queries attend to.
+/// A block of keys, and its tiles that the queries attend to.
 struct KeyBlock {
   at::Tensor k, v;  ///< [B, t', key heads, D], key heads dividing heads
   const std::vector<layout::Tile>& tiles;

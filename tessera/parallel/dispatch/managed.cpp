@@ -108,7 +108,7 @@ void ManagedStorage::adopt(const at::Tensor& parameter, std::int64_t offset, at:
                 " and memory on ", impl_->memory->device().str());
 
   // A tensor on the storage with the key. set_data() copies its metadata, including the keys, into the parameter, and
-  // replaces an AccumulateGrad of another dtype; one of another shape is replaced below.
+  // replaces an AccumulateGrad of a different dtype; one of a different shape is replaced below.
   const c10::InferenceMode normal(false);
   const auto key = c10::computeDispatchKey(impl_->dtype, c10::Layout::Strided, impl_->memory->device());
   c10::DispatchKeySet keys = c10::DispatchKeySet(key).add(managed_key);

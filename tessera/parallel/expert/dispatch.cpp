@@ -44,7 +44,7 @@ struct Journey : torch::CustomClassHolder {
   std::vector<std::int64_t> sizes;    ///< the sizes of all rows that this rank sends
   at::Tensor gathered;                ///< [sizes], filled by chunks: results; in backward, gradients of rows
 
-  /// Waits for the rows of chunk j and releases the sent ones.
+  /// Waits for the rows of chunk j and releases the rows that were sent.
   void wait(std::size_t j) { std::exchange(under_way[j], {}).wait(); }
   at::Tensor place_of(std::size_t j, const at::TensorOptions& options) {
     if (!gathered.defined()) gathered = at::empty(sizes, options);

@@ -74,7 +74,7 @@ struct PipelineExecutor::Batch {
   struct Cell {
     at::Tensor input;
     BackwardRoot root;
-    c10::intrusive_ptr<nn::WeightGradients> late;  // if backward is split into I and W
+    c10::intrusive_ptr<nn::WeightGradients> late;  // set if backward is split into I and W
   };
   /// A tensor passed from one computation to another.
   struct Transfer {

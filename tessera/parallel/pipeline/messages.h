@@ -97,7 +97,7 @@ class PipelineMessages {
   std::size_t outstanding_ = 1;
   std::map<int, std::deque<Incoming>> incoming_;   // by source
   std::map<int, std::deque<Outgoing>> outgoing_;   // by destination
-  std::map<std::pair<int, int>, Passed> outputs_;  // awaiting their gradients; by stage and micro-batch
+  std::map<std::pair<int, int>, Passed> outputs_;  // outputs that await their gradients, by stage and micro-batch
   std::set<int> sent_;                             // boundaries that a message has already crossed in this batch
   std::map<int, Passed> learnt_;  // descriptions received in this batch, by boundary (the stage before it)
 };

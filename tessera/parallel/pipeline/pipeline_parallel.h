@@ -110,8 +110,8 @@ struct PipelineStageRow {
 ///
 /// - Every rank constructs the same module. The constructor drops the layers of other ranks: they are removed from the
 ///   tree, their memory is freed, and operators that receive their parameters throw. Kept layers keep their names, so
-///   optimizers (constructed afterwards), tessera::Sharded, checkpoints and module->train() work on the module as it is
-///   then.
+///   optimizers (constructed afterwards), tessera::Sharded, checkpoints and module->train() work on the remaining
+///   module.
 /// - Every micro-batch passes through the layers separately: losses and gradients equal those of accumulation over the
 ///   micro-batches in one process, bit for bit where nothing is tied between ranks.
 /// - A parameter that layers of several ranks share (registered twice) is held by each of them; its gradients are added
@@ -157,8 +157,8 @@ class PipelineParallel {
   /// ranks.
   void attach(Sharded& sharded);
 
-  /// L2 norm of all stages' gradients, tied ones once; scales them in place when it exceeds max_norm (<= 0: never).
-  /// With attach(): Sharded::clip_grad_norm.
+  /// Returns the L2 norm of all stages' gradients, counting tied ones once; scales them in place when it exceeds
+  /// max_norm (<= 0: never). With attach(): Sharded::clip_grad_norm.
   double clip_grad_norm(double max_norm);
 
   const layout::schedule::Schedule& schedule() const;   ///< the computations of train_batch() on every rank

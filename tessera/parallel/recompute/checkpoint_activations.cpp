@@ -171,7 +171,7 @@ class AgainPolicy final : public SavedTensorPolicy {
 };
 
 /// The inputs may be the last owners of the graph before this region, with the record of the region before it, and so
-/// on: records destroyed because of this one only queue their inputs, so that a chain of thousands does not recurse.
+/// on: records destroyed as a consequence only queue their inputs, so that a chain of thousands does not recurse.
 Record::~Record() {
   static thread_local std::vector<std::vector<Input>>* queue = nullptr;
   if (queue != nullptr) {
@@ -198,7 +198,7 @@ at::Tensor Record::get(std::size_t number) {
       recompute(backward);
       TESSERA_CHECK(take(backward, number, tensor), options_.name, ": saved tensor ", number, " was not rebuilt");
     }
-    if (backward == -1) forget(backward);  // a saved tensor read from outside of any backward
+    if (backward == -1) forget(backward);  // the saved tensor is read outside of any backward
   }
   return tensor.get();
 }

@@ -45,7 +45,7 @@ class Environment {
   bool autocast_cache_ = true;
   std::optional<at::ScalarType> rounding_;
   std::vector<Generators> generators_;
-  c10::intrusive_ptr<nn::WeightGradients> late_;  // with it, linear maps save different tensors
+  c10::intrusive_ptr<nn::WeightGradients> late_;  // affects which tensors linear maps save
 };
 
 class Environment::Restored {

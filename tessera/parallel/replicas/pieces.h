@@ -165,7 +165,7 @@ class Collected {
   /// A tensor of an argument, and how it is distributed.
   struct Input {
     at::Tensor tensor;   ///< as given
-    bool whole = false;  ///< every replica gets all of it; false: its part of the rows
+    bool whole = false;  ///< true: every replica gets the whole tensor; false: its part of the rows
   };
 
   /// Adds the tensors of one more argument. Throws InputError if its number of rows differs from that of earlier

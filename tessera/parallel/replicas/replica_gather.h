@@ -28,12 +28,12 @@ struct ReplicaCall final : torch::CustomClassHolder {
   /// The tensors that need gradients: arguments, then parameters.
   struct Variable {
     at::Tensor tensor;
-    bool scattered = false;  ///< gradients of the parts are joined; otherwise added
+    bool scattered = false;  ///< true: gradients of the parts are joined; false: they are added
   };
   std::vector<Variable> variables;
 
   struct Replica {
-    std::vector<at::Tensor> outputs;           ///< with the replica's graph
+    std::vector<at::Tensor> outputs;           ///< outputs with the replica's graph
     std::vector<ReplicaModules::Leaf> leaves;  ///< .parameter: index in variables
   };
   std::vector<Replica> replicas;

@@ -48,8 +48,8 @@ class ReplicaSet {
   ~ReplicaSet();
   ReplicaSet(ReplicaSet&&) noexcept;
 
-  /// One replica's work: called on its team with its number, module and part of the inputs; returns its output tensors,
-  /// which must be equally many, and defined or undefined alike, on every replica.
+  /// One replica's work: called on its team with its number, module and part of the inputs; returns its output tensors.
+  /// Their number, and which of them are defined, must be the same on every replica.
   using Body = std::function<std::vector<at::Tensor>(int replica, torch::nn::Module& module, pieces::Part& part)>;
   /// The outputs, gathered and differentiable.
   std::vector<at::Tensor> run(const pieces::Collected& inputs, const Body& body);

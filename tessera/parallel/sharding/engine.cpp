@@ -112,7 +112,7 @@ void Sharded::Impl::share_values() {
   broadcast_buffers();
 }
 
-/// Parameters that are not managed (all where nothing is sharded, frozen ones of ZeRO-1 and ZeRO-2, ignored ones):
+/// Parameters that are not managed (all if nothing is sharded, frozen parameters of ZeRO-1 and ZeRO-2, ignored ones):
 /// allocates memory, loads values with the caller's `load`, and broadcasts rank 0's.
 void Sharded::Impl::fill_unmanaged(bool sync) {
   const at::NoGradGuard no_grad;

@@ -50,7 +50,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   /// time.
   void deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep,
                bool peers_can_read) const;
-  /// Gathers and pins units until release_held(); `writable`: operators may change the parameters meanwhile.
+  /// Gathers and pins units until release_held(); `writable`: operators may change the parameters until then.
   void hold(std::span<const std::size_t> units, bool writable);
   void release_held(std::span<const std::size_t> units, bool write_back);
   std::vector<std::size_t> units_with(const std::vector<std::string>& names) const;

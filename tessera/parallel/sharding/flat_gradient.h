@@ -39,7 +39,7 @@ class FlatGradient {
     std::int64_t offset = 0, numel = 0;  ///< elements of the buffer
     at::Tensor result = {};              ///< the reduced gradient, a view of the memory that stores it
     bool given = false;                  ///< this rank has an unreduced gradient
-    bool reduced = false;                ///< `result` holds reduced gradients, to which the next ones are added
+    bool reduced = false;                ///< `result` holds reduced gradients, to which later ones are added
     bool hidden = false;                 ///< grad() was removed for the backward; end_backward() restores it
     // The gradient's required properties, recorded when the module was wrapped.
     at::ScalarType dtype = parameter.scalar_type();

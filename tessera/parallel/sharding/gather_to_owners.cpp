@@ -72,7 +72,7 @@ void in_messages(std::int64_t n, std::int64_t element_size, const Use& use) {
 /// Sends this rank's pieces to their owners, in delivery order.
 class SendQueue {
  public:
-  /// `pieces` in delivery order; `owners` within the shard group (outside of it: elsewhere in the job). At most
+  /// `pieces` in delivery order; `owners` within the shard group (numbers outside of it: elsewhere in the job). At most
   /// `most_messages` are in flight at a time: start() waits for the first of them.
   SendQueue(const comm::Group& shards, const std::vector<at::Tensor>& pieces, const std::vector<int>& owners,
             std::size_t most_messages)
@@ -178,7 +178,7 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
     const at::Tensor& mine = pieces[next++];
     if (in_order) sends.start(next);
     if (owners[i] != rank) continue;
-    if (found->second.member->numel == 0) {  // this tp rank has none of it, but the others expect the call
+    if (found->second.member->numel == 0) {  // this tp rank has no part of it, but the other ranks expect the call
       keep(i, 0, mine);
       continue;
     }

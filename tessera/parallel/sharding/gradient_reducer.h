@@ -38,7 +38,8 @@ struct GradientReducerOptions {
 /// - Reductions start strictly in one order, so that ranks agree: at first the order of the list, later the order in
 ///   which rank 0's gradients became ready. Of the gradients with memory from a pool, at most two are in use besides
 ///   the one being filled: the oldest reduction is waited for.
-/// - The end of backward starts the ones that lack gradients (with zeros in their place), waits for all, and shows the
+/// - The end of backward starts the reductions that lack gradients (with zeros in their place), waits for all, and
+/// shows the
 ///   results. Parameters that no rank used keep their grad(), even if it is undefined.
 /// - Paused backward passes accumulate locally and reduce nothing.
 /// - Fixed order (docs/strategies.md): every backward is a micro-batch, V = logical_shards of them make a step over all

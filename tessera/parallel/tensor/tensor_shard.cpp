@@ -139,7 +139,7 @@ at::Tensor TensorShard::linear(const at::Tensor& x, const at::Tensor& weight, co
 
 namespace {
 
-/// Recomputation in backward repeats a pass with gradients, whatever forward passes have run since.
+/// Recomputation in backward repeats a pass with gradients, no matter which forward passes have run since.
 bool in_graph_task() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 }  // namespace

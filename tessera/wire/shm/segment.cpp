@@ -215,7 +215,7 @@ PeerSegment::PeerSegment(const std::string& address) {
     refuse("it does not begin with a segment's header (foreign).");
   }
   if (header.version != segment_version || header.control_bytes != area_bytes) {
-    refuse("it was made by another build (version ", header.version, ", this is ", segment_version, ").");
+    refuse("it is from a different build (version ", header.version, ", here ", segment_version, ").");
   }
   if (std::string_view(header.nonce, sizeof header.nonce) != nonce || header.pid != pid_ || header.bytes != bytes_) {
     refuse("its nonce differs from the address (stale).");
@@ -256,8 +256,8 @@ SegmentHeader& Segment::header() const { return *reinterpret_cast<SegmentHeader*
 
 namespace {
 
-// This process's shared state. Never destroyed: tensors and groups may outlive main(). A child process starts with a
-// new one.
+// This process's shared state. Never destroyed: tensors and groups may outlive main(). A child process starts with its
+// own.
 struct Shared {
   pid_t pid = 0;
   std::atomic<Segment*> own{nullptr};

@@ -53,7 +53,7 @@ void Mesh::start() {
 
 void Mesh::wake() const {
   const std::uint64_t one = 1;
-  if (write(bell_.get(), &one, sizeof one) < 0) return;  // buffer full: the thread is awake
+  if (write(bell_.get(), &one, sizeof one) < 0) return;  // the counter is full, so the thread is awake
 }
 
 void Mesh::queue(int peer, Header header, const launch::Entry* entry, const void* data, std::size_t bytes,

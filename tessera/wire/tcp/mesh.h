@@ -3,7 +3,7 @@
 /// wire/tcp/: a group whose ranks are connected by TCP. This header: one connection to each other rank, carrying the
 /// pieces of collectives and messages.
 ///
-/// A thread of the mesh receives, and sends whatever could not be sent at once, so that ranks that send to each other
+/// A thread of the mesh receives, and sends data that could not be sent at once, so that ranks that send to each other
 /// never block each other. Data that arrives before its receive is posted is stored.
 
 #include <tessera/launch/agent/unique_fd.h>
@@ -53,7 +53,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
-  /// Begins a collective: compares it with the ones that other ranks have announced. Throws Failure.
+  /// Begins a collective: compares it with the collectives that other ranks have announced. Throws Failure.
   void begin(const launch::Entry& entry);
   Handle send(int peer, int tag, const void* data, std::size_t bytes, const launch::Entry& entry);
   Handle recv(int peer, int tag, void* data, std::size_t bytes, const launch::Entry& entry);

@@ -25,7 +25,7 @@ enum class Element { predicate, int32, int64, float16, bfloat16, float32, float6
 /// Bytes of one element.
 std::size_t bytes_of(Element element);
 
-/// A plug-in's client, kept alive by everything made with it.
+/// A plug-in's client, kept alive by every object created with it.
 struct Connection;
 
 /// A dense row-major array in a device's memory, freed with the object.

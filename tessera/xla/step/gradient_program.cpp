@@ -130,7 +130,7 @@ class GradientBuilder {
     if ((gathers_again(backward) ? gathered_again_ : gathered_).insert(u).second) gather(u);
   }
   /// Makes the parameters that `node` reads available: as gathered for forward or, in backward, gathered again. Views
-  /// and casts of parameters, which autograd keeps from forward, are computed again, too, so that they do not keep the
+  /// and casts of parameters, which autograd keeps from forward, are also computed again, so that they do not keep the
   /// first gathered copy alive.
   void gather_what_is_read(const Node& node, bool backward) {
     each_read(node, [&](ValueId id) {
