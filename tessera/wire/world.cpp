@@ -176,8 +176,8 @@ std::shared_ptr<Group> World::make_group(const std::vector<int>& ranks, const st
       throw Failure(Code::invalid, concat("rank ", sorted[i], " is listed twice in a group."));
   }
   if (!std::binary_search(sorted.begin(), sorted.end(), options_.rank)) {
-    throw Failure(Code::invalid,
-                  concat("rank ", options_.rank, " is not in the group that it makes: only members may make it."));
+    throw Failure(Code::invalid, concat("rank ", options_.rank,
+                                        " is not a member of the group that it creates; only members may create it."));
   }
   std::string list;
   for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);

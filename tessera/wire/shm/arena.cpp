@@ -43,7 +43,7 @@ std::size_t Arena::size_class(std::size_t bytes) {
 
 void* Arena::allocate(std::size_t bytes) {
   TESSERA_CHECK(bytes > 0, "cannot allocate 0 bytes from an arena");
-  TESSERA_CHECK(getpid() == owner_, "a forked child may not use its parent's arena");
+  TESSERA_CHECK(getpid() == owner_, "a forked child must not use its parent's arena");
   const std::lock_guard lock(mutex_);
   if (bytes > largest_small) return range_.data + take_pages(round_to(bytes, arena_page), bytes);
 

@@ -292,7 +292,7 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     }
     const c10::StorageImpl* const storage = written->storage().unsafeGetStorageImpl();
     if (given_.contains(storage) || (!is_captured(*written) && !made_.contains(storage)))
-      refuse(op, "changes a parameter, an input or a buffer from before the step in place");
+      refuse(op, "changes in place a parameter, an input or a buffer that existed before the step");
     Node node = node_of(op, arguments);
     std::erase_if(values_, [storage](const auto& entry) { return std::get<0>(entry.first) == storage; });
     add_result(node, *written);

@@ -29,8 +29,8 @@ struct NamedParameter {
 /// (nn/dropout.h) becomes a draw of the graph; the key of its place is ignored because each run has its own key.
 ///
 /// Throws InputError for a step that a compiled program cannot repeat: its control flow depends on data (item(),
-/// nonzero()), or it draws random numbers, changes a tensor from before the step in place (a buffer, a parameter), or
-/// reads memory that was written through another view. Exceptions of `body` pass through.
+/// nonzero()), or it draws random numbers, changes in place a tensor that existed before the step (a buffer, a
+/// parameter), or reads memory that was written through another view. Exceptions of `body` pass through.
 using Body = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 Graph capture(const std::vector<NamedParameter>& parameters, const std::vector<ValueInfo>& inputs, const Body& body);
 

@@ -117,7 +117,7 @@ void Buffer::read(void* data, std::size_t bytes) const {
   copy.host_layout = &layout;
   call(*connection_->plugin, connection_->api().PJRT_Buffer_ToHostBuffer, copy, "asking for an array's bytes");
   if (copy.dst_size != bytes)
-    throw Error(concat("an array of a device has ", copy.dst_size, " bytes, but ", bytes, " were expected"));
+    throw Error(concat("an array on a device has ", copy.dst_size, " bytes, but ", bytes, " were expected"));
   copy.dst = data;
   call(*connection_->plugin, connection_->api().PJRT_Buffer_ToHostBuffer, copy, "reading an array");
   connection_->plugin->await(copy.event, "reading an array");
