@@ -91,7 +91,7 @@ class Backend {
   /// Sequence numbers for the record (called by Group): collectives are counted separately from send/recv, so that
   /// their numbers agree between ranks.
   std::uint64_t take_sequence(bool collective) { return collective ? collectives_++ : messages_++; }
-  /// Hash of the fingerprints of all collectives so far, this one included. Groups that share connections share one
+  /// Hash of the fingerprints of all collectives so far, including this one. Groups that share connections share one
   /// hash, because the order across them matters.
   virtual std::uint64_t extend_chain(std::uint64_t fingerprint) {
     return chain_ = (chain_ ^ fingerprint) * 0x9e3779b97f4a7c15ULL + 1;

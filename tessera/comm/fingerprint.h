@@ -14,7 +14,7 @@ namespace tessera::comm {
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
 /// Convert to and from one value of the store. Names and values may contain any bytes. from_text throws Error for text
-/// not written by to_text (a rank of another build).
+/// not written by to_text of the same build.
 std::string to_text(const Fingerprint& facts);
 Fingerprint from_text(const std::string& text);
 

@@ -187,7 +187,7 @@ class Call {
   Call(const std::shared_ptr<Backend>& backend, Op op) : backend_(backend), op_(op) {
     if (!backend) {
       throw InputError(
-          concat(op_name(op), " on an empty Group: this rank is not a member of it, or it was never made."));
+          concat(op_name(op), " on an empty Group: this rank is not a member of it, or it was never created."));
     }
   }
 
@@ -393,7 +393,7 @@ bool Work::done() const { return !pending_ || pending_->done(); }
 
 namespace {
 const Backend& member(const std::shared_ptr<Backend>& backend) {
-  if (!backend) throw InputError("An empty Group was used: this rank is not a member of it, or it was never made.");
+  if (!backend) throw InputError("An empty Group was used: this rank is not a member of it, or it was never created.");
   return *backend;
 }
 }  // namespace

@@ -201,7 +201,7 @@ TEST(DdpReplicas, bad_options_are_refused) {
     EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(model, {.first_bucket_mb = std::nan("")}); }), "must be above 0");
     struct Empty : torch::nn::Module {
     } empty;
-    EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(empty); }), "no parameter that requires gradient");
+    EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(empty); }), "no parameter that requires grad");
   });
 }
 

@@ -44,7 +44,7 @@ MessageWaiter::~MessageWaiter() {
 void MessageWaiter::throw_if_ended() {
   throw_if_stopped();
   const std::lock_guard lock(mutex_);
-  if (aborted_) throw Error("the group was aborted after another operation had failed");
+  if (aborted_) throw Error("the group was aborted after another operation failed");
 }
 
 void MessageWaiter::wait(const c10::intrusive_ptr<c10d::Work>& work) {

@@ -97,7 +97,7 @@ void check(const AttentionRectangle& a) {
   TESSERA_CHECK(a.window == 0 || (a.causal && a.window > 0), "a window of ", a.window, " needs causal attention");
   TESSERA_CHECK(a.lengths.empty() || (!a.causal && static_cast<std::int64_t>(a.lengths.size()) == a.k.size(0)),
                 a.lengths.size(), " lengths for ", a.k.size(0),
-                " rows; lengths need one per row and non-causal attention");
+                " rows; there must be one length per row, and attention must not be causal");
   for (const std::int64_t length : a.lengths)
     TESSERA_CHECK(length >= 1 && length <= a.k.size(2), "a length of ", length, " for ", a.k.size(2), " keys");
 }

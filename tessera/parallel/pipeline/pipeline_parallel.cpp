@@ -279,7 +279,7 @@ void PipelineParallel::Impl::attach(Sharded& engine) {
     if (later && std::count(given.held_by_earlier_stage.begin(), given.held_by_earlier_stage.end(), one.name) == 0)
       throw InputError(
           concat("pipeline: rank ", one.holders.front(), " has parameter '", one.name,
-                 "', too, and its engine counts it; construct this rank's engine with .held_by_earlier_stage = "
+                 "' as well, and its engine counts it; construct this rank's engine with .held_by_earlier_stage = "
                  "PipelineParallel::held_by_earlier_stage()"));
   }
   if (options.gathering == Gathering::per_batch && !strategy.shard_parameters)

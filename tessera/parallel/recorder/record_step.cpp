@@ -33,7 +33,8 @@ using plan::RecordedWork;
 
 constexpr std::size_t root_unit = 0;
 
-/// The repeated modules: at least two of one parent and class, with the most parameters in total.
+/// The repeated modules: at least two modules of the same parent and class, with the most parameters in
+/// total.
 layout::WrapPolicy layers_of(const layout::ModuleTree& tree) {
   std::vector<std::int64_t> numel(tree.modules.size(), 0);
   for (std::size_t i = tree.modules.size(); i-- > 0;) {  // children come after their parents

@@ -494,7 +494,7 @@ void Sharded::Impl::resume(bool under_all_strategies) {
 void Sharded::Impl::reduce() {
   const std::lock_guard lock(mutex_);
   require_alive();
-  TESSERA_CHECK(pauses_ == 0, "reduce() inside of a guard that pauses reductions");
+  TESSERA_CHECK(pauses_ == 0, "reduce() was called inside a guard that pauses reductions");
   if (!gradients_) return;
   gradients_->reduce();
   after_reduction();

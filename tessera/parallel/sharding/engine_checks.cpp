@@ -17,7 +17,7 @@ void Sharded::Impl::check_module() const {
   const bool any_trained = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
                                        [](const NamedTensor& p) { return p.tensor.requires_grad(); });
   if (!any_trained && !options_.stages)  // a pipeline stage must take part in the other stages' steps
-    throw InputError(concat("sharding: module '", module_.name(), "' has no parameter that requires gradient (",
+    throw InputError(concat("sharding: module '", module_.name(), "' has no parameter that requires grad (",
                             parameters_.parameters.size(),
                             " frozen), so there is nothing to reduce; use the module without wrapping it"));
   for (const NamedTensor& p : parameters_.parameters) {
