@@ -82,7 +82,7 @@ RectangleGradients piece_gradients(const at::Tensor& dy, const AttentionRectangl
   return flash_attention_backward(dy, a, out, log_sum);
 }
 
-/// Queries, keys and values as one rectangle, and its pieces, as suits the kernel that computes them.
+/// Queries, keys and values as one rectangle, and its pieces, chosen for the kernel that computes them.
 struct Cut {
   std::vector<Piece> pieces;  ///< empty: the whole batch is one piece
   AttentionRectangle whole;   ///< all rows together

@@ -16,7 +16,7 @@ namespace tessera::parallel {
 namespace {
 
 constexpr std::int64_t piece_bytes =
-    25 << 20;  // as DDP's buckets: large enough for full bandwidth, small compared to a model
+    25 << 20;  // like DDP's buckets: large enough for full bandwidth, small compared to a model
 
 std::int64_t as_number(std::uint64_t hash) { return static_cast<std::int64_t>(hash); }
 

@@ -160,7 +160,7 @@ std::string digest(const torch::nn::Module& module, const std::vector<Planned>& 
   return text;
 }
 
-/// Each rank keeps its part of its own values, so all ranks must have the same.
+/// Each rank keeps its part of its own values, so all ranks must have the same values.
 void check_values(const comm::Group& group, const torch::nn::Module& module) {
   std::vector<parallel::NamedTensor> values;
   for (const auto& item : module.named_parameters())

@@ -64,7 +64,7 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
   const Bounds bounds = bounds_of(documents, b, t, q.device());
   const auto rows = [&](const at::Tensor& x) {
     const at::Tensor all = x.to(type_of(x)).reshape({b * t, x.size(2), d});
-    return all.stride(2) == 1 ? all : all.contiguous();  // the kernel requires heads to be contiguous
+    return all.stride(2) == 1 ? all : all.contiguous();  // the kernel requires each head's elements to be contiguous
   };
   // As in torch.nn.attention.varlen: with a window is_causal is false, and the window's right side is 0 instead.
   const bool windowed = window > 0 && window < bounds.longest;

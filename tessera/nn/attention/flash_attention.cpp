@@ -128,7 +128,7 @@ std::pair<at::Tensor, at::Tensor> flash_attention(const AttentionRectangle& a) {
   const std::int64_t heads = a.q.size(1), all = a.q.size(0) * heads, n = a.q.size(2),
                      tiles = (n + kernels::attention_tile - 1) / kernels::attention_tile;
   const at::Tensor out = by_token(a.q), log_sums = at::empty({a.q.size(0), heads, n}, a.q.options());
-  // With fewer heads than threads can use, queries are divided, too; this does not change results.
+  // With fewer heads than threads can use, queries are also divided; this does not change results.
   const std::int64_t ranges =
                          std::clamp<std::int64_t>(4 * at::get_num_threads() / std::max<std::int64_t>(all, 1), 1, tiles),
                      each = (tiles + ranges - 1) / ranges * kernels::attention_tile;

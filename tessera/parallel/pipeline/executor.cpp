@@ -31,7 +31,7 @@ using layout::schedule::Schedule;
 namespace {
 
 constexpr std::size_t remembered_plans = 4;
-constexpr int least_under_way = 4;  // messages per channel that a rank may be ahead of a slower one
+constexpr int least_under_way = 4;  // messages per channel by which a rank may be ahead of a slower rank
 
 using Key = std::pair<int, int>;  // stage, micro-batch
 Key key_of(const Action& action) { return {action.stage, action.micro_batch}; }

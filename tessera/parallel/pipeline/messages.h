@@ -61,7 +61,8 @@ class PipelineMessages {
   /// Returns the next message of the action's channel. Blocks until it has arrived; throws Error if it belongs to
   /// another action.
   Received receive(const Action& receive);
-  /// Starts a send; blocks only while K messages of the channel are in flight. `requires_grad`: of an output.
+  /// Starts a send; blocks only while K messages of the channel are in flight. `requires_grad`: whether an output
+  /// requires grad.
   void send(const Action& send, const at::Tensor& tensor, bool requires_grad);
   /// Waits for all sends. Throws Error if an expected message was never received here.
   void end();

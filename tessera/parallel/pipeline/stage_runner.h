@@ -25,7 +25,7 @@ class StageRunner {
   /// PipelineExecutor::run() of a schedule's computations, with gathers if gather_per_batch() was called. After an
   /// error, everything is released.
   std::vector<at::Tensor> run(const layout::schedule::Schedule& computations);
-  /// The same for a schedule that ends in losses: returns these by micro-batch, on every rank.
+  /// The same for a schedule that ends in losses: returns the losses by micro-batch, on every rank.
   std::vector<double> losses_of(const layout::schedule::Schedule& computations);
   /// Origin of a NaN or an infinity of the last batch: "first in stage 1, micro-batch 2 (1F2), on rank 3"; "": no stage
   /// passed on such a value. Collective over `group`: this pipeline, or the job.

@@ -38,7 +38,7 @@ class TiedGradient {
     int last_stage = 0;                 ///< its number in the schedule; the first is stage 0
     bool fixed_order = false;           ///< add in the order of the whole model's backward
   };
-  /// Whether this class is needed: not if two ranks each add their own parts in any order.
+  /// Whether this class is needed. It is not if two ranks each add their own parts in any order.
   static bool needed(const Options& options) { return options.fixed_order || options.first_rank == options.last_rank; }
 
   /// `parameter`: this rank's trained parameter; must outlive this object.
@@ -76,8 +76,9 @@ void add_tied_gradients(Sharded& sharded, const std::string& parameter, const co
                         int last);
 
 /// The same for a module without an engine: grad() of `parameter`, which the ranks `holders` of `pipeline` have,
-/// becomes the sum of theirs, added in the order of `holders`, with the same bits on all. A holder without a gradient
-/// adds nothing; if no holder has one, it stays undefined. Does nothing on other ranks. Collective over the holders.
+/// becomes the sum of their gradients, added in the order of `holders`, with the same bits on all. A holder without a
+/// gradient adds nothing; if no holder has one, it stays undefined. Does nothing on other ranks. Collective over the
+/// holders.
 void add_tied_gradients(const at::Tensor& parameter, const comm::Group& pipeline, const std::vector<int>& holders);
 
 }  // namespace tessera::parallel

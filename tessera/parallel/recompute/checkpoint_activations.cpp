@@ -26,7 +26,7 @@ namespace {
 std::atomic<std::int64_t> regions{0}, dropped{0}, recomputed{0};
 
 /// Thrown to leave the region once everything needed is rebuilt. A std::exception, because autograd's worker loop
-/// handles no other.
+/// handles no other exceptions.
 struct Enough final : std::exception {
   const char* what() const noexcept override { return "the end of a recomputation (let this exception pass)"; }
 };

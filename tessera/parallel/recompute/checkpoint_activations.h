@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// parallel/recompute/: activation checkpointing (Chen et al. 2016): only the inputs of a model region are kept;
-/// backward runs the region again to get the rest. Non-re-entrant, as PyTorch's use_reentrant=False: the region's
+/// backward runs the region again to get the rest. Non-re-entrant, like PyTorch's use_reentrant=False: the region's
 /// outputs are ordinary autograd results, and recomputation happens inside backward when the first of its saved tensors
 /// is needed.
 ///

@@ -112,8 +112,8 @@ void Sharded::Impl::share_values() {
   broadcast_buffers();
 }
 
-/// Parameters that are not managed (all if nothing is sharded, frozen parameters of ZeRO-1 and ZeRO-2, ignored ones):
-/// allocates memory, loads values with the caller's `load`, and broadcasts rank 0's.
+/// Fills parameters that are not managed (all if nothing is sharded, frozen parameters of ZeRO-1 and ZeRO-2, ignored
+/// ones): allocates memory, loads values with the caller's `load`, and broadcasts rank 0's.
 void Sharded::Impl::fill_unmanaged(bool sync) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> own, deferred_ones;

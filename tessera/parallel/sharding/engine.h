@@ -74,8 +74,9 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::vector<std::unique_ptr<parallel::FlatGroup>> groups_;
   std::vector<ShardedParameter> local_;  ///< parts of trained parameters, in registration order
   std::vector<std::size_t> frozen_;      ///< indices into parameters_
-  comm::Group tensor_group_;   ///< the tp ranks that hold the other parts of cut parameters; empty: no parameter is cut
-  std::vector<bool> counted_;  ///< by local_: whether norms count this rank's values, rather than another rank's
+  comm::Group tensor_group_;  ///< the tp ranks that hold the other parts of cut parameters; empty: no parameter is cut
+  std::vector<bool>
+      counted_;  ///< indexed like local_: whether norms count this rank's values, rather than another rank's
   std::unique_ptr<parallel::GradientReducer> gradients_;  ///< null on one rank that shards nothing
   std::int64_t offloaded_bytes_ = 0;
 
@@ -115,7 +116,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::vector<const void*> memory_;  ///< plain(): the parameters' addresses at the last comparison of values
   bool may_have_stepped_ = false;    ///< gradients were reduced since, so an optimizer may have stepped
   std::atomic<int> pauses_ = 0;      ///< number of open guards
-  std::atomic<int> pauses_under_all_strategies_ = 0;  ///< AccumulateLocally among these pauses
+  std::atomic<int> pauses_under_all_strategies_ = 0;  ///< number of AccumulateLocally guards among them
   int scopes_ = 0;                                    ///< number of open unsharded scopes
   int writable_ = 0;                                  ///< number of these scopes in which parameters may be changed
   bool failed_ = false;                               ///< a collective of this engine failed: ranks are out of step

@@ -33,10 +33,10 @@ class FlatGradient {
  public:
   struct Member {
     std::string name;
-    at::Tensor parameter;   ///< the module's own; autograd writes its grad()
-    std::size_t index = 0;  ///< among all parameters of the reducer
+    at::Tensor parameter;   ///< the module's parameter, whose grad() autograd writes
+    std::size_t index = 0;  ///< index among all parameters of the reducer
     at::Tensor shown;       ///< the tensor whose grad() shows the result: the parameter, or this rank's part of it
-    std::int64_t offset = 0, numel = 0;  ///< elements of the buffer
+    std::int64_t offset = 0, numel = 0;  ///< position in the buffer, in elements
     at::Tensor result = {};              ///< the reduced gradient, a view of the memory that stores it
     bool given = false;                  ///< this rank has an unreduced gradient
     bool reduced = false;                ///< `result` holds reduced gradients, to which later ones are added

@@ -182,7 +182,7 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
       keep(i, 0, mine);
       continue;
     }
-    for (int r = 0; r < shards.size(); ++r) {  // shards are consecutive, so these pieces are, too
+    for (int r = 0; r < shards.size(); ++r) {  // shards are consecutive, so these pieces are as well
       const layout::Range piece = piece_of(*found->second.group, *found->second.member, r);
       if (r == own) {
         if (piece.end > piece.begin) keep(i, piece.begin, mine);

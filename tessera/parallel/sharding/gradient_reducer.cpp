@@ -67,7 +67,7 @@ void GradientReducer::place(std::vector<std::unique_ptr<FlatGradient>> flats) {
   std::iota(order_.begin(), order_.end(), std::size_t{0});
 }
 
-/// Usually no gradients are kept, and the old memory is freed before the new is allocated.
+/// Usually no gradients are kept, and the old memory is freed before new memory is allocated.
 void GradientReducer::rebuild() {
   std::vector<FlatGradient::Member> members;
   for (const NamedTensor& p : in_buckets_)
@@ -213,7 +213,7 @@ void GradientReducer::reduce() {
   end();
 }
 
-/// By parameter, in the order of the flat gradients: the number of ranks reducing it that used it.
+/// For each parameter, in the order of the flat gradients: how many of the ranks that reduce it have used it.
 std::vector<std::int32_t> GradientReducer::sum_of_users() const {
   const comm::Tag tag("used parameters");
   std::vector<std::int32_t> ranks, expert_replicas;
@@ -232,8 +232,8 @@ std::vector<std::int32_t> GradientReducer::sum_of_users() const {
   return ranks;
 }
 
-/// By parameter, in the order of the flat gradients: whether any rank used it, and whether any did not. Shards do not
-/// carry counters, so one small sum serves all of them.
+/// For each parameter, in the order of the flat gradients: whether any rank has used it, and whether any has not.
+/// Shards do not carry counters, so one small sum serves all of them.
 std::vector<std::pair<bool, bool>> GradientReducer::used_and_missed() const {
   std::vector<std::pair<bool, bool>> result;
   for (const WholeGradient* bucket : buckets_)

@@ -24,7 +24,7 @@ struct GradientReducerOptions {
   ReductionOptions reduction;
   bool find_unused_parameters = false;
   bool wait_at_once = false;         ///< wait for each reduction as soon as it is started, without overlap
-  bool reduce_at_end = false;        ///< all reductions, including unused parameters, when backward ends
+  bool reduce_at_end = false;        ///< start all reductions when backward ends, including unused parameters
   bool check_finite = true;          ///< record the first non-finite gradient
   comm::Group expert_replicas = {};  ///< GradientGroups::expert_replicas of the non-expert gradients; empty: none
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< GradientGroups::per_source of the experts' gradients
@@ -60,7 +60,7 @@ class GradientReducer {
   GradientReducer(comm::Group all, std::vector<NamedTensor> parameters, BucketSizes sizes,
                   GradientReducerOptions options);
 
-  /// Every parameter, by index: call on_gradient(index) when autograd has accumulated into it.
+  /// All parameters, by index. Call on_gradient(index) when autograd has accumulated into a parameter.
   std::vector<at::Tensor> parameters() const;
 
   /// Call when a backward pass begins. `paused`: gradients accumulate locally, and end() reduces nothing.

@@ -76,8 +76,8 @@ void GradientReduction::run(Stage stage) {
   }
 }
 
-/// sum = ((sum + x_0) + x_1) + ... in the rank order of `all`. Then the micro-batches of the next expert replica in the
-/// same way: gradients of experts are local (`later_sources`); other sums are sent to that rank.
+/// sum = ((sum + x_0) + x_1) + ... in the rank order of `all`. The micro-batches of the next expert replica follow in
+/// the same way: gradients of experts are local (`later_sources`); other sums are sent to that rank.
 void GradientReduction::accumulate() {
   const at::Tensor& own = message_.scattered() ? message_.flat : message_.message;
   if (groups_.expert_replicas) {

@@ -143,8 +143,8 @@ Entered copy_to_tensor_parallel(const at::Tensor& x, const comm::Group& group, B
       last.version == x._version() && last.differentiated == differentiated && last.group == &group.name() &&
       last.between == between)
     return last.entered;
-  // Backward runs in reverse order: the last node made runs first and starts the sum; nodes numbered in between then
-  // run; the first node made waits.
+  // Backward runs in reverse order: the last node created runs first and starts the sum; nodes numbered in between then
+  // run; the first node created waits.
   auto underway = c10::make_intrusive<Underway>();
   Entered entered;
   const at::Tensor given = differentiated ? Awaited::apply(x, underway) : x;
