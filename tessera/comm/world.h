@@ -34,7 +34,7 @@ class World {
  public:
   int rank() const;            ///< this process's rank, from 0
   int size() const;            ///< number of ranks of the job
-  int local_rank() const;      ///< rank among those of this host, from 0
+  int local_rank() const;      ///< rank among the ranks of this host, from 0
   int local_size() const;      ///< number of ranks on this host
   c10::Device device() const;  ///< device of this process's tensors
   /// All ranks.

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// A bound on the work of one expert (Fedus et al. 2022, section 2.2): slots beyond an expert's capacity are dropped,
-/// so that even an uneven batch needs no more memory than that.
+/// which bounds the memory of even the most uneven batch.
 
 #include <tessera/nn/moe/router.h>
 

@@ -35,7 +35,8 @@ std::vector<std::int64_t> starts_of(const at::Tensor& counts) {
   return starts;
 }
 
-/// `rows` rounded up, so that only few numbers of rows occur: steps are an eighth of a power of two and at least 16.
+/// `rows` rounded up, so that only a few different numbers of rows occur: steps are an eighth of a power of two and at
+/// least 16.
 std::int64_t padded_rows(std::int64_t rows) {
   const std::int64_t step =
       std::max<std::int64_t>(16, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows)) / 8));
