@@ -77,7 +77,7 @@ struct AnyTrue {
 struct OneTrue {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return (a != 0) != (b != 0); }
 };
-// Plain definition, without the special cases for infinities of std::complex's operator*.
+// The textbook formula, without the special handling of infinities in std::complex's operator*.
 template <class T>
 struct ComplexProduct {
   std::complex<T> operator()(std::complex<T> a, std::complex<T> b) const {
