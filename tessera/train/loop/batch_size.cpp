@@ -63,7 +63,7 @@ void check_automatic_batch_size(const RunConfig& config, std::int64_t ranks) {
     throw InputError(
         concat("--auto_find_batch_size: with the strategy ", strategy, " over ", ranks,
                " processes, forward and backward are collective, and a process that runs out of memory would leave the "
-               "others waiting; use ddp or zero1, or give --per_device_train_batch_size yourself"));
+               "others waiting; use ddp or zero1, or set --per_device_train_batch_size yourself"));
 }
 
 }  // namespace tessera::train
