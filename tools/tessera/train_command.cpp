@@ -63,7 +63,7 @@ config::Resolved planned(const config::Resolved& resolved, const launch::RankEnv
   if (!chosen)
     chosen = plan::choose_plan(resolved, processes, [&](const config::Resolved& with) {
       config::Resolved alone = as_at_first(with, environment);
-      alone.values.sharding.auto_strategy = false;  // the strategy is what is being determined
+      alone.values.sharding.auto_strategy = false;  // the strategy is being determined
       config::Problems problems;
       config::validate(alone, problems);
       if (!problems.lines.empty()) return problems.lines.front();
@@ -79,7 +79,7 @@ config::Resolved planned(const config::Resolved& resolved, const launch::RankEnv
 /// `environment` is reset to "no launcher" when RANK=0 and WORLD_SIZE=1 are leftovers of a shell or a pod.
 config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironment& environment) {
   const char* handed = std::getenv("TESSERA_CONFIG_FD");
-  if (environment.launcher == "tessera" && handed != nullptr)  // the agent has resolved and checked it
+  if (environment.launcher == "tessera" && handed != nullptr)  // the agent has resolved and checked the configuration
     return config::resolved_from_text(
         launch::text_from_fd(static_cast<int>(parse_int(handed).value_or(-1)), "TESSERA_CONFIG_FD"));
   config::Problems problems;
@@ -104,7 +104,7 @@ config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironm
                                           " here (tessera launch does it by itself), or remove the flag"));
   }
   if (!problems.told().empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 reports it
-  if (!problems.told().empty())  // they may explain why something is missing
+  if (!problems.told().empty())  // the warnings may explain why something is missing
     for (const std::string& line : resolved.notes) log::warning(line);
   config::throw_if_any(problems);
   if (!resolved.values.sharding.auto_strategy) return resolved;
@@ -122,7 +122,7 @@ int launch_ranks(const Arguments& arguments, const config::Resolved& resolved) {
   options.num_processes = static_cast<int>(config.parallel.num_processes);
   options.master_port = static_cast<int>(config.parallel.main_process_port);
   options.threads_per_process = static_cast<int>(config.parallel.threads_per_process);
-  options.prefix_rank0 = false;  // it draws the progress line
+  options.prefix_rank0 = false;  // rank 0 draws the progress line
   options.max_restarts = static_cast<int>(config.parallel.max_restarts);
   options.hang_timeout = config.parallel.hang_timeout;
   options.configuration = config::resolved_to_text(resolved);
