@@ -156,7 +156,8 @@ int train_command(const Arguments& given) {
   fetch_objects(resolved, environment);
   const bool launched = environment.launcher != "none";
   const bool first_to_speak =
-      launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has printed them
+      launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // otherwise our agent has printed
+                                                                                     // them
   if (first_to_speak) {
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
     if (const std::string line = config::unused_gpu(resolved, has_gpu_driver()); !line.empty()) log::warning(line);
@@ -164,7 +165,8 @@ int train_command(const Arguments& given) {
   const int local_ranks = launched
                               ? std::max(1, environment.local_world_size)
                               : static_cast<int>(std::max<std::int64_t>(1, resolved.values.parallel.num_processes));
-  if (environment.launcher != "tessera" || std::getenv("TESSERA_CONFIG_FD") == nullptr)  // else our agent has checked
+  if (environment.launcher != "tessera" || std::getenv("TESSERA_CONFIG_FD") == nullptr)  // otherwise our agent has
+                                                                                         // checked
     check_memory(resolved.values, launched ? environment.world_size : local_ranks, local_ranks, environment.rank == 0);
   return !launched && resolved.values.parallel.num_processes > 1
              ? launch_ranks(arguments, resolved)

@@ -80,7 +80,7 @@ void check_compilable(const models::LanguageModel& model, const data::Dataset* r
   if (rope == Rope::dynamic || rope == Rope::longrope)
     throw InputError(
         "device xla: rows are padded to few lengths, and this model's rotations (rope_type dynamic or longrope) follow "
-        "the length: give rows of one length (a text, block_size)");
+        "the length: use rows of one length (a text, block_size)");
 }
 
 xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config, bool padded) {

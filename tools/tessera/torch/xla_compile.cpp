@@ -74,9 +74,9 @@ int xla_compile(const Arguments& given) {
   config::throw_if_any(problems);
   const RunConfig& config = resolved.values;
   if (config.parallel.xla_devices > 0)
-    throw InputError("tessera xla compile: --topology says how many devices there are; leave --xla_devices out");
+    throw InputError("tessera xla compile: --topology specifies the number of devices; remove --xla_devices");
   if (config.model.lora_r > 0)
-    throw InputError("tessera xla compile: adapters are not counted; leave --lora_r out (the whole model needs more)");
+    throw InputError("tessera xla compile: adapters are not counted; remove --lora_r (the whole model needs more)");
   std::string weights_folder;  // not read, because the compiler needs only sizes
   const auto model = models::load_model_deferred(config.model, 0, weights_folder);
   train::check_compilable(*model, nullptr);

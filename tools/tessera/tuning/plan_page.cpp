@@ -163,7 +163,7 @@ std::vector<Scale> scaling(const Question& q, const Answer& answer) {
     try {
       Answer found = search(other);
       if (!found.best.empty()) all.push_back({other.cluster.devices, std::move(found.best.front())});
-    } catch (const InputError&) {  // the batch or a fixed axis does not divide by this number of devices
+    } catch (const InputError&) {  // the batch or a fixed axis is not compatible with this number of devices
     }
   }
   return all;
