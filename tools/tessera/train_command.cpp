@@ -101,7 +101,7 @@ config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironm
                                  : concat("--num_processes is ", asked, " but ", environment.unvouched,
                                           " in the environment make this one of ", others,
                                           ": unset RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT to start ", asked,
-                                          " here (tessera launch does it by itself), or remove the flag"));
+                                          " here (tessera launch does this itself), or remove the flag"));
   }
   if (!problems.told().empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 reports it
   if (!problems.told().empty())  // the warnings may explain why something is missing
