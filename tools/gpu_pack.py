@@ -52,7 +52,7 @@ def main():
     for path in programs:
         shutil.copy(path, options.pack)
         subprocess.run(["strip", os.path.join(options.pack, os.path.basename(path))], check=True)
-    shutil.move(os.path.join(lib, "libtessera_tool.so"), options.pack)  # the program looks for it in its own folder
+    shutil.move(os.path.join(lib, "libtessera_tool.so"), options.pack)  # the program searches its own folder for it
     shutil.copytree(os.path.join(HERE, "tests/fixtures/llama"), os.path.join(options.pack, "tests/fixtures/llama"),
                     ignore=shutil.ignore_patterns("expected*"))
     shutil.copy(os.path.join(HERE, "tools/gpu_check.py"), options.pack)

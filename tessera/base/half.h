@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Conversion of IEEE binary16 and bfloat16 bit patterns to and from float. Branch-free where it matters, so that loops
-/// over them vectorise.
+/// over these functions vectorise.
 
 #include <bit>
 #include <cstdint>

@@ -106,7 +106,7 @@ void read_axes(const RankSlot& slot, RankView& rank) {
       moved += read(sums.moved_bytes);
       waited += read(sums.waited_ns);
     }
-    if (payload > 0 && by_theory == 0) continue;  // a group of one rank
+    if (payload > 0 && by_theory == 0) continue;  // the group has only one rank
     const std::string name = harmless(launch::read_text(group.group));
     const std::string axis(launch::axis_of(name));
     auto place = std::find_if(rank.axes.begin(), rank.axes.end(), [&](const AxisView& a) { return a.axis == axis; });
