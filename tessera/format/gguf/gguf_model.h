@@ -66,8 +66,7 @@ Value hf_generation_config(const GgufModel& model);
 enum class GgufRearrange {
   none,
   transpose,          ///< GPT-2: Hugging Face's Conv1D stores [in, out], GGUF [out, in]
-  undo_interleaving,  ///< llama's q and k: in GGUF, rotation pairs rows (2i, 2i+1) of a head as a pair, Hugging Face
-                      ///< (i, i + D/2)
+  undo_interleaving,  ///< llama's q and k: GGUF rotates rows 2i and 2i + 1 of a head, Hugging Face i and i + D/2
 };
 
 struct HfTensor {

@@ -38,8 +38,7 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
   Setup setup;
   run_on_all_ranks(ranks.group(), [&] {
     setup = prepare(config, ranks, groups, start);
-    optim::make_plateau(make_schedule(config.optimization, setup.plan));  // called here so that bad parameters are also
-                                                                          // reported only once
+    optim::make_plateau(make_schedule(config.optimization, setup.plan));  // here, bad parameters are reported once
     optim::check_optimizer(optimizer_choice(config.optimization));
   });
   // A rank that cannot see the output folder would start from scratch while others resume.
