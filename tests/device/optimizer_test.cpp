@@ -91,7 +91,7 @@ TEST(DeviceOptimizer, StatesAreRoundedAsOnTheCpu) {
           round_to_bf16(x.to(c10::kCUDA), there, rounding, which);
           const at::Tensor got = there.cpu();
           EXPECT_EQ(got.view(at::kShort)[7].item<std::int16_t>(), 0x7fc0);
-          got[7] = here[7] = 0;  // ATen's NaN has other bits
+          got[7] = here[7] = 0;  // ATen's NaN has different bits
           EXPECT_TRUE(at::equal(got, here)) << which << " " << first << " " << stochastic;
         }
   });

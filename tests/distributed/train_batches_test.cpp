@@ -200,7 +200,7 @@ TEST_F(TrainBatches, a_batch_grows_alike_on_any_number_of_ranks) {
   for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], all[4 + i], 1e-5 * all[4 + i]);
 }
 
-// Each number of micro-batches gives a pipeline another order of work.
+// Each number of micro-batches gives a pipeline a different order of work.
 TEST_F(TrainBatches, a_batch_grows_alike_in_a_pipeline) {
   const Words grows = no_saves + Words{"--batch_size_schedule", "4,4,24", "--warmup_steps", "0"};
   train_on("one", 1, 8, grows + Words{"--per_device_train_batch_size", "12"});

@@ -1,5 +1,5 @@
 // Preference pairs in whole runs: every way to split the pairs of a step trains the same model, a resumed run equals
-// the uninterrupted one, adapters and other references give the expected results, and the model learns.
+// the uninterrupted one, adapters and other reference models give the expected results, and the model learns.
 
 #include "mesh_jobs.h"
 

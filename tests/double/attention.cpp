@@ -169,7 +169,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_backward(
 
 using Numbers = std::optional<c10::SymInt>;
 
-/// One document of packed rows: tokens [begin, end) and, with a window, a mask that is 0 where a query sees a key and
+/// One document of packed rows: tokens [begin, end) and, with a window, a mask with 0 where a query sees a key and
 /// -infinity elsewhere.
 struct Document {
   std::int64_t begin, end;

@@ -220,8 +220,8 @@ class Call {
       stack_.emplace_back(result);
       return;
     }
-    // A kernel that accepts no generator uses LibTorch's default CPU generator; for this call that one gets the
-    // device's numbers.
+    // A kernel that accepts no generator uses LibTorch's default CPU generator; for this call that generator gets the
+    // device's state.
     const bool lend = op_.hasTag(at::Tag::nondeterministic_seeded) && !seeded_;
     at::Generator host = at::detail::getDefaultCPUGenerator();
     const at::Tensor former = lend ? host.get_state() : at::Tensor();

@@ -7,8 +7,7 @@
 /// The rule (happens-before, Lamport 1978; vector clocks, Fidge 1988 and Mattern 1989): an access at tick t of stream s
 /// precedes a kernel of stream r if the clock of r has s at t or later. An event carries the clock of the stream that
 /// recorded it; a stream that waits for the event takes the maximum of both clocks. The host has one clock for all of
-/// its threads, so a wait of one thread counts for every thread: faults may be missed because of this, but none is
-/// invented.
+/// its threads, so a wait of one thread counts for every thread: this can hide faults, but never reports a false one.
 
 /// Environment: DOUBLE_EVENT_MS=n: every host wait for an unfinished event takes n ms, as on a device that is slower
 /// than the host.

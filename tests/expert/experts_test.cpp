@@ -105,7 +105,7 @@ TEST(ExpertParallel, equals_one_process) {
   }
 }
 
-// Wire bytes equal the bytes of the slots that leave their rank, there and back, and the same again in backward.
+// Wire bytes equal the bytes of the slots that leave their rank, counted there and back, and once more in backward.
 TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
   for (const int ranks : {2, 4}) {
     const auto outcomes = run_ranks(ranks, [&](comm::World& world) {

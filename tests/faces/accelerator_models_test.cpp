@@ -33,7 +33,7 @@ Judge make_judge() {
   return Judge();
 }
 
-/// A model that produces outputs and one that distinguishes them from the true ones: each loss depends on what the
+/// A model that produces outputs and a model that distinguishes them from the true ones: each loss depends on what the
 /// other model learns.
 at::Tensor judge_loss(const at::Tensor& true_scores, const at::Tensor& made_scores) {
   return (true_scores - 1).square().mean() + made_scores.square().mean();
@@ -73,7 +73,7 @@ Both train_plain() {
     clip(*judge, 0.5);
     judge_optimizer.step();
     maker_optimizer.zero_grad();
-    maker_loss(judge->forward(made)).backward();  // through the judge, which does not learn from it
+    maker_loss(judge->forward(made)).backward();  // through the judge, which is not updated by this loss
     clip(*maker, 0.01);
     maker_optimizer.step();
   }

@@ -318,7 +318,7 @@ TEST(AcceleratorParts, the_loader_that_is_read_says_what_is_the_last_batch) {
   });
 }
 
-/// Has no state on rank 1.
+/// A module without state on rank 1.
 struct Stateless : Stateful {
   Value state() const override {
     if (world().rank() == 1) throw InputError("there is no state here");

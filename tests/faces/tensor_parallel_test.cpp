@@ -36,7 +36,7 @@ at::Tensor loss_on(const at::Tensor& logits, const at::Tensor& ids) {
 }
 at::Tensor inputs(const at::Tensor& ids) { return ids.narrow(1, 0, net_tokens); }
 
-/// Another seed gives other values.
+/// A different seed gives different values.
 std::shared_ptr<HeadsNetImpl> user_net(std::uint64_t seed = 21) {
   at::manual_seed(seed);
   return std::make_shared<HeadsNetImpl>();
