@@ -246,7 +246,7 @@ TEST(MoeModels, SharedOutExperts) {
     std::size_t compared = 0;
     for (const auto& model : {low, high})
       for (const auto& item : model->named_parameters()) {
-        if (!item.value().grad().defined()) continue;  // `low` has it, too
+        if (!item.value().grad().defined()) continue;  // `low` has the parameter, too
         EXPECT_TRUE(at::allclose(item.value().grad(), wanted.at(item.key()), 1e-4, 1e-6)) << item.key();
         ++compared;
       }

@@ -82,8 +82,8 @@ TEST_F(FakeQuantize, NumbersAreThoseOfTheFormulas) {
   for (const nn::FakeQuantization& how : ways()) {
     const at::Tensor got = nn::rounded_to_bits(x, how);
     ASSERT_TRUE(got.isfinite().all().item<bool>()) << how.bits;
-    // The last bit of the step decides the direction of a tie; for one and two bits the sums are formed in another
-    // order.
+    // The last bit of the step decides the direction of a tie; for one and two bits the sums are computed in a
+    // different order.
     EXPECT_LT(error(got, by_loops(x, how)), 1e-6)
         << how.bits << " bits, " << how.groups << " groups " << how.asymmetric;
     EXPECT_TRUE(

@@ -131,9 +131,8 @@ TEST(Muon, makes_updates_nearly_orthogonal) {
     muon->step(1);
     const double scale = std::sqrt(static_cast<double>(shape[0]) / static_cast<double>(shape[1]));
     const at::Tensor values = at::linalg_svdvals(matrix / scale);
-    EXPECT_GT(values.min().item<float>(), shape[0] == shape[1] ? 0.02 : 0.6)
-        << values;                                          // smaller if the matrix is square
-    EXPECT_LT(values.max().item<float>(), 1.25) << values;  // can be arbitrarily small
+    EXPECT_GT(values.min().item<float>(), shape[0] == shape[1] ? 0.02 : 0.6) << values;  // smaller for a square matrix
+    EXPECT_LT(values.max().item<float>(), 1.25) << values;                               // can be arbitrarily small
   }
 }
 

@@ -154,7 +154,7 @@ TEST(Checkpoint, retain_graph_recomputes_again) {
   const variable_list second = torch::autograd::grad({loss}, stack.parameters(), {}, /*retain_graph=*/true);
   expect_same(second, first);
   EXPECT_EQ(parallel::checkpoint_counts().recomputed - before, 2);
-  // first a part of the graph, then the rest: tensors that the first pass did not use are not kept
+  // backward through a part of the graph, then the rest: tensors that the first pass did not use are not kept
   tessera::testing::Allocated allocated;
   expect_same(torch::autograd::grad({loss}, {stack.blocks[1]->down->weight}, {}, true),
               {first[stack.blocks[0]->parameters().size() + 4]});

@@ -11,7 +11,7 @@ using namespace tessera;
 using namespace tessera::testing;
 namespace schedule = layout::schedule;
 
-/// A cut in which as many boundaries as possible are inside a block.
+/// A cut with as many boundaries as possible inside blocks.
 std::vector<layout::StagePart> between_halves(std::int64_t blocks, int stages) {
   std::vector<std::int64_t> halves;
   for (const layout::StagePart& part : layout::cut_evenly(2 * blocks, stages)) halves.push_back(part.blocks);

@@ -80,7 +80,7 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
           world.group().barrier().wait();
           watch = Stopwatch();
           ShardingOptions options{.strategy = strategy};
-          // Strategies that gather only buckets get a single bucket, because it is the gradients that differ.
+          // Strategies that exchange only buckets get a single bucket, because only the gradients differ.
           if (row_of(options.strategy).shard_parameters) options.wrap = by_class({"Linear"});
           Sharded sharded(model, options);
           const Scene scene{world, model, sharded, faulty};

@@ -111,7 +111,8 @@ TEST_F(SeeImages, AnswersFollowWhatIsSeen) {
   const Strings anew = {"--config_name", at("llava.json")};
   const Strings alone = anew + Strings{"--per_device_train_batch_size", "16"};
   const double seen = trained("seen", "data.json", alone), blind = trained("blind", "blind.json", alone);
-  // Without the image, a model cannot know the first letter: at least ln 4 over about five tokens of a caption.
+  // Without the image a model cannot know the first letter, so its loss is at least ln 4 over the about five tokens of
+  // a caption.
   EXPECT_GT(blind, 0.2);
   EXPECT_LT(seen, 0.5 * blind);
   EXPECT_EQ(read_json(at("seen/preprocessor_config.json")).at("crop_size").at("height").as_int(), 8);
