@@ -1,4 +1,5 @@
-// --tp_size in the faces: a user's module with a plan, our models with their own, on real processes against one.
+// --tp_size in the faces: a user's module with a plan, our models with their own, on several real processes against
+// one.
 #include <tests/faces/loop.h>
 #include <tests/tensor/user_nets.h>
 

@@ -36,7 +36,7 @@ const Kind kinds[] = {
 struct Saves : TrainerCallback {
   std::vector<std::string> folders;
   std::int64_t steps_done = 0;
-  std::vector<std::int64_t> told_at, of_step;  ///< steps done at that time; the checkpoint's step
+  std::vector<std::int64_t> told_at, of_step;  ///< number of completed steps at that time; the checkpoint's step
   std::function<void(std::int64_t step)> step_ends = [](std::int64_t) {};
   std::function<void()> is_saved = [] {};
   void on_step_end(const TrainerState& state, TrainerControl&) override {

@@ -154,7 +154,7 @@ TEST(LaunchCommandLine, Machines) {
             1);
   EXPECT_TRUE(says({"--nnodes=1", "--node_rank=1", "prog"}, "there is only one machine"));
   EXPECT_EQ(parse_launch_command({"--nnodes=2", "--master_addr=a", "--node_rank=0", "prog"}).options.machine_rank, 0);
-  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // a launcher with another number of processes, not one per machine
+  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // a launcher with a different number of processes, not one per machine
   ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   ::unsetenv("JOB_COMPLETION_INDEX");
   EXPECT_TRUE(says({"--nnodes=2", "--master_addr=a", "prog"}, "--machine_rank"));

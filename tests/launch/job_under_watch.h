@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A LivenessWatch over four ranks with a test board, clock and /proc. Every rank has a heartbeat at every look unless
-/// told otherwise.
+/// A LivenessWatch over four ranks with a test board, clock and /proc. Every rank's heartbeat advances at every look
+/// unless a test stops it.
 
 #include <tessera/launch/watch/liveness.h>
 

@@ -318,7 +318,7 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
   fail = false;
   expect_same(train_step(stack, x, fails), plain);
 
-  // an error in the recomputation: random state, grad mode and policies are restored, too
+  // random state, grad mode and policies are also restored after an error in the recomputation
   at::manual_seed(11);
   int calls = 0;
   Block block = stack.blocks[0];

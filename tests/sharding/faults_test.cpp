@@ -202,7 +202,7 @@ TEST(ShardingFaults, a_nan_on_one_rank) {
 }
 
 TEST(ShardingFaults, a_unit_that_one_rank_does_not_use) {
-  // Later: the order is known, and the prefetched gather is for a unit that is not used.
+  // In a later step the order is known, and the prefetched gather is for a unit that is not used.
   for (const int at_step : {0, when})
     on_all({.name = at_step == 0 ? "unused unit, from the start" : "unused unit, later",
             .everywhere = {"middle"},

@@ -328,7 +328,7 @@ TEST(UserModule, functions_of_libtorch) {
   });
 }
 
-// Backward recomputes the forward that it belongs to, whatever passes came in between.
+// Backward recomputes the forward that it belongs to, whatever passes ran in between.
 TEST(UserModule, is_recomputed_after_other_passes) {
   const User whole = heads_net({.recompute = true});
   net_loss(whole, 0, 0, net_rows).backward();

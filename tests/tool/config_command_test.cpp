@@ -1,4 +1,4 @@
-// tessera config as a user runs it; and one run, described in five ways, that trains to the same bits each time.
+// tessera config as a user runs it; and a run, described in five ways, that trains to the same bits each time.
 
 #include "../config/five_ways.h"
 #include "program.h"
