@@ -66,8 +66,8 @@ TEST(AccelerateEnvironment, WrittenAsAccelerateWritesIt) {
   }
 }
 
-// A file and its variables mean the same, with two exceptions: accelerate sets some variables that the file does not
-// mention (no forward prefetch), and no variable says that GPUs are meant.
+// A file and its variables have the same meaning, with two exceptions: accelerate sets some variables that the file
+// does not mention (no forward prefetch), and no variable selects GPUs.
 TEST(AccelerateEnvironment, FileAndVariablesMeanTheSame) {
   for (const std::string& name : names) {
     Problems problems;

@@ -15,7 +15,7 @@ using namespace tessera::testing;
 
 class Abort : public ::testing::TestWithParam<const char*> {};
 
-// Rank 2 waits for rank 0, which fails but stays alive; rank 1 does something else meanwhile.
+// Rank 2 waits for rank 0, which fails but stays alive; meanwhile, rank 1 does something else.
 TEST_P(Abort, ends_the_waits_of_the_others) {
   const bool gloo = std::string(GetParam()) == "gloo";
   RankOptions options;

@@ -300,8 +300,8 @@ double mean(const std::vector<double>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
 }
 
-/// Two runs with fixed weights and batches of 1 and 8 rows give both norms, and so an estimate; it must agree with the
-/// one that a single run computes from the norms of ranks and micro-batches before reduction.
+/// Two runs with fixed weights and batches of 1 and 8 rows give both norms and thus an estimate. It must agree with the
+/// estimate that a single run computes from the norms of ranks and micro-batches before reduction.
 TEST_F(TrainBatches, the_noise_scale_is_that_of_two_batches) {
   // The weights do not change, so every step measures the same.
   const Words still = no_saves + Words{"--learning_rate",

@@ -148,7 +148,8 @@ TEST_F(TrainPreferences, EvaluationsHaveLossAndRewards) {
   EXPECT_NE(evaluations("one", "eval_loss").back(), evaluations("one", "eval_loss").front());
 }
 
-// As in TRL's DPOTrainer by default: the bits are those of a model without dropout, and differ from those with it.
+// As in TRL's DPOTrainer by default: the results equal those without dropout bit for bit, and differ from those with
+// dropout.
 TEST_F(TrainPreferences, DropoutIsSwitchedOff) {
   const auto of_model = [&](const std::string& output, const char* p, const Words& more) {
     RunConfig run = pairs(output, 4, 1, more);

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// The order of work on the double's devices: current device and stream of a thread, events, and a vector clock per
-/// stream. Kernels run when they are enqueued; the clocks alone decide whether a real device could have run them in
-/// another order. Every function may be called from any thread.
+/// stream. Kernels run when they are enqueued; the clocks alone decide whether a real device could have run them in a
+/// different order. Every function may be called from any thread.
 ///
 /// The rule (happens-before, Lamport 1978; vector clocks, Fidge 1988 and Mattern 1989): an access at tick t of stream s
 /// precedes a kernel of stream r if the clock of r has s at t or later. An event carries the clock of the stream that

@@ -136,8 +136,8 @@ TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
   }
 }
 
-// Each rank's tokens get separate products: results and gradients are bit for bit those of that rank's tokens alone,
-// whichever rank has the expert.
+// Each rank's tokens get separate products: results and gradients equal, bit for bit, those computed from that rank's
+// tokens alone, whichever rank has the expert.
 TEST(ExpertParallel, fixed_order_keeps_the_ranks_tokens_apart) {
   const std::vector<std::int64_t> each = {5, 0, 9, 3};
   run_ranks(4, [&](comm::World& world) {

@@ -112,7 +112,7 @@ TEST_P(AcceleratorModels, two_models_learn_from_each_other) {
   });
 }
 
-/// One Accelerator for both models, or one for each: the same bits, with accumulation, bf16, and both losses in one
+/// One Accelerator for both models gives the same bits as one for each, with accumulation, bf16, and both losses in one
 /// backward.
 TEST_P(AcceleratorModels, models_that_do_not_touch_are_trained_as_apart) {
   run_ranks(GetParam(), [](comm::World& world) {

@@ -265,7 +265,7 @@ TEST(LaunchCommandLine, Output) {
   EXPECT_TRUE(says({"--redirects=3", "prog"}, "--log_dir"));
   EXPECT_TRUE(says({"--log_dir=d", "--redirects=4", "prog"}, "0 (none)"));
   EXPECT_TRUE(says({"--log_dir=d", "--redirects=0:1,0:2", "prog"}, "rank 0 is listed twice"));
-  EXPECT_EQ(parse_launch_command({"--tee=3", "prog"}).options.tee, 3);  // without log files: as without this flag
+  EXPECT_EQ(parse_launch_command({"--tee=3", "prog"}).options.tee, 3);  // without log files this flag has no effect
   EXPECT_EQ(parse_launch_command({"--local-ranks-filter=0,2", "prog"}).options.shown_ranks, (std::vector<int>{0, 2}));
 }
 

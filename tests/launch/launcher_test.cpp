@@ -372,7 +372,7 @@ TEST(Launcher, StandardInputIsEmpty) { EXPECT_EQ(run_agent(shell("wc -c"), ranks
 
 TEST(Launcher, SignalSettingsOfTheCallerDoNotReachTheRanks) {
   ::signal(SIGINT, SIG_IGN);  // as for a shell's background job
-  // A shell that is about to start a command when the signal arrives waits for the command, hence exec.
+  // A shell that is about to start a command when the signal arrives waits for that command, so use exec.
   AgentUnderTest agent(shell("grep -E 'Sig(Blk|Ign)' /proc/self/status; echo ready; exec sleep 600"), ranks(1));
   ::signal(SIGINT, SIG_DFL);
   ASSERT_TRUE(agent.wait_for("ready", 1));

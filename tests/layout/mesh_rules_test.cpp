@@ -335,7 +335,7 @@ RC_GTEST_PROP(MeshRules, SuggestionsAreAccepted, ()) {
   RC_ASSERT(mesh_problems(c.mesh(), c.model, c.use).empty());
 }
 
-// An accepted mesh divides every dimension, whichever way it is computed.
+// An accepted mesh divides every dimension, however it is computed.
 RC_GTEST_PROP(MeshRules, WhatIsAcceptedDivides, ()) {
   const Case c = any_case();
   if (!mesh_problems(c.mesh(), c.model, c.use).empty()) return;

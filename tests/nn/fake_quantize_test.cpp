@@ -88,7 +88,7 @@ TEST_F(FakeQuantize, NumbersAreThoseOfTheFormulas) {
         << how.bits << " bits, " << how.groups << " groups " << how.asymmetric;
     EXPECT_TRUE(
         nn::rounded_to_bits(x.transpose(0, 1), how).equal(nn::rounded_to_bits(x.transpose(0, 1).contiguous(), how)));
-    // At most as many different numbers as the bits allow.
+    // There are at most as many distinct numbers as the bits allow.
     if (how.groups == 1 && how.bits <= 8) {
       EXPECT_LE(std::get<0>(at::_unique(got)).numel(), how.bits == 1 ? 3 : how.bits == 2 ? 3 : 1 << how.bits);
     }

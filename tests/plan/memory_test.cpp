@@ -453,8 +453,8 @@ TEST(PlanMemory, ExpertParallelismDividesExpertsAlone) {
   EXPECT_EQ(one.embeddings.all() + 32 * one.block[1].all() + one.end.all(), parameter_count(model));
 }
 
-// A block that two stages share is counted once: the elements of attention on one stage, those of the MLP on the other,
-// each with its half of the activations.
+// A block that two stages share is counted once: attention's elements on one stage and the MLP's on the other, each
+// with its half of the activations.
 TEST(PlanMemory, StagesShareABlockThatIsCut) {
   for (const char* name : {"gpt2", "llama-3.2-1b", "mixtral-8x7b"}) {
     SCOPED_TRACE(name);

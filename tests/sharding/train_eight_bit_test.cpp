@@ -1,4 +1,4 @@
-// tessera train --optim adamw_8bit and lion_8bit: the same bits under every strategy and after resuming on another
+// tessera train --optim adamw_8bit and lion_8bit: the same bits under every strategy and after resuming on a different
 // number of processes.
 
 #include <gtest/gtest.h>

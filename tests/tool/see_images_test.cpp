@@ -218,7 +218,7 @@ TEST_F(SeeImages, AdaptersLearnBesideAProjector) {
   // With a four-bit model (finetune_qlora.sh); projector and tower are not quantized.
   EXPECT_LT(trained("few", "data.json", alone + Strings{"--bits", "4"}), 0.3);
 
-  // A rate of 0 leaves the projector unchanged; without its own rate it has that of the adapters.
+  // A rate of 0 leaves the projector unchanged; without its own rate it uses the adapters' rate.
   trained("still", "data.json", alone + Strings{"--mm_projector_lr", "0"});
   EXPECT_EQ(projector("still"), projector("still/checkpoint-30"));
   EXPECT_NE(projector("adapters"), projector("adapters/checkpoint-30"));

@@ -75,7 +75,7 @@ TEST_F(TrainCompressionTest, ActsFromTheStepOnAndAsTheBitsSay) {
   run("table", steps + compressed(weights(in_forward, 2, 2, 0, R"("wte")")));
   EXPECT_EQ(parted("plain", "table"), 1);
 
-  // Falling bits: with equal start and target, the result is that of a constant number of bits.
+  // Falling bits: with equal start and target, the result equals that with a constant number of bits.
   const auto moq = [](int start, int target, int period) {
     return compressed(weights(R"("schedule_offset": 2, "quantize_groups": 4)", start, target, period, gpt2_maps));
   };
