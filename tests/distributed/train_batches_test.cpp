@@ -278,7 +278,7 @@ TEST_F(TrainBatches, a_rank_without_rows_counts_nowhere) {
         EXPECT_NEAR(got[i], expected[i], 1e-5 * expected[i]) << name << " " << counted << " " << i;
     }
   }
-  // One row is left for one rank, whose mean is the overall mean.
+  // Only one rank has a row left, so its mean is the overall mean.
   train_on("means1", 1, 3, of("9", "4", {"--average_tokens_across_devices", "false"}));
   train_on("means4", 4, 3, of("9", "1", {"--average_tokens_across_devices", "false"}));
   expect_same_losses("means4", "means1", 1e-5);

@@ -254,7 +254,7 @@ void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Call(o
 
 TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>()); }
 
-// An operator with its own CPU kernel nearly always has its own CUDA kernel, too. Without this registration, one that
+// An operator with its own CPU kernel nearly always also has its own CUDA kernel. Without this registration, one that
 // also has a composite kernel would use the latter (native_layer_norm: seven operators instead of one, with different
 // last bits).
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {

@@ -71,7 +71,7 @@ double event_milliseconds(void* event);
 /// The host waits for all work enqueued on the stream. Counted as a wait.
 void host_waits(Wait kind, const std::string& operation, int device, std::int64_t stream);
 /// The same for an event. Counted only if fewer than 50 kernels are enqueued on the stream after it: otherwise the
-/// device remains busy meanwhile.
+/// device stays busy during the wait.
 void host_waits_event(void* event);
 void host_waits_device(int device);
 

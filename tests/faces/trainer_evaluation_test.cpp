@@ -227,7 +227,7 @@ TEST_P(TrainerEvaluation, labels_are_smoothed_as_transformers_does) {
       TrainerOptions made = options(flags(world, {concat("--label_smoothing_factor=", factor), "--strategy=zero2"}));
       made.loss = loss;
       made.train_dataset = classes_of(6, true);
-      if (std::string(factor) == "0")  // smoothing counts the labels by itself
+      if (std::string(factor) == "0")  // smoothing counts the labels itself
         made.loss_count = [](const TensorBatch& batch) { return batch[1].ne(-100).sum().item<std::int64_t>(); };
       if (reordered) {  // labels that are not the last tensor of a batch
         const auto read = made.train_dataset->read;

@@ -339,7 +339,7 @@ TEST(Launcher, RanksThatStartedEndWhenALaterOneCannotStart) {
   const TemporaryFolder folder;
   const std::string program = path_join(folder.path(), "once");
   // The first rank that runs removes the program; starting 100 ranks takes longer than that. A rank whose program
-  // vanished during its start fails by itself instead: the others must end then too.
+  // vanished during its start fails by itself instead; then the others must also end.
   write_file_atomically(
       program, concat("#!/bin/sh\nrm -f ", program, "\necho $$ > ", folder.path(), "/pid.$RANK\nexec sleep 600\n"));
   ASSERT_EQ(run_and_capture({"chmod", "+x", program}).exit_code, 0);

@@ -109,7 +109,7 @@ void expect_same(const Case& test) {
     at::manual_seed(8);
     Weights weights;
     for (const auto& item : wanted->named_parameters()) {
-      item.value().add_(at::randn_like(item.value()) * 0.1);  // make norms and biases matter, too
+      item.value().add_(at::randn_like(item.value()) * 0.1);  // so that norms and biases also matter
       weights[test.named(item.key())] = item.value();
     }
     EXPECT_EQ(model->named_parameters().size(), weights.size());

@@ -135,8 +135,8 @@ TEST(Attention, CachedContinuesTheSequence) {
   }
 }
 
-// Encoders: no token attends to the padding after a row's tokens, whatever it contains, and its keys get no gradient.
-// Head widths of our own kernels (16) and of LibTorch's (8).
+// Encoders: no token attends to the padding after a row's tokens, whatever it contains, and the padding's keys get no
+// gradient. Covers head widths of our own kernels (16) and of LibTorch's (8).
 TEST(Attention, BothWaysFollowsTheDefinitionForwardAndBackward) {
   at::manual_seed(0);
   for (const std::int64_t d : {8, 16})

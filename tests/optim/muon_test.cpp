@@ -151,7 +151,7 @@ TEST(Muon, is_torchs) {
   for (std::int64_t i = 0; i < 24; ++i) EXPECT_NEAR(matrix.view(-1)[i].item<float>(), expected[i], 2e-6) << i;
 }
 
-/// The same bits wherever a matrix is cut, even if one rank has none of it or all of it.
+/// The same bits wherever a matrix is cut, even if a rank has nothing or all of it.
 TEST(Muon, is_the_same_in_pieces) {
   const std::vector<std::int64_t> shape = {24, 16};
   const at::Tensor start = numbers(4, shape, at::kFloat), none = at::zeros({64});
