@@ -1,4 +1,4 @@
-// Which modules of a model are rounded in training, and from which step on.
+// The modules of a model that are rounded in training, each from its own step on.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
