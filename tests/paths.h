@@ -1,4 +1,4 @@
-// Where the tests find the source tree and the build folder. The paths are in one generated file (tests/CMakeLists.txt)
+// Locations of the source tree and the build folder. The paths are in one generated file (tests/CMakeLists.txt)
 // instead of macros of every unit, so that the compiler cache also works for a clone in a different folder.
 #pragma once
 

@@ -21,7 +21,7 @@ SHOWN = 20000  # characters of a failing piece's output to show
 
 ALONE = 10**6  # cores: all of them
 # Number of cores that a piece occupies, if not one. Keys are a program, one of its suites ("tool_tests Watch") or a
-# script, as --list names them. List those that measure time or keep several ranks busy.
+# script, as --list names them. List pieces that measure time or keep several ranks busy.
 CORES = {
     "distributed_tests ShmFailures": ALONE,  # compares all of /dev/shm before and after
 }

@@ -25,7 +25,7 @@ bool is_followed(std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// A configuration in which only this setting is given, with a value other than the default.
+/// A configuration that sets only this setting, to a value other than the default.
 config::Resolved with_other_value(const config::Field& field) {
   config::Resolved given;
   const std::string before = dump_json(field.get(given.values));
