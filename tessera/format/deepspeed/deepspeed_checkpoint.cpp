@@ -19,11 +19,11 @@ namespace tessera::format {
 namespace deepspeed {
 namespace {
 
-/// All files of a checkpoint, open.
+/// All files of a checkpoint, opened.
 struct Checkpoint {
   std::string path;                                ///< the folder TAG
   std::vector<Rank> ranks;                         ///< at least one
-  std::vector<std::shared_ptr<StateFile>> models;  ///< stages 1 and 2: one; stage 3: by rank
+  std::vector<std::shared_ptr<StateFile>> models;  ///< stages 1 and 2: one file; stage 3: one per rank
 
   std::int64_t stage() const { return ranks.front().stage; }
   /// Values common to all files are read from the first one, as in zero_to_fp32 (zero_model_states[0]).
@@ -32,7 +32,8 @@ struct Checkpoint {
   const PickleNode& member(std::string_view key) const { return model().member(model().root(), key); }
 };
 
-using Groups = std::vector<std::vector<Parameter>>;           // like the optimizer's param_groups
+using Groups = std::vector<std::vector<Parameter>>;           // one element per group, as in the optimizer's
+                                                              // param_groups
 using Ties = std::map<std::string_view, std::string_view>;    // name -> the parameter whose memory it shares
 using Nodes = std::map<std::string_view, const PickleNode*>;  // by name
 
@@ -119,7 +120,7 @@ class Weights {
         });
   }
 
-  /// Adds `name`, which is tied to `source`. `keep`: as a tensor of its own.
+  /// Adds `name`, which is tied to `source`. `keep`: adds it as a separate tensor.
   void add_tied(std::string_view name, std::string_view source, bool keep) {
     const auto found = indices_.find(source);
     if (found == indices_.end()) return leave_aside(name);  // a frozen parameter's, not saved
@@ -171,7 +172,8 @@ void add_the_rest(const Checkpoint& checkpoint, const Ties& ties, Weights& weigh
 
 // ---- parameters ----
 
-/// Elements in each rank's part of a parameter, stage 3; the last parts are padded (zero3_partitioned_param_info).
+/// Number of elements in each rank's part of a parameter (stage 3); the last parts are padded
+/// (zero3_partitioned_param_info).
 std::uint64_t part_of(std::uint64_t elements, std::uint64_t ranks) {
   return elements / ranks + (elements % ranks != 0);
 }
@@ -300,7 +302,7 @@ std::vector<Row> divided_rows(const Checkpoint& checkpoint) {
   return rows;
 }
 
-/// The pieces of a parameter of which each rank has `each` elements at `at`, without the padding of the last ones.
+/// The pieces of a parameter of which each rank has `each` elements at `at`, without the padding of the last pieces.
 std::vector<Piece> divided_pieces(const std::vector<Row>& rows, std::uint64_t at, std::uint64_t each,
                                   std::uint64_t elements) {
   std::vector<Piece> pieces;

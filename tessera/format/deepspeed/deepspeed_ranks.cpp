@@ -131,7 +131,7 @@ void require_same_run(const Rank& first, const Rank& rank) {
     rank.file->fail("its groups are ", dtype_name(here), ", but ", dtype_name(there), " in ", first.file->path);
 }
 
-/// The ranks' numbers are unique and below their count: if there are as many, none is missing.
+/// The ranks' numbers are unique and below `ranks`, so if there are that many files, none is missing.
 void require_all(const Folder& folder, std::int64_t ranks) {
   if (static_cast<std::uint64_t>(ranks) == folder.optimizer.size()) return;
   std::int64_t missing = 0;

@@ -36,7 +36,7 @@ struct GgufValue {
 struct GgufTensor {
   std::string name;
   GgmlType type = GgmlType::f32;
-  std::vector<std::int64_t> shape;   ///< row-major, as elsewhere: the file's order reversed
+  std::vector<std::int64_t> shape;   ///< row-major, as elsewhere; the file has the reverse order
   std::uint64_t begin = 0, end = 0;  ///< bytes, relative to the data section
   std::int64_t elements() const;     ///< product of the shape (checked to fit int64)
 };
@@ -60,7 +60,7 @@ GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string&
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);
-  /// A file already in memory: `bytes` must outlive this object; `name` is for messages.
+  /// Reads a file already in memory: `bytes` must outlive this object; `name` is for messages.
   GgufFile(std::span<const std::byte> bytes, std::string name);
 
   const std::string& path() const { return path_; }
@@ -76,7 +76,7 @@ class GgufFile {
   /// Typed metadata. nullopt: no such key. A different type throws InputError naming key and types. integer() accepts
   /// any integer type (a u64 above 2^63 - 1 throws), real() any number, strings() an array of strings.
   std::optional<std::int64_t> integer(std::string_view key) const;
-  std::optional<double> real(std::string_view key) const;  ///< an f32: the shortest decimal that rounds to it
+  std::optional<double> real(std::string_view key) const;  ///< for an f32, the shortest decimal that rounds to it
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string_view> text(std::string_view key) const;
   std::optional<std::vector<std::string_view>> strings(std::string_view key) const;  ///< views into the mapping

@@ -91,7 +91,7 @@ void read_gguf_tensor(const GgufFile& file, const HfTensor& tensor, DType dtype,
                       int threads) {
   transformers_name(dtype);  // checks it
   TESSERA_CHECK(out.size() == static_cast<std::size_t>(tensor.elements()) * dtype_size(dtype), "tensor ", tensor.name);
-  const auto whole = file.bytes(*tensor.source);  // parts are consecutive, each of whole rows
+  const auto whole = file.bytes(*tensor.source);  // the parts are consecutive, and each consists of whole rows
   const std::size_t part_bytes = whole.size() / static_cast<std::size_t>(tensor.parts);
   const auto source = whole.subspan(static_cast<std::size_t>(tensor.part) * part_bytes, part_bytes);
   // A vector is one row, but in a rearranged bias each element is a row.

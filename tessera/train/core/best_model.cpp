@@ -59,7 +59,9 @@ BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* res
 }
 
 bool BestModel::update(const EvalMetrics& metrics) {
-  if (!config::is_metric_of_evaluations(metric_)) return false;  // config rules: nothing depends on it then
+  if (!config::is_metric_of_evaluations(metric_))
+    return false;  // the config rules allow this only if nothing depends
+                   // on it
   return wanted_ && update(metric_of(metrics, metric_), metrics.step);
 }
 
@@ -177,7 +179,7 @@ void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const 
   std::int64_t stored = 0;
   const auto [names, none] = count_over_stages(sharded, [&] {
     const checkpoint::LoraConfig config = checkpoint::read_adapter_config(folder);
-    const auto trained = [&](const std::string& name) {  // the file may also hold embeddings that were not trained
+    const auto trained = [&](const std::string& name) {  // the file may also contain embeddings that were not trained
       return checkpoint::is_adapter_name(name) ||
              (checkpoint::is_saved_whole(name, config) && !models::is_tied_copy(model, name));
     };

@@ -30,8 +30,8 @@ namespace tessera::train {
 /// All members are collective except the accessors and ended(). Not thread-safe.
 class CheckpointManager {
  public:
-  /// Fills in what is saved: returns the models and, on rank 0, sets contents.small_files. Called when no other write
-  /// is in progress; best() already refers to the new checkpoint.
+  /// Fills in the contents to save: returns the models and, on rank 0, sets contents.small_files. Called when no other
+  /// write is in progress; best() already refers to the new checkpoint.
   using Fill = std::function<std::vector<SavedModel>(SaveContents& contents)>;
 
   /// `output` outlives the manager. `resumed`: state that the run resumes from, or nullptr. `saved`: called with the
@@ -57,14 +57,14 @@ class CheckpointManager {
   bool busy() const { return busy_ != nullptr; }  ///< the same on every rank
   /// This rank has finished its part of the current write; call advance() when all ranks have.
   bool ended() const { return busy() && busy_->ended(); }
-  void advance();  ///< to the next phase. Collective
+  void advance();  ///< moves on to the next phase. Collective
   /// Waits until nothing is being written.
   void finish();
   /// finish(), and frees the memory of asynchronous copies.
   void close();
 
   std::int64_t saved_step() const { return saved_step_; }  ///< newest checkpoint-N that was written; -1: none
-  BestModel& best() { return best_; }                      ///< the training reports evaluations to it
+  BestModel& best() { return best_; }                      ///< receives the evaluations of the training
   const BestModel& best() const { return best_; }          ///< read-only access
 
  private:

@@ -2,7 +2,7 @@
 /// \file
 /// State that gradient compression carries from step to step (error feedback, PowerSGD's bases, number of steps) in
 /// checkpoints. Every rank writes its own file and reads it back on resume. The state is tied to the rank and to how
-/// gradients are divided: with another number of ranks or another division it starts afresh, with a warning.
+/// gradients are divided: if the number of ranks or the division changes, it is reset, with a warning.
 
 #include <tessera/comm/group.h>
 #include <tessera/parallel/fully_shard.h>

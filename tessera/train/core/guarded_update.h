@@ -20,15 +20,15 @@ struct UpdateHooks {
   std::function<void()> before_failing = {};  ///< called before the error that ends the training. Collective
   std::function<void()> before_update = {};   ///< called after clipping, right before the optimizer
   /// Whether the outcome of each step must be known when it ends. false: a device that supports it decides by itself,
-  /// and the host learns the outcome one step later, without a wait that would let the device run dry.
+  /// and the host learns the outcome one step later, without a wait that would leave the device idle.
   bool outcome_at_once = true;
 };
 
-/// Every rank has one; all decide alike because all have the same norm. Not thread-safe.
+/// Every rank has one; all make the same decision because all have the same norm. Not thread-safe.
 class GuardedUpdate {
  public:
   struct Outcome {
-    double learning_rate = 0;  ///< the first parameter group's, in this step
+    double learning_rate = 0;  ///< rate of the first parameter group in this step
     // With outcome_at_once:
     double grad_norm = 0;  ///< before clipping
     bool taken = false;    ///< false: skipped; weights and optimizer are unchanged
@@ -47,7 +47,7 @@ class GuardedUpdate {
   double grad_norm() const { return grad_norm_; }  ///< norm in the last step, before clipping; valid after settle()
 
   std::int64_t skipped() const { return skipped_; }  ///< steps without an update
-  std::int64_t take_newly_skipped();                 ///< since the last call
+  std::int64_t take_newly_skipped();                 ///< steps skipped since the last call
 
  private:
   struct Pending {

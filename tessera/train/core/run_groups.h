@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The mesh of a run and its groups: ranks with other rows, with another part of the same rows, or with another part of
-/// the same layers.
+/// The mesh of a run and its groups: ranks with different rows, with different parts of the same rows, or with
+/// different parts of the same layers.
 
 #include <tessera/comm/group.h>
 #include <tessera/comm/world.h>

@@ -109,11 +109,11 @@ class StepCore {
   /// State of the optimizer, the schedule and the loss scale for a checkpoint, without tensors.
   checkpoint::ModelState state() const;
   /// Restores that state, after the schedule is set, and the optimizer's tensors (Update::restore). Throws InputError
-  /// for those of another model or optimizer.
+  /// for the tensors of another model or optimizer.
   void restore(const checkpoint::ModelState& state, const std::string& folder,
                const std::shared_ptr<format::ReadSums>& sums = {}, const std::string& stem = "optimizer");
   /// The trained weights, the optimizer's tensors and the state of gradient compression, as stored in a checkpoint.
-  /// This object outlives the save.
+  /// This object must outlive the save.
   SavedModel saved_model() const;
   /// Writes a checkpoint's facts about its only or first model and about its writer: seed, configuration, mesh.
   void write_to(checkpoint::RunState& state, const RunConfig& config) const;

@@ -33,7 +33,7 @@ class Update {
   virtual bool takes_step_scalars() const { return false; }  ///< see optim::Optimizer
   /// Same, with scalars on the device (optim::Optimizer); only if takes_step_scalars().
   virtual void step_by(const at::Tensor& scalars);
-  virtual void forget_step() {}  ///< the last step by scalars turned out to be skipped: does not count it
+  virtual void forget_step() {}  ///< reports that the last step by scalars was in fact skipped, so it is not counted
   /// The norm of the step's gradients, for an update that stores them outside the parameters' grad(). Collective.
   virtual std::optional<double> gradient_norm() { return std::nullopt; }
   /// Sets every learning rate to rate(the rate that the optimizer was constructed with, index of its parameter group).
@@ -65,7 +65,7 @@ WeightDecay decay_matrices(double weight_decay);
 
 /// Properties of a model's parameters, by name, that affect their update.
 struct ParameterKinds {
-  using Has = std::function<bool(const std::string& name)>;  ///< whether a parameter is of the kind
+  using Has = std::function<bool(const std::string& name)>;  ///< whether a parameter is of this kind
   Has embedding = {};           ///< tables of words, positions, token types; the head. Empty: unknown.
   Has embedding_of_words = {};  ///< tables of words; the head. Empty: unknown.
   double width = 1;    ///< maximal update parameterization: the model's width over the base width (architectures/mup.h)

@@ -15,12 +15,12 @@
 namespace tessera::train {
 namespace {
 
-// Makes these draws independent of dropout's draws for the same numbers.
+// Make these draws independent of dropout's draws for the same (seed, step, row).
 constexpr std::uint64_t drop_salt = 0x70726f6764726f70u, token_salt = 0x72616e646f6d6c74u;
 
 double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
-/// x, with gradients of 0 for the block's parameters: adds a sum over none of their elements.
+/// x, with gradients of 0 for the block's parameters: adds a sum over zero of their elements.
 at::Tensor left_out(const torch::nn::Module& block, const at::Tensor& x) {
   at::Tensor nothing;
   for (const at::Tensor& parameter : block.parameters()) {
@@ -39,8 +39,8 @@ BlockRouting::BlockRouting(const models::LanguageModel& model, std::optional<con
   const char* const name = drop_ ? "--progressive_layer_drop" : "--data_efficiency";
   if (model.balance().experts > 0)
     throw InputError(concat(name,
-                            ": the model has layers with experts, whose load would be counted without the skipped "
-                            "blocks; remove the setting"));
+                            ": the model has layers with experts, and the load of experts in skipped blocks would not "
+                            "be counted; remove the setting"));
   const std::int64_t count = model.shape().blocks;
   blocks_.resize(static_cast<std::size_t>(count));
   const auto modules = model.named_modules("", /*include_self=*/false);
@@ -57,7 +57,7 @@ BlockRouting::BlockRouting(const models::LanguageModel& model, std::optional<con
         concat("--data_efficiency: random_ltd drops tokens in models of type gpt2, which add positions "
                "to the embeddings; this one has type ",
                type && type->is_string() ? type->as_string() : "none",
-               ", whose attention needs the positions of the tokens, or which of them are padding; set "
+               ", whose attention needs to know the positions of the tokens, or which of them are padding; set "
                "random_ltd.enabled to false"));
 }
 

@@ -58,10 +58,10 @@ class SmallBatches {
   bool seen_ = false;
 };
 
-/// Averages over the steps of a run; older steps weigh less.
+/// Averages over the steps of a run; older steps have less weight.
 class NoiseScale {
  public:
-  static constexpr double decay = 0.98;  ///< factor of a step's weight with every later step
+  static constexpr double decay = 0.98;  ///< factor by which a step's weight shrinks with each later step
   /// Adds sums over `steps` steps; ignores sums that are not finite.
   void add(const NoiseEstimate& sums, std::int64_t steps);
   /// In rows; empty while the estimates are meaningless (no step yet, or |G|^2 not above 0).

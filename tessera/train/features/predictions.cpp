@@ -62,7 +62,7 @@ class PredictionsFeature : public MicroBatchFeature {
   }
   void divided(const RunContext& run) override { run_ = &run; }
   void begin_step(const StepStart& start) override {
-    run_->model->take_prediction_losses();  // discards those of a trial before the first step
+    run_->model->take_prediction_losses();  // discards the losses of a trial before the first step
     loss_factor_ = start.loss_factor;
     ++steps_;
   }

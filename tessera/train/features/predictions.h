@@ -24,7 +24,7 @@ class RunFeature;
 /// context parallelism and preferences.
 void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups);
 
-/// This rank's part of the depths' losses between two logs.
+/// This rank's share of the depths' losses between two logs.
 class PredictionWindow {
  public:
   /// Adds the losses of a micro-batch (LanguageModel::take_prediction_losses); times `factor` they are the rank's part

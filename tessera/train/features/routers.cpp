@@ -205,7 +205,7 @@ class RoutersFeature : public RunFeature {
   }
   void divided(const RunContext& run) override { run_ = &run; }
   void begin_step(const StepStart& start) override {
-    run_->model->take_router_statistics();  // discards those of a trial before the first step
+    run_->model->take_router_statistics();  // discards the statistics of a trial before the first step
     micro_batches_ += run_->plan.micro_batches_with_rows(start.step);
   }
   bool reads_outcome() const override { return moves_biases_; }
@@ -227,7 +227,7 @@ class RoutersFeature : public RunFeature {
   const RunContext* run_ = nullptr;
   RouterWindow window_;
   bool moves_biases_ = false;
-  std::int64_t micro_batches_ = 0;  // over all ranks since the last log, excluding those without rows
+  std::int64_t micro_batches_ = 0;  // micro-batches of all ranks since the last log, excluding those without rows
 };
 
 }  // namespace

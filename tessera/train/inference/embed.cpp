@@ -17,7 +17,7 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::size_t texts_at_once = 64;  // tokenized by a team before it takes more
+constexpr std::size_t texts_at_once = 64;  // number of texts that a team tokenizes before it takes more
 
 }  // namespace
 
@@ -85,7 +85,7 @@ at::Tensor Embedder::embed(std::span<const std::string_view> texts, const std::f
     }
   });
 
-  // longest first: running out of memory shows at once, and the last pieces are short
+  // longest first: running out of memory shows immediately, and the last pieces are short
   std::vector<std::size_t> order(texts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),

@@ -21,16 +21,16 @@ struct GenerateOptions {
   bool do_sample = true;     ///< false: the most likely token (greedy)
   double temperature = 1.0;  ///< > 0; logits are divided by it
   std::int64_t top_k = 0;    ///< keep the k most likely; 0: all
-  double top_p = 1.0;        ///< then the smallest set that reaches probability p (Holtzman et al. 2020)
+  double top_p = 1.0;        ///< then keep the smallest set whose probability reaches p (Holtzman et al. 2020)
   std::uint64_t seed = 42;
   std::int64_t vocabulary = 0;         ///< only ids below this; 0: the model's vocabulary
-  std::vector<std::int32_t> stop_ids;  ///< any of them ends the text; not part of the result
-  std::function<bool()> stop = {};     ///< asked before every token: true ends the text
+  std::vector<std::int32_t> stop_ids;  ///< each of them ends the text and is not part of the result
+  std::function<bool()> stop = {};     ///< called before every token; returning true ends the text
   bool bf16 = false;                   ///< forward under autocast (nn/autocast.h)
 };
 
-/// The model's cache for a conversation, so that the next prompt, which starts with the same tokens, is not computed
-/// again from the start. One per conversation and model.
+/// The model's cache for a conversation: the next prompt starts with the same tokens, which need not be computed again.
+/// One per conversation and model.
 struct SeenTokens {
   models::KvCache cache;
   std::vector<std::int32_t> ids;  ///< tokens whose keys and values the cache contains

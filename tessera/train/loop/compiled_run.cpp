@@ -29,11 +29,11 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t rows, std::int64_t colu
   return result;
 }
 
-/// Throws for batch contents that a program cannot take as arguments.
+/// Throws for batch contents that cannot be arguments of a program.
 void check_batch(const data::Batch& batch) {
   if (!batch.document_starts.empty())
     throw InputError(
-        "device xla: rows that hold several documents would need a program for each batch; give --packing false");
+        "device xla: rows that contain several documents would need a program for each batch; use --packing false");
   if (batch.images.defined()) throw InputError("device xla: batches with images cannot be compiled");
 }
 
@@ -79,8 +79,8 @@ void check_compilable(const models::LanguageModel& model, const data::Dataset* r
   const Rope rope = model.spec().rope.type;
   if (rope == Rope::dynamic || rope == Rope::longrope)
     throw InputError(
-        "device xla: rows are padded to few lengths, and this model's rotations (rope_type dynamic or longrope) follow "
-        "the length: give rows of one length (a text, block_size)");
+        "device xla: rows are padded to few lengths, and this model's rotations (rope_type dynamic or longrope) depend "
+        "on the length: use rows of one length (plain text with block_size)");
 }
 
 xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config, bool padded) {
@@ -112,7 +112,7 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
   return options;
 }
 
-/// Updates on the devices. The host's update keeps the learning rates, and receives the states on request.
+/// The update on the devices. The host's update keeps the learning rates, and receives the states on request.
 class CompiledRun::DeviceUpdate final : public Update {
  public:
   explicit DeviceUpdate(CompiledRun& run) : run_(run) {}
@@ -197,7 +197,7 @@ class CompiledRun::Passes final : public StepPasses {
       xla::CompiledStep::MicroBatch& given = result.emplace_back();
       given.tensors = {padded(batch.ids, rows, columns, 0), padded(batch.labels, rows, labels, -100), factor};
       if (run_.masks_padding()) {
-        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // arbitrary for rows of padding
+        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // for rows of padding, any length will do
         std::ranges::copy(batch.lengths, lengths.data_ptr<std::int64_t>());
         given.tensors.push_back(lengths);
       }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// --device xla in the training loop: forward, backward and update are programs on the devices of a PJRT plug-in
-/// (xla/compiled_step.h). The module and the optimizer on the host have copies of weights and states, refreshed by
-/// bring_back() for evaluations, checkpoints and the final model.
+/// (xla/compiled_step.h). The module and the optimizer on the host have copies of weights and states; bring_back()
+/// refreshes them for evaluations, checkpoints and the final model.
 
 #include <tessera/train/core/update.h>
 #include <tessera/train/loop/passes.h>
@@ -52,8 +52,8 @@ class CompiledRun {
   PassParts parts_;
   std::unique_ptr<xla::CompiledStep> step_;
   std::unique_ptr<Update> host_;
-  bool lengths_differ_;    // the rows'
-  bool leftover_ = false;  // gradients of a skipped step remain
+  bool lengths_differ_;    // of the rows
+  bool leftover_ = false;  // the gradients of a skipped step are still on the devices
   bool stale_ = false;     // the host's copies are outdated
 };
 

@@ -28,7 +28,8 @@ class StepPasses {
   /// Computes the gradients of step `step` from this rank's micro-batches and reduces them over the ranks. Adds the
   /// losses to the window. Collective.
   virtual void compute(const std::vector<data::Batch>& batches, std::int64_t step, const LossScales& scales) = 0;
-  /// Runs a step of such micro-batches on this rank alone, to see whether it fits into memory. Leaves gradients behind.
+  /// Runs a step whose micro-batches are like `batch` on this rank alone, to see whether it fits into memory. Leaves
+  /// gradients behind.
   virtual void rehearse(const data::Batch& batch) = 0;
 
   virtual LossesOf losses() { return {}; }               ///< computes losses for evaluations; empty: the model does
@@ -50,8 +51,8 @@ struct PassParts {
 /// Uses a pipeline if the setup has one.
 std::unique_ptr<StepPasses> make_passes(const PassParts& parts);
 
-/// In fixed order one rank of a pipeline logs the losses: adding up halves would give other bits than adding up whole
-/// losses.
+/// In fixed order one rank of a pipeline logs the losses: adding up partial losses would give different bits than
+/// adding up whole ones.
 bool one_tells_loss(const Setup& setup);
 /// The number of ranks with the same losses.
 int ranks_with_same_loss(const RunGroups& groups);

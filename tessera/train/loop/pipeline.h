@@ -28,7 +28,7 @@ namespace tessera::train {
 
 class PassesOfBatch;
 
-/// The cuts of the model and the schedule of each rank; the same on every rank.
+/// The cuts of the model and the schedule of each rank; identical on every rank.
 struct PipelinePlan {
   layout::schedule::Schedule schedule;    ///< schedule of a training step; computations only
   std::vector<layout::StagePart> stages;  ///< in the order of the forward pass
@@ -94,7 +94,7 @@ class RunPipeline {
   std::function<void(bool)> enter_;
   std::unique_ptr<PassesOfBatch> passes_;
   std::optional<parallel::TiedGradient> tied_;
-  std::map<int, layout::schedule::Schedule> others_;     // for steps with other numbers of micro-batches
+  std::map<int, layout::schedule::Schedule> others_;     // schedules of steps with other numbers of micro-batches
   std::vector<layout::schedule::TimedAction> measured_;  // times of the last step
   int measured_micro_batches_ = 0;
 };

@@ -23,7 +23,7 @@ std::string header_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string line;
   std::getline(file, line);
-  // Empty, or a header truncated by a power failure.
+  // The file is empty, or its header was truncated by a power failure.
   if (file.eof() && kHeader.starts_with(line)) return std::string(kHeader);
   if (file.eof() || !line.starts_with("step,"))
     throw InputError(concat(path, " begins with '", line.substr(0, 60),

@@ -169,7 +169,7 @@ void Journal::expose() {
   expositions_.submit([this, text = prometheus_text(exposition_)] {
     try {
       write_file_atomically(config_.metrics_file, text);
-    } catch (const std::exception& error) {  // a full disk of the metrics collector must not end the training
+    } catch (const std::exception& error) {  // a full disk on the metrics collector's side must not end the training
       if (!std::exchange(exposition_failed_, true)) log::warning("--metrics_file: ", error.what());
     }
   });

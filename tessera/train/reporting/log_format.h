@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Log lines in the format of Hugging Face's Trainer (a Python dictionary per line; its values are numbers in
-/// transformers 4 and strings in 5), for people and scripts that read those.
+/// transformers 4 and strings in 5), for people and scripts that read such lines.
 
 #include <tessera/train/reporting/metrics.h>
 

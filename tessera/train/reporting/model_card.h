@@ -44,8 +44,8 @@ Value front_matter(const std::string& card);
 CardFacts card_facts(const Setup& setup, const comm::World& world, const Value& configuration, const RunTotals& totals,
                      const std::vector<Value>& history);
 
-/// Whether a text is a card that this program wrote and nobody has edited since: its first comment contains the CRC-32C
-/// of the rest.
+/// Whether a text is a card that this program wrote and that has not been edited since: its first comment contains the
+/// CRC-32C of the rest.
 bool is_own_card(const std::string& text);
 /// Writes `folder`/README.md unless a user's file exists there. Returns whether it was written; throws Error if it
 /// cannot be written.

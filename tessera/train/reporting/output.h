@@ -20,7 +20,7 @@ namespace tessera::train {
 class OutputFolder {
  public:
   /// Prepares the folder (prepare_output_folder). Throws InputError if the folder cannot be created, if another job
-  /// writes there, or if it contains files that the run would have to replace and that no run has written.
+  /// writes there, or if it contains files that the run would have to replace but that were not written by a run.
   explicit OutputFolder(const Setup& setup);
 
   /// Appends a line to metrics.jsonl.
@@ -47,7 +47,7 @@ class OutputFolder {
   /// Starts writing report.html, or queues it until the previous one is written; returns at once. A failure to write is
   /// a warning.
   void write_report(Report report);
-  /// Returns when the last report is written.
+  /// Waits until the last report is written.
   void finish_report() { reports_.finish(); }
 
  private:
@@ -55,7 +55,7 @@ class OutputFolder {
   std::string folder_;
   RunFiles files_;
   MetricsFile metrics_;
-  LatestJob reports_{"tessera-report"};  // last: it ends before the folder is released
+  LatestJob reports_{"tessera-report"};  // declared last so that it ends before the folder is released
 };
 
 }  // namespace tessera::train

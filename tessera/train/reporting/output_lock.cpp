@@ -52,7 +52,7 @@ bool take_lock(int fd, const std::string& path) {
   return true;
 }
 
-/// A locked file, or the holder of the lock.
+/// A locked file, or the holder of its lock.
 struct Taken {
   launch::UniqueFd fd = {};
   std::string holder = {};
@@ -69,7 +69,7 @@ Taken take(const std::string& path, const std::string& text) {
                          "such job runs, or choose another folder"));
     if (!taken.fd) throw Error(concat(path, " cannot be created: ", std::strerror(errno)));
     if (!take_lock(taken.fd.get(), path)) return {.holder = holder(taken.fd.get())};
-    if (leads_to(path, taken.fd.get())) break;  // otherwise its previous holder has removed it meanwhile
+    if (leads_to(path, taken.fd.get())) break;  // otherwise its previous holder has removed it in the meantime
   }
   const int fd = taken.fd.get();
   if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
@@ -107,13 +107,15 @@ void OutputLock::renew() {
 }
 
 OutputLock::~OutputLock() {
-  if (leads_to(path_, fd_.get())) ::unlink(path_.c_str());  // still locked: a process that has opened it checks again
+  if (leads_to(path_, fd_.get()))
+    ::unlink(path_.c_str());  // still locked, so a process that has already opened it
+                              // checks again
 }
 
 void require_unlocked(const std::string& output_dir) {
   const std::string path = path_join(output_dir, kOutputLock);
   const launch::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd) return;  // no lock, or not ours to open: creating the lock reports it
+  if (!fd) return;  // no lock file, or not ours to open: creating the lock reports the reason
   struct flock lock = exclusive();
   if (::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) refuse(output_dir, holder(fd.get()));
 }

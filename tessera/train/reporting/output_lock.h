@@ -14,11 +14,11 @@ inline constexpr const char* kOutputLock = ".tessera-lock";
 /// Rank 0 holds one while it writes into the folder. On a file system without locks it holds nothing, with a warning.
 class OutputLock {
  public:
-  /// Does not wait. Throws InputError with the job, process and host that write there, and Error if the file cannot be
-  /// created.
+  /// Does not wait. Throws InputError naming the job, process and host that write there, and Error if the file cannot
+  /// be created.
   OutputLock(const std::string& output_dir, const std::string& job);
   /// Takes the lock again, with a warning, if the file or its folder was moved or removed. Throws Error if another job,
-  /// also one of another user, has taken it meanwhile. Ignores disk errors: the next write reports them.
+  /// even another user's, has taken it in the meantime. Ignores disk errors: the next write reports them.
   void renew();
   /// Removes the file.
   ~OutputLock();

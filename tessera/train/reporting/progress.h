@@ -33,7 +33,7 @@ class Progress {
  public:
   enum class Mode { quiet, plain, terminal };
 
-  /// disabled (--disable_tqdm): never a rewriting line.
+  /// disabled (--disable_tqdm): the rewriting line is never shown.
   Progress(bool quiet, bool disabled);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -49,9 +49,9 @@ class Progress {
   void evaluated();
   /// Sets the loss that the rewriting line shows.
   void set_loss(double loss);
-  /// A permanent line for people, on stderr.
+  /// Writes a permanent line for people to stderr.
   void note(const std::string& text);
-  /// A permanent line that scripts may read as well, on stdout.
+  /// Writes a permanent line that scripts can read as well to stdout.
   void record(const std::string& text);
   /// Ends the rewriting line.
   void close();

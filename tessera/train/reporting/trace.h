@@ -19,12 +19,12 @@ class Group;
 
 namespace tessera::train {
 
-/// The events of one rank. Bounded: the newest events are kept, the others are counted.
+/// The events of one rank. Memory is bounded: the newest events are kept, the others are only counted.
 class Trace {
  public:
   static constexpr std::size_t capacity = 100'000;  ///< maximum number of phases, and of collectives
 
-  /// Ends the current phase and starts this one; "" starts none. Times are those of the recorder.
+  /// Ends the current phase and starts this one; "" starts none. Times are on the recorder's clock.
   void phase(std::string_view name) { phase(name, monotonic_ns()); }
   void phase(std::string_view name, std::int64_t now_ns);
   /// Adds the collectives that ended since the last call, from this process's record. Call it at least every few
