@@ -32,8 +32,8 @@ struct Checkpoint {
   const PickleNode& member(std::string_view key) const { return model().member(model().root(), key); }
 };
 
-using Groups = std::vector<std::vector<Parameter>>;           // one element per group, as in the optimizer's
-                                                              // param_groups
+// one element per group, as in the optimizer's param_groups
+using Groups = std::vector<std::vector<Parameter>>;
 using Ties = std::map<std::string_view, std::string_view>;    // name -> the parameter whose memory it shares
 using Nodes = std::map<std::string_view, const PickleNode*>;  // by name
 

@@ -82,7 +82,7 @@ class Reader {
     for (const Chunk& chunk : chunks_) share_bytes_ += chunk.unread();
   }
 
-  /// Returns the damages in manifest order.
+  /// Returns the damaged ranges in manifest order.
   std::vector<Damage> check() {
     std::vector<Damage> damages;
     std::size_t next = 0;
@@ -117,7 +117,7 @@ class Reader {
     std::string problem = file.problem();
     if (problem.empty() && file.size() != listed.digest.size)
       problem = concat(listed.name, " has ", file.size(), " bytes instead of ", listed.digest.size);
-    if (!problem.empty()) {  // nothing to compare with
+    if (!problem.empty()) {  // there is nothing to compare
       damages.push_back({listed.name, 0, listed.digest.size, {}, std::move(problem)});
       for (const Chunk& chunk : chunks) advance(chunk);
       return;
@@ -175,7 +175,7 @@ class Reader {
   std::vector<Chunk> chunks_;  // the chunks of this share
   std::uint64_t share_bytes_ = 0, done_ = 0, bytes_read_ = 0;
   std::vector<std::byte> buffer_ =
-      std::vector<std::byte>(256 << 10);  // stays in the cache between pread and the checksum
+      std::vector<std::byte>(256 << 10);  // small enough to stay in the cache between pread and the checksum
 };
 
 /// Names come from untrusted files: line breaks and escape sequences must not imitate our own output.

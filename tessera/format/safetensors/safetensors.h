@@ -50,8 +50,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
 /// The same from the start of a file of `file_size` bytes; `front` must contain at least the header.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, std::uint64_t file_size,
                                            const std::string& path);
-/// Size of the length field plus the header, from a file's first 8 bytes. Throws InputError as parse_safetensors_header
-/// does.
+/// Size of the length field plus the header, from a file's first 8 bytes. Throws InputError like
+/// parse_safetensors_header().
 std::uint64_t safetensors_front_bytes(std::span<const std::byte> front, std::uint64_t file_size,
                                       const std::string& path);
 
@@ -91,8 +91,8 @@ std::string safetensors_front(std::span<const TensorSpec> tensors, const std::ma
 /// Size of a tensor in bytes. Throws Error for a negative dimension and for 2^63 bytes or more.
 std::uint64_t byte_size(const TensorSpec& tensor);
 
-/// A tensor to write: shape and dtype immediately, bytes on demand (called once per tensor, in file order; the span
-/// must stay valid until the next call). Their number must match shape and dtype.
+/// A tensor to write: its shape and dtype are given, its bytes are requested later (once per tensor, in file order; the
+/// span must stay valid until the next call). Their number must match shape and dtype.
 struct TensorSource {
   std::string name;                                   ///< unique in its file
   DType dtype;                                        ///< type of its elements

@@ -128,7 +128,7 @@ class PickleReader {
     if (!is_utf8(text)) fail("a text is not UTF-8");
     return text;
   }
-  /// Two's complement, little-endian, any length.
+  /// Reads a two's complement, little-endian integer of any length.
   std::int64_t long_integer(std::uint64_t count) {
     const auto part = take(count);
     if (count > 8) fail("an integer of ", count, " bytes; at most 8 are supported");
@@ -219,7 +219,7 @@ class PickleReader {
       node.items[2] = state;
   }
   void call(std::uint32_t callable, std::uint32_t arguments) {
-    // The callable is an object if the name itself was made by a call: getattr(Outer, "Inner")(...).
+    // The callable is an object if the name is itself the result of a call: getattr(Outer, "Inner")(...).
     const Kind called = out_.nodes_[callable].kind;
     if (called != Kind::global && called != Kind::object)
       fail("the callable is a ", pickle_kind_name(called), ", not a name");

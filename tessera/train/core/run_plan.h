@@ -40,8 +40,8 @@ struct RunPlan {
   /// The last step of an epoch has only the remaining rows, and the next step starts the next epoch, as transformers
   /// counts (trainer.py, set_initial_training_values). Otherwise steps cross the ends of epochs.
   bool steps_end_with_epochs = false;
-  bool equal_micro_batches = false;  ///< an epoch's last step has as many micro-batches as the others, some of them
-                                     ///< empty
+  /// an epoch's last step has as many micro-batches as the others, some of them empty
+  bool equal_micro_batches = false;
 
   /// --batch_size_schedule: steps with fewer rows than rows_per_step() come first; empty: no schedule.
   struct Segment {

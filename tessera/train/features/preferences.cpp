@@ -137,8 +137,8 @@ void Preferences::measure(models::LanguageModel& model, const data::Dataset& dat
     const std::int64_t own = k * group.size() + group.rank();
     const bool counts = own < batches;
     if (!counts && !together) break;
-    const std::int64_t first = counts ? own * size : 0;  // a rank without rows takes part in the other ranks'
-                                                         // collectives
+    // a rank without rows takes part in the other ranks' collectives
+    const std::int64_t first = counts ? own * size : 0;
     const std::int64_t count = std::min(size, all - first);
     const auto begin = reference.rows.begin() + first;
     const data::Batch batch = to_device(

@@ -55,8 +55,8 @@ struct RunBegin {
   const std::string& folder;                      ///< folder of the checkpoint
   const comm::World& world;
   data::Datasets& datasets;
-  std::shared_ptr<const data::Dataset>& first_rows;  ///< rows that can be read repeatedly, in case those in `datasets`
-                                                     ///< cannot
+  /// rows that can be read repeatedly, in case those in `datasets` cannot
+  std::shared_ptr<const data::Dataset>& first_rows;
 };
 
 /// The run once its model is divided over the ranks. It is valid during all later hooks.

@@ -25,8 +25,8 @@ struct EmbedOptions {
 
 /// Counts for the summary line.
 struct EmbedCounts {
-  std::int64_t texts = 0, tokens = 0, padded_tokens = 0, cut = 0;  ///< cut: number of texts truncated to the encoder's
-                                                                   ///< maximum length
+  /// cut: number of texts truncated to the encoder's maximum length
+  std::int64_t texts = 0, tokens = 0, padded_tokens = 0, cut = 0;
 };
 
 /// Embeds texts part by part. One caller at a time.

@@ -125,8 +125,8 @@ std::optional<EvalMetrics> evaluate(models::LanguageModel& model, const data::Da
     const std::int64_t own_row = (k * group.size() + group.rank()) * batch_size;
     const bool has_rows = own_row < dataset.size();
     if (!has_rows && !how.together) break;
-    const std::int64_t row = has_rows ? own_row : 0;  // a rank without a batch takes part in the other ranks'
-                                                      // collectives
+    // a rank without a batch takes part in the other ranks' collectives
+    const std::int64_t row = has_rows ? own_row : 0;
     batches += has_rows;
     const data::Batch batch =
         to_device(data::make_batch(dataset, in_order, row, std::min(batch_size, dataset.size() - row)), group.device());

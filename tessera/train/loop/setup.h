@@ -40,10 +40,10 @@ struct Setup {
   Features features;                             ///< optional features of this run
   FeatureParts parts;                            ///< what the features have added
   std::shared_ptr<const text::Tokenizer> tokenizer;
-  bool tokenizer_fits_data = true;  ///< false: the data is .bin tokens without a named tokenizer, so ids cannot be
-                                    ///< converted to text
-  Value saved_config;               ///< config.json as saved, without changes that apply only during this run
-  std::string generation_config;    ///< text of the model's generation_config.json; empty: absent
+  /// false: the data is .bin tokens without a named tokenizer, so ids cannot be converted to text
+  bool tokenizer_fits_data = true;
+  Value saved_config;             ///< config.json as saved, without changes that apply only during this run
+  std::string generation_config;  ///< text of the model's generation_config.json; empty: absent
   data::Datasets datasets;
   std::shared_ptr<const data::Dataset>
       first_rows;  ///< first rows of a stream, which yields its rows only once; otherwise null

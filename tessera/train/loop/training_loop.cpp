@@ -28,8 +28,8 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       step_(setup_.plan.resumed_step),
       update_(model_.core, world_.group(), setup_.config,
               {.find_source = [this] { return passes_->first_not_finite(); },
-               .before_failing = [this] { checkpoints_.finish(); },  // an earlier step's checkpoint is valid and is
-                                                                     // still completed
+               // an earlier step's checkpoint is valid and is still completed
+               .before_failing = [this] { checkpoints_.finish(); },
                .before_update = [this] { clock_.enter(Phase::optimizer); },
                .outcome_at_once = setup_.features.reads_outcome()}) {
   if (setup_.resume) setup_.resume->log_history = {};  // the journal continues it

@@ -69,15 +69,15 @@ std::vector<std::pair<std::string, double>> named_predictions(const std::vector<
 /// A logged step. loss is the mean over the scored tokens of all ranks since the previous log (with --hf_loss_scale the
 /// value that transformers' Trainer would report, window.h).
 struct StepMetrics {
-  std::int64_t step = 0;                    ///< optimizer steps done
-  double loss = 0;                          ///< mean over the scored tokens since the previous log
-  double grad_norm = 0;                     ///< norm of the last step, before clipping
-  double learning_rate = 0;                 ///< rate in the last step
-  double epoch = 0;                         ///< passes over the training data, with a fraction
-  double tokens_per_second = 0;             ///< tokens of all ranks without padding, since the previous log
-  double step_time_ms = 0;                  ///< mean since the previous log
-  double cpu_seconds = 0;                   ///< processor seconds of one step, all ranks and threads; mean since the
-                                            ///< previous log
+  std::int64_t step = 0;         ///< optimizer steps done
+  double loss = 0;               ///< mean over the scored tokens since the previous log
+  double grad_norm = 0;          ///< norm of the last step, before clipping
+  double learning_rate = 0;      ///< rate in the last step
+  double epoch = 0;              ///< passes over the training data, with a fraction
+  double tokens_per_second = 0;  ///< tokens of all ranks without padding, since the previous log
+  double step_time_ms = 0;       ///< mean since the previous log
+  /// processor seconds of one step, all ranks and threads; mean since the previous log
+  double cpu_seconds = 0;
   double cpu_utilization = 0;               ///< cpu_seconds / (time x ranks x threads)
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not requested (include_num_input_tokens_seen)
@@ -108,9 +108,9 @@ struct EvalMetrics {
   std::int64_t tokens = 0;             ///< scored tokens; for pairs of answers: pairs; for a classifier: rows
   std::int64_t rows = 0, batches = 0;  ///< rows of the whole validation set; this rank's batches
   double seconds = 0;                  ///< duration
-  PreferenceMetrics preference = {};   ///< means over the whole validation set, in which case loss is the mean over its
-                                       ///< pairs
-  ClassMetrics classes = {};           ///< metrics of a classifier, over the whole validation set
+  /// means over the whole validation set, in which case loss is the mean over its pairs
+  PreferenceMetrics preference = {};
+  ClassMetrics classes = {};  ///< metrics of a classifier, over the whole validation set
   /// False if the loss is not that of predicted tokens but of pairs of answers or of classes; perplexity is not
   /// reported then.
   bool has_perplexity() const { return !preference.measured && !classes.measured; }

@@ -93,8 +93,8 @@ void MetricsServer::serve() {
     if (client)
       answer(client.get());
     else if (errno == EMFILE || errno == ENFILE)
-      ::poll(&events[1], 1, 1000);  // no descriptors left: the queue of clients stays readable, so wait instead of
-                                    // spinning
+      // no descriptors left: the queue of clients stays readable, so wait instead of spinning
+      ::poll(&events[1], 1, 1000);
   }
 }
 

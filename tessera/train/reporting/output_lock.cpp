@@ -108,8 +108,8 @@ void OutputLock::renew() {
 
 OutputLock::~OutputLock() {
   if (leads_to(path_, fd_.get()))
-    ::unlink(path_.c_str());  // still locked, so a process that has already opened it
-                              // checks again
+    // still locked, so a process that has already opened it checks again
+    ::unlink(path_.c_str());
 }
 
 void require_unlocked(const std::string& output_dir) {

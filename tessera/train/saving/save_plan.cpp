@@ -251,8 +251,8 @@ std::vector<HeldState> held_states(const Sharded& sharded, const optim::Optimize
   for (const auto& [name, held] : optimizer.state())
     states.push_back({name, held, optimizer.is_replicated(name) ? nullptr : &parameter_of_state(sharded, name)});
   for (optim::EncodedState& encoded : optimizer.encoded_states()) {
-    const at::Tensor form = at::zeros({}, at::kFloat).expand(encoded.shape);  // one element that stands for all
-                                                                              // positions
+    // one element that stands for all positions
+    const at::Tensor form = at::zeros({}, at::kFloat).expand(encoded.shape);
     const ShardedParameter& parameter = parameter_of_state(sharded, encoded.name);
     states.push_back({encoded.name, form, &parameter, std::make_shared<const optim::EncodedState>(std::move(encoded))});
   }
