@@ -18,7 +18,7 @@ struct Conversation {
   std::string_view version;     ///< its name
   Style style;                  ///< format of the turns
   std::string_view system;      ///< text before the first question
-  std::string_view begin, end;  ///< llama_2: before each question but the first; all: after an answer
+  std::string_view begin, end;  ///< begin: before each question except the first (llama_2 only); end: after an answer
   bool marks_images = false;    ///< puts <Image> and </Image> around each image
 };
 
@@ -28,7 +28,7 @@ struct Turn {
   std::string text;
 };
 
-/// A question with all text before the answer, which is not scored, and the answer with its end, which is scored.
+/// A question and all other text before the answer, which are not scored, and the answer with its end, which is scored.
 struct Round {
   std::string asked, answered;
 };

@@ -7,7 +7,8 @@
 namespace tessera::text {
 namespace {
 
-/// The numbers of ids to keep of two texts with at most `most` in total: the shorter one is kept whole if possible.
+/// The numbers of ids to keep of two texts so that there are at most `most` in total: the shorter text is kept whole if
+/// possible.
 std::pair<std::size_t, std::size_t> longest_first(std::size_t a, std::size_t b, std::size_t most) {
   if (a + b <= most) return {a, b};
   const bool swapped = a > b;

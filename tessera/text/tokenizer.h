@@ -26,11 +26,11 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// The ids of a text. Special tokens that occur literally in the text are recognised; none are added.
+  /// The ids of a text. Special tokens that occur literally in the text are recognised, but none are added.
   virtual std::vector<std::int32_t> encode(std::string_view utf8) const = 0;
 
-  /// The bytes that the ids decode to (including special tokens, by their content). One id may be a part of a
-  /// character, so the result of a truncated sequence need not be valid UTF-8. An id without a token throws InputError
+  /// The bytes that the ids decode to (including special tokens, by their content). A single id may represent part of a
+  /// character, so the result for a truncated sequence need not be valid UTF-8. An id without a token throws InputError
   /// naming id, position and range.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// tokenizer.json of Hugging Face `tokenizers` (version "1.0"): parsing it, and writing byte-level BPE.
+/// \file Parses the tokenizer.json of Hugging Face `tokenizers` (version "1.0"), and writes it for byte-level BPE.
 
 #include <tessera/base/value.h>
 #include <tessera/text/added_tokens.h>

@@ -16,7 +16,7 @@ class Parser {
  public:
   explicit Parser(std::string_view pattern) : pattern_(pattern) {}
 
-  /// Returns false for unsupported patterns, see compact().
+  /// Returns false for unsupported patterns; see compact().
   bool run() {
     while (at_ < pattern_.size()) {
       if (!step()) return false;
@@ -24,7 +24,7 @@ class Parser {
     return true;
   }
 
-  /// Syntax before each set and after the last: one element more than `sets`.
+  /// Syntax before each set and after the last one: one element more than `sets`.
   std::vector<std::string> syntax{1};
   std::vector<CodeSet> sets;
 
@@ -113,7 +113,7 @@ class Parser {
     return true;
   }
 
-  /// One character, escaped or not.
+  /// Parses one character, escaped or not.
   std::optional<std::uint32_t> character() {
     if (peek() == '\\') {
       static constexpr std::string_view names = "rntfv", values = "\r\n\t\f\v";

@@ -55,7 +55,7 @@ class RegexSearch {
     std::size_t begin, end;  ///< bytes; begin < end
   };
 
-  /// `text` must be well-formed UTF-8; all three must outlive the search.
+  /// `text` must be well-formed UTF-8; all three arguments must outlive the search.
   RegexSearch(const RegexSplitter& splitter, std::string_view text, RegexScratch& scratch);
   ~RegexSearch();
   RegexSearch(const RegexSearch&) = delete;
@@ -71,7 +71,7 @@ class RegexSearch {
   std::string_view text_, subject_;  ///< subject: the engine's input, the text or its translation
   RegexScratch::Data* scratch_;
   bool translated_ = false;
-  std::size_t at_ = 0, unit_ = 0;  ///< end of the last match: in the text, in the subject
+  std::size_t at_ = 0, unit_ = 0;  ///< end of the last match, in the text and in the subject
 };
 
 /// The pattern with classes replaced by ranges (see above). Throws InputError beginning with `where`.

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A cache of the ids of common words. Words repeat in a text, so most of them cost one hash and one comparison.
+/// A cache of the ids of common words. Words repeat in a text, so most of them cost only one hash and one comparison.
 
 #include <array>
 #include <atomic>

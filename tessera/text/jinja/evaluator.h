@@ -13,7 +13,7 @@
 
 namespace tessera::text::jinja {
 
-/// Not thread-safe; for one render().
+/// Not thread-safe; used for a single render().
 class Evaluator {
  public:
   Evaluator(const Source& source, const Variables& variables, const Limits& limits, std::time_t now);

@@ -9,7 +9,7 @@ namespace tessera::text::jinja {
 namespace {
 
 constexpr int most_depth = 200;   // limit for a tree; chains such as a + b + c + ... count, too
-constexpr int most_levels = 120;  // limit for the parser; a bracket takes three
+constexpr int most_levels = 120;  // limit for the parser; a bracket uses three levels
 
 std::string described(const Token& token) {
   switch (token.kind) {

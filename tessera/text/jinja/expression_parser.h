@@ -44,9 +44,9 @@ class ExpressionParser {
   [[noreturn]] void fail_at(std::size_t offset, const std::string& why) const;
 
   ExpressionPtr expression() { return conditional(); }
-  /// One expression, or several separated by commas. conditional: allow `a if b else c`.
+  /// Parses one expression, or several separated by commas. conditional: allow `a if b else c`.
   ExpressionPtr tuple(bool conditional = true, bool in_parentheses = false);
-  /// `|name(arguments)`, any number; the first '|' may be omitted. Without input and filters: nullptr.
+  /// Parses any number of `|name(arguments)`; the first '|' may be omitted. Returns nullptr without input and filters.
   ExpressionPtr filters(ExpressionPtr input, bool bar_needed);
   Target targets();
 

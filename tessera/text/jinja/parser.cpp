@@ -25,8 +25,8 @@ class StatementParser : ExpressionParser {
  private:
   using Ends = std::initializer_list<std::string_view>;
 
-  /// Parses up to the tag of one of `ends`, whose name is then the next token or, without ends, up to the template's
-  /// end.
+  /// Parses up to the tag of one of `ends`, whose name is then the next token; without ends, parses up to the
+  /// template's end.
   Block statements(Ends ends) {
     const std::size_t begin = offset();
     if (++blocks_ > most_blocks) fail_here(concat("more than ", most_blocks, " nested blocks"));
@@ -153,7 +153,7 @@ class StatementParser : ExpressionParser {
     return next().text;
   }
 
-  /// Loops around a macro are not its own: a break in it would have no loop to leave.
+  /// Loops around a macro do not belong to it, so a break inside it would have no loop to leave.
   void read_macro_body(MacroDefinition& definition, std::string_view end) {
     macros_.push_back({});
     definition.body = captured_body(end);

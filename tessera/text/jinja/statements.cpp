@@ -29,7 +29,7 @@ class Macro : public Callable {
 
 }  // namespace
 
-/// Another scope for its lifetime.
+/// Installs another scope for its lifetime.
 class Evaluator::InScope {
  public:
   InScope(Evaluator& evaluator, ScopePtr parent)
@@ -140,7 +140,7 @@ Value Evaluator::captured(const Block& block) {
     const Capture capture(*this, text);
     run(block);
   }
-  return Value::of(std::move(text));  // charged when it was printed
+  return Value::of(std::move(text));  // the text was charged when it was printed
 }
 
 Value Evaluator::filtered(const Expression& filter, Value text) {

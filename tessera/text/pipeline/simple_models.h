@@ -12,7 +12,7 @@
 
 namespace tessera::text {
 
-/// WordLevel: a word is a token, or unknown.
+/// WordLevel: each word is a token or is unknown.
 class WordLevelModel final : public WordModel {
  public:
   WordLevelModel(std::unordered_map<std::string, std::int32_t> ids, std::optional<std::int32_t> unknown)

@@ -18,14 +18,15 @@ constexpr std::uint32_t syllable_base = 0xAC00, leading_base = 0x1100, vowel_bas
 constexpr std::uint32_t leading_count = 19, vowel_count = 21, trailing_count = 28;
 constexpr std::uint32_t syllable_count = leading_count * vowel_count * trailing_count;
 
-constexpr std::uint32_t first_unsettled = 0xC0;  ///< below it, every code point is its own form C and D and has class 0
+/// every code point below this is its own form C and D and has class 0
+constexpr std::uint32_t first_unsettled = 0xC0;
 
 constexpr std::uint32_t first_compatible = 0xA0;  ///< the same for forms KC and KD
 
 /// Properties of a code point for the quick checks and the algorithms.
 struct Character {
   std::uint8_t combining_class = 0;
-  bool decomposes = false;      ///< not its own form D
+  bool decomposes = false;      ///< differs from its own form D
   bool unsettled_in_c = false;  ///< form C may change it or join it to a preceding character
   bool compatible = false;      ///< forms KC and KD replace it
 };
