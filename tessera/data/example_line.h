@@ -34,8 +34,8 @@ struct ExampleLine {
 using EncodePiece =
     std::function<std::vector<std::int32_t>(std::string_view piece, bool first, const text::ChatEncoder& encoder)>;
 
-/// Throws InputError with file:line:column, and corpus::LeftOut where there is nothing to learn. Any number of threads
-/// may call it.
+/// Throws InputError with file:line:column, and corpus::LeftOut if there is nothing to learn from the record. Any
+/// number of threads may call it.
 ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                            const EncodePiece& encode = {});
 

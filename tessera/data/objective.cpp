@@ -6,7 +6,7 @@
 namespace tessera::data {
 namespace {
 
-/// splitmix64: a stream of 64-bit numbers per key.
+/// splitmix64: yields a stream of 64-bit numbers for each key.
 struct Stream {
   std::uint64_t state;
   std::uint64_t next() {

@@ -27,7 +27,7 @@ struct EncodedImages {
   std::vector<std::int32_t> ids;    ///< token ids, with one image_mark per image
   std::vector<bool> scored;         ///< one flag per id; images are never scored
   std::vector<std::string> images;  ///< file names within the folder, one per mark
-  bool cut = false;                 ///< it was truncated
+  bool cut = false;                 ///< whether the example was truncated
   bool unclear = false;             ///< a conversation that cannot be scored (text::rounds_of)
   bool stray_mark = false;          ///< a record without images contains "<image>", which is read as text
   std::vector<std::string> unused_fields;
