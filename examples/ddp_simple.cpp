@@ -1,4 +1,4 @@
-// Data-parallel training of your own module in a page. Start it with any launcher:
+// Data-parallel training of your own module in one page of code. Start it with any launcher:
 //
 //   tessera launch --num_processes 2 build/examples/ddp_simple
 //   torchrun --no-python --nproc_per_node 2 build/examples/ddp_simple
@@ -53,13 +53,13 @@ static void example(int argc, char** argv) {
       const auto [image, target] = data.batch(32);
       optimizer.zero_grad();
       const at::Tensor loss = at::cross_entropy_loss(model->forward(image), target);
-      loss.backward();  // gradients are reduced while it runs
+      loss.backward();  // gradients are reduced during this
       optimizer.step();
       sum += loss.item<double>();
     }
     if (world.rank() == 0) std::printf("epoch %d: loss %.4f (%d ranks)\n", epoch, sum / batches, world.size());
   }
-  ddp.check_replicas();  // every rank holds the same bits
+  ddp.check_replicas();  // checks that every rank holds the same bits
   tessera::shutdown();
 }
 

@@ -34,7 +34,7 @@ static void example(int argc, char** argv) {
   if (!arguments.empty()) throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[0] + "'");
   std::filesystem::path settings = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
   if (!std::filesystem::exists(settings))
-    settings = settings.filename();  // not next to the program: in the working directory
+    settings = settings.filename();  // if it is not next to the program, it is in the working directory
 
   SimpleModel model;
   auto [engine, optimizer, loader, scheduler] = tessera::initialize(

@@ -21,7 +21,7 @@ struct SimpleModel : torch::nn::Module {
   torch::nn::Sequential layers{torch::nn::Linear(784, 64), torch::nn::Functional(at::relu), torch::nn::Linear(64, 10)};
 };
 
-/// Stops the training when it is good enough.
+/// Stops the training when the loss is low enough.
 struct StopWhenGood : tessera::TrainerCallback {
   void on_log(const tessera::TrainerState& state, tessera::TrainerControl& control,
               const tessera::Metrics& logs) override {

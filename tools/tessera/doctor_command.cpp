@@ -1,4 +1,5 @@
-// tessera doctor: checks before a job what on this machine, or on all machines of the job, would stop or slow it.
+// tessera doctor: checks, before a job starts, for problems on this machine or on all machines of the job that would
+// stop or slow it.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -58,14 +59,14 @@ int check_machine(const config::Flags& flags) {
     throw InputError("--bad_hosts needs the hosts of a job: use tessera launch --num_machines M ... tessera doctor");
   const launch::Readings readings = read_here(flags, 1);
   const auto findings = launch::diagnose(readings);
-  // Written at once, so that tables of several hosts do not interleave.
+  // Written in one piece, so that tables of several hosts do not interleave.
   std::cout << (flags.has("json") ? dump_json(launch::value_of(readings.host, findings)) + "\n"
                                   : launch::table_of(readings.host, findings))
             << std::flush;
   return launch::worst(findings) == launch::Health::failure ? 1 : 0;
 }
 
-/// Checks all machines of a job: the first rank of each takes part; rank 0 prints.
+/// Checks all machines of a job: the first rank of each machine takes part, and rank 0 prints.
 int check_allocation(const config::Flags& flags, const launch::RankEnvironment& environment) {
   if (environment.local_rank != 0) {
     launch::meet(environment, nullptr);

@@ -68,7 +68,7 @@ NewFolder::NewFolder(const std::string& out) : out_(absolute_path(out)) {
 
 NewFolder::~NewFolder() {
   if (done_) return;
-  std::error_code ignored;  // a destructor cannot report, and the original error is the one that matters
+  std::error_code ignored;  // a destructor cannot report errors, and only the original error matters
   fs::remove_all(path_, ignored);
   if (made_.empty()) return;
   // Removes only empty folders: others may have written something there in the meantime.
