@@ -18,7 +18,8 @@ struct OutputConfig;
 
 namespace tessera::train {
 
-/// Why evaluations of a classifier (`classifies`) or of a language model have no metric `name`; empty if they have it.
+/// The reason why evaluations of a classifier (`classifies`) or of a language model lack the metric `name`; empty if
+/// they have it.
 std::string why_no_metric(const std::string& name, bool classifies);
 
 /// Value of the metric `name`, with or without "eval_": loss, perplexity, or for a classifier loss, accuracy, f1.
@@ -40,9 +41,9 @@ class BestModel {
   bool update(const EvalMetrics& metrics);
   /// Same, with the value of whichever metric the configuration names.
   bool update(double value, std::int64_t step);
-  /// To be called before a checkpoint of this step is written as `folder`.
+  /// Call before a checkpoint of this step is written as `folder`.
   void saving(std::int64_t step, const std::string& folder);
-  /// The write failed, so the previous best checkpoint is restored. Evaluations since saving() still count.
+  /// Call if the write failed: restores the previous best checkpoint. Evaluations since saving() still count.
   void not_saved(const std::string& folder);
   void write_to(checkpoint::RunState& state) const;  ///< for a checkpoint's run state
   bool wanted() const { return wanted_; }            ///< the configuration asks for a best model

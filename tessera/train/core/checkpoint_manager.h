@@ -34,8 +34,8 @@ class CheckpointManager {
   /// write is in progress; best() already refers to the new checkpoint.
   using Fill = std::function<std::vector<SavedModel>(SaveContents& contents)>;
 
-  /// `output` outlives the manager. `resumed`: state that the run resumes from, or nullptr. `saved`: called with the
-  /// outcome of each checkpoint-N, the same on every rank.
+  /// `output` must outlive the manager. `resumed`: state that the run resumes from, or nullptr. `saved`: called with
+  /// the outcome of each checkpoint-N, the same on every rank.
   CheckpointManager(comm::Group group, const OutputConfig& output, const checkpoint::RunState* resumed,
                     std::function<void(const SaveOutcome&)> saved);
 
@@ -51,11 +51,11 @@ class CheckpointManager {
   /// --async_save_when_busy skip, skips this one with a warning. With whole tensors or without --async_save the
   /// checkpoint is complete when this returns.
   void save(std::int64_t step, const SaveForm& form, const Fill& fill);
-  /// Does nothing while anything is being written: the next one is due soon.
+  /// Does nothing while anything is being written: the next in-memory checkpoint is due soon.
   void save_in_memory(std::int64_t step, const Fill& fill);
 
   bool busy() const { return busy_ != nullptr; }  ///< the same on every rank
-  /// This rank has finished its part of the current write; call advance() when all ranks have.
+  /// Whether this rank has finished its part of the current write; call advance() when all ranks have.
   bool ended() const { return busy() && busy_->ended(); }
   void advance();  ///< moves on to the next phase. Collective
   /// Waits until nothing is being written.

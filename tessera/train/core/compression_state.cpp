@@ -86,7 +86,7 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   const auto anew = [&](const auto&... why) {
     if (all.rank() == 0)
       log::warning("--grad_compression ", sharded.options().compression->name(), ": ", folder, " ", why...,
-                   ": what earlier steps left out (error feedback) is lost, and the compression starts afresh");
+                   ": what earlier steps left out (error feedback) is lost, and compression starts from scratch");
   };
   const auto first = first_file(folder, stem);
   if (!first) return anew("contains no state of it");

@@ -31,7 +31,7 @@ GuardedUpdate::Outcome GuardedUpdate::finish_step(std::int64_t step) {
   if (hooks_.before_update) hooks_.before_update();
   if (!good) core_.end_step();
   end.taken = good && core_.step();
-  if (end.taken || !good) core_.step_schedule();  // skipped steps count in the schedule, except those of --fp16
+  if (end.taken || !good) core_.step_schedule();  // the schedule counts skipped steps, except those skipped by --fp16
   skipped_ += end.taken ? 0 : 1;
   return end;
 }

@@ -34,12 +34,12 @@ class GuardedUpdate {
     bool taken = false;    ///< false: skipped; weights and optimizer are unchanged
   };
 
-  /// `core` (with its module already divided) and `config` outlive it. `all`: every rank of the training.
+  /// `core` (with its module already divided) and `config` must outlive this object. `all`: every rank of the training.
   GuardedUpdate(StepCore& core, comm::Group all, const RunConfig& config, UpdateHooks hooks);
 
-  /// Clipping, update and schedule after the backward passes of step `step` (the first is 1). Throws Error if the
-  /// gradients are not finite and neither --fp16 nor --nan_policy skip covers such a step; only rank 0's error has a
-  /// text. Collective.
+  /// Clips gradients, updates the weights and advances the schedule after the backward passes of step `step` (the first
+  /// is 1). Throws Error if the gradients are not finite and neither --fp16 nor --nan_policy skip covers such a step;
+  /// only rank 0's error has a text. Collective.
   Outcome finish_step(std::int64_t step);
   /// Determines the outcome of the last step. Call it before reading norms, step counts or the optimizer's states.
   /// Throws like finish_step(), for that step. Collective.
@@ -64,7 +64,7 @@ class GuardedUpdate {
   comm::Group all_;
   const RunConfig& config_;
   UpdateHooks hooks_;
-  std::optional<Pending> pending_;  // the last step, until its norm has been checked
+  std::optional<Pending> pending_;  // the last step, as long as its norm has not been checked
   double grad_norm_ = 0;
   std::int64_t skipped_ = 0, told_ = 0;
   std::int64_t in_a_row_ = 0;  // for --nan_skip_limit

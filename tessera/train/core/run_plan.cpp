@@ -55,7 +55,7 @@ std::int64_t RunPlan::samples(std::int64_t steps) const {
 
 std::int64_t RunPlan::micro_batches(std::int64_t step) const {
   if (segments.empty() && (!steps_end_with_epochs || equal_micro_batches)) return accumulation;
-  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has the most
+  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has the most rows
   return (own + batch_size - 1) / batch_size;
 }
 

@@ -62,7 +62,7 @@ struct RunPlan {
   std::int64_t eval_every = 0;      ///< likewise
   std::int64_t save_every = 0;      ///< 0: not by steps
   double eval_delay = 0;            ///< steps (eval_at_epoch: epochs) before the first evaluation, except at the end
-  /// After step 1, after the last step of an epoch, after the last step of the run.
+  /// Whether to log after step 1, after the last step of an epoch, and after the last step of the run.
   bool log_first = false, log_at_epoch = false, log_at_end = true;
   bool eval_at_epoch = false, eval_at_end = false;  ///< in addition to, or instead of, eval_every
   bool save_at_epoch = false, save_at_end = false;  ///< in addition to, or instead of, save_every
@@ -73,7 +73,7 @@ struct RunPlan {
   /// Micro-batches of a step on each rank.
   std::int64_t micro_batches(std::int64_t step) const;
   std::int64_t ranks_with_rows(std::int64_t step) const;          ///< data-parallel ranks that have rows in the step
-  std::int64_t micro_batches_with_rows(std::int64_t step) const;  ///< summed over these ranks
+  std::int64_t micro_batches_with_rows(std::int64_t step) const;  ///< micro-batches with rows, summed over these ranks
   std::int64_t steps_per_epoch() const { return (train_blocks + rows_per_step() - 1) / rows_per_step(); }
   /// Rows consumed when `steps` steps are done.
   std::int64_t samples(std::int64_t steps) const;

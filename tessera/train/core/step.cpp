@@ -57,7 +57,7 @@ void StepCore::clip_by(double norm, double max_norm) {
   if (std::isfinite(norm))
     clip_ = optim::clip_coefficient(norm, max_norm);
   else if (!loss_scale_)
-    sharded_->clip_grad_norm(0);  // throws for non-finite gradients, with their source
+    sharded_->clip_grad_norm(0);  // throws an error that names the source of the non-finite gradients
 }
 
 void StepCore::clip_values(double limit) {

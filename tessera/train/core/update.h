@@ -28,7 +28,7 @@ namespace tessera::train {
 class Update {
  public:
   virtual ~Update() = default;
-  /// One step; gradients are multiplied by `gradient_scale`.
+  /// Takes one step; gradients are multiplied by `gradient_scale`.
   virtual void step(double gradient_scale) = 0;
   virtual bool takes_step_scalars() const { return false; }  ///< see optim::Optimizer
   /// Same, with scalars on the device (optim::Optimizer); only if takes_step_scalars().
@@ -36,11 +36,12 @@ class Update {
   virtual void forget_step() {}  ///< reports that the last step by scalars was in fact skipped, so it is not counted
   /// The norm of the step's gradients, for an update that stores them outside the parameters' grad(). Collective.
   virtual std::optional<double> gradient_norm() { return std::nullopt; }
-  /// Sets every learning rate to rate(the rate that the optimizer was constructed with, index of its parameter group).
+  /// Sets every learning rate to rate(the rate with which the optimizer was constructed, index of the parameter group).
   virtual void set_learning_rates(const std::function<double(double base, std::size_t group)>& rate) = 0;
   /// Sets the betas of this library's optimizers that have them; otherwise does nothing and returns false.
   virtual bool set_betas(const optim::Betas&) { return false; }
-  /// One per parameter group; this library's optimizers have one, plus one for embeddings with decoupled_lr.
+  /// The rates of the parameter groups; this library's optimizers have one group, plus one for embeddings with
+  /// decoupled_lr.
   virtual std::vector<double> learning_rates() const = 0;
 
   /// This rank's part of the state tensors for checkpoints, with names such as "exp_avg.layers.0.weight". They refer to
@@ -81,8 +82,8 @@ struct ParameterKinds {
 /// the norms of weights (Adafactor, LAMB, LARS) are refused.
 MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, ParameterKinds kinds = {});
 
-/// The user's optimizer, whose parameters are the module's: they are replaced by this rank's parts, which the optimizer
-/// then updates; parameters that are not trained are removed from it. It must outlive the Update. Elementwise
+/// The user's optimizer over the module's parameters. They are replaced by this rank's parts, which the optimizer then
+/// updates; parameters that are not trained are removed from it. The optimizer must outlive the Update. Elementwise
 /// optimizers only (Adam, AdamW, SGD, Adagrad, RMSprop): throws InputError on creation for others, and for parameters
 /// that are not the module's.
 MakeUpdate torch_update(torch::optim::Optimizer& optimizer);

@@ -59,7 +59,7 @@ class BlockRouting {
   /// Runs the block on x [B, T, C] in training; function(x) in evaluation.
   at::Tensor run(const models::ModelPart& part, const models::PartFunction& function, const at::Tensor& x) const;
 
-  /// One line per active setting.
+  /// Describes the active settings, one per line.
   std::vector<std::string> describe() const;
 
  private:

@@ -55,7 +55,7 @@ class CompressionSchedule {
 
  private:
   struct Place {
-    std::size_t group = 0;                                       ///< index in the method
+    std::size_t group = 0;                                       ///< index of the entry in the method
     std::string name;                                            ///< name of the module
     std::shared_ptr<nn::QuantizedOperands> map;                  ///< null for an embedding
     std::shared_ptr<std::optional<nn::FakeQuantization>> table;  ///< null for a linear map
@@ -68,7 +68,7 @@ class CompressionSchedule {
   at::Tensor noted_, ranges_;  // [maps, 2]: (-minimum, maximum), (minimum, maximum); NaN if not observed
 };
 
-/// Applies the settings; nullptr if nothing is rounded.
+/// Applies the settings to a model; returns nullptr if nothing is rounded.
 std::shared_ptr<CompressionSchedule> apply_compression(const models::LanguageModel& model,
                                                        const OptimizationConfig& config, at::Device device);
 

@@ -33,7 +33,7 @@ class Features {
       if (auto* const within = dynamic_cast<MicroBatchFeature*>(feature.get()))
         std::invoke(hook, *within, arguments...);
   }
-  /// Throws InputError that names a feature acting within a step on `model`, for --device xla.
+  /// For --device xla: throws an InputError that names a feature acting within a step on `model`, if there is one.
   void require_none_within_step(const models::LanguageModel& model) const;
   void add(std::unique_ptr<RunFeature> feature) { list_.push_back(std::move(feature)); }
   /// Whether any of them must know the outcome of a step when it ends.

@@ -71,7 +71,7 @@ class NoiseScaleFeature : public MicroBatchFeature {
   void begin_micro_batch(const data::Batch& batch) override {
     if (batch.counts) small_.add_rows(batch.ids.size(0), batch.scored_tokens);
   }
-  /// A single process reduces nothing: its first micro-batch is the small batch.
+  /// A single process does not reduce gradients, so its first micro-batch is the small batch.
   void after_backward() override {
     if (run_->groups.gradients.size() == 1 && is_first_) add_squares(run_->sharded.grad_norm());
     is_first_ = false;

@@ -82,7 +82,7 @@ class PredictionsFeature : public MicroBatchFeature {
  private:
   const RunContext* run_ = nullptr;
   PredictionWindow window_;
-  std::int64_t steps_ = 0;  // since the last log
+  std::int64_t steps_ = 0;  // sums since the last log
   double loss_factor_ = 1;
 };
 

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Multi-token prediction in a run: which settings it can be combined with, and its log output.
+/// \file Multi-token prediction in a run: checks the settings combined with it, and logs its losses.
 
 #include <ATen/core/Tensor.h>
 

@@ -41,7 +41,7 @@ at::Tensor tokens_of(const at::Tensor& labels) {
   return labels.slice(1, 1).ne(data::not_scored).sum(1).to(at::kDouble);
 }
 
-/// Folder of the model to read as the reference; empty with `read` true: config_name's model, initialized afresh.
+/// Folder of the model to read as the reference; empty with `read` true: config_name's model, newly initialized.
 struct Origin {
   bool read = false;
   std::string folder;
@@ -90,7 +90,7 @@ class Preferences : public RunFeature, public Objective {
   std::int64_t rows_of_sample() const override { return 2; }
   data::Batch arranged(data::Batch rows) const override { return data::as_pairs(rows); }
   data::Batch arranged_idle(data::Batch rows) const override { return data::as_pairs(rows); }
-  /// Sum over the pairs.
+  /// The loss summed over the pairs.
   at::Tensor loss(const data::Batch& batch, double scale) override;
   at::Tensor trial_loss(const data::Batch& batch) override;
   /// The loss and the rewards of the validation pairs, as in train/loop/evaluate.h: sums are added in the order of the
@@ -159,7 +159,7 @@ void Preferences::measure(models::LanguageModel& model, const data::Dataset& dat
 /// reference is ref_model_name_or_path, or the model before the first step (with LoRA: the model that is adapted). A
 /// resumed run reads that model again. Each rank computes its share; a reference read from a folder is whole on each
 /// rank during this time. Does nothing for losses without a reference. Returns a line for the log, or "". Throws
-/// InputError for a reference with another vocabulary.
+/// InputError for a reference with a different vocabulary.
 std::string Preferences::measure_reference() {
   const RunContext& run = *run_;
   const std::int64_t first_sample = run.plan.samples(run.plan.resumed_step),

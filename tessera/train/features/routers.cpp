@@ -58,7 +58,7 @@ models::BalanceOptions::Form form_of(RouterLossForm form) {
   return Form::global_batch;
 }
 
-/// Refuses settings of experts for a model that has none.
+/// Throws InputError if settings of experts are given for a model that has none.
 void refuse_settings(const models::LanguageModel& model, const OptimizationConfig& config) {
   if (config.router_aux_loss_coef > 0 || config.router_z_loss_coef > 0 || config.moe_capacity_factor > 0)
     throw InputError(concat(config.router_aux_loss_coef > 0 ? "--router_aux_loss_coef"

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Mixtures of experts in a run: balancing the load of experts, and its log output.
+/// \file Mixtures of experts in a run: balances the load of the experts, and logs the routers' metrics.
 
 #include <tessera/models/language_model.h>
 #include <tessera/parallel/fully_shard.h>
@@ -33,8 +32,8 @@ class RouterWindow {
  public:
   /// `statistics`: those of this rank's passes in a step.
   void end_step(const models::RouterStatistics& statistics);
-  /// Sums over the ranks and resets: losses are means over the window's `micro_batches`, counted over all ranks.
-  /// Collective; the same model on all ranks. Empty without experts.
+  /// Sums over the ranks and resets the window: losses are means over the window's `micro_batches`, counted over all
+  /// ranks. Collective; all ranks must have the same model. Empty without experts.
   RouterMetrics close(const models::LanguageModel& model, const comm::Group& world, const RunGroups& groups,
                       std::int64_t micro_batches);
 

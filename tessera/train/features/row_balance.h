@@ -1,6 +1,6 @@
 #pragma once
-/// \file
-/// --balance_batches: how many rows of each step a rank takes, by measured speed (layout/batch/balancer.h).
+/// \file --balance_batches: determines from measured speeds how many rows of each step a rank takes
+/// (layout/batch/balancer.h).
 ///
 /// Every rank computes the same number of micro-batches, which differ only in their numbers of rows, so that the
 /// collectives of every strategy match. Measurements travel with the sums that ranks exchange before each step anyway.

@@ -1,7 +1,7 @@
 #pragma once
-/// \file
-/// train/features/: the optional parts of a run. A feature has one owner: a header and a source here with its state,
-/// its work in a step, its texts and errors. features.cpp lists them in the order in which they act.
+/// \file train/features/: the optional parts of a run. Each feature has a header and a source here that contain
+/// everything about it: its state, its work in a step, its texts and errors. features.cpp lists them in the order in
+/// which they act.
 ///
 /// This header: the hooks, the only interface between a run and its features.
 
@@ -30,7 +30,7 @@ struct RunConfig;
 
 namespace tessera::train {
 
-/// Additions of features to a run before it is divided over the ranks.
+/// The additions that features make to a run before it is divided over the ranks.
 struct FeatureParts {
   std::vector<std::string> facts;  ///< lines about the run, for its start and its model card
   Objective* objective = nullptr;  ///< the objective to train; null: the model's own loss
@@ -89,7 +89,7 @@ struct StepEnd {
 };
 
 /// One optional part of a run. Every rank has the same features and calls their hooks in list order, so a hook may be
-/// collective. Features do not call each other. The first three hooks report wrong settings by InputError.
+/// collective. Features do not call each other. The first three hooks throw InputError for wrong settings.
 class RunFeature {
  public:
   virtual ~RunFeature() = default;

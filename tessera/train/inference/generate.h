@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// train/inference/: uses of a trained model: continuing texts, encoding them.
+/// \file train/inference/ uses a trained model to continue or encode texts.
 ///
 /// This header generates text: one token at a time with a key-value cache, returning bytes as they become readable.
 
@@ -55,7 +54,8 @@ std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const Ge
 /// complete.
 class TextStream {
  public:
-  /// `before`: the ids that the text continues (a prompt's); without them the first token may lose its leading space.
+  /// `before`: the ids that the text continues (those of a prompt); without them the first token may lose its leading
+  /// space.
   explicit TextStream(const text::Tokenizer& tokenizer, std::vector<std::int32_t> before = {})
       : tokenizer_(tokenizer), ids_(std::move(before)) {}
   /// Adds a token; returns the text that is now complete.

@@ -2,7 +2,7 @@
 /// \file
 /// --auto_find_batch_size: uses a smaller micro-batch if one does not fit into memory. transformers halves the batch
 /// per device and starts again; here smaller micro-batches become more micro-batches, so a step takes the same rows and
-/// the run computes the same. Determined before the first step, with rows of maximum length.
+/// the run computes the same result. Determined before the first step, with rows of maximum length.
 
 #include <tessera/comm/group.h>
 

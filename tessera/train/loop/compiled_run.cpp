@@ -39,7 +39,8 @@ void check_batch(const data::Batch& batch) {
 
 bool is_causal(const models::LanguageModel& model) { return model.objective() == data::Objective::Kind::next_token; }
 
-/// Whether rows may have different lengths. Reads all lengths, except of a stream, whose rows can be read only once.
+/// Whether rows may have different lengths. Reads all lengths, except those of a stream, whose rows can be read only
+/// once.
 bool lengths_differ(const data::Dataset& rows) {
   if (rows.streamed()) return true;
   const std::int64_t length = rows.size() > 0 ? rows.length(0) : 0;
@@ -88,7 +89,7 @@ xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunCon
     data::Batch batch;
     batch.ids = given[0];
     batch.labels = given[1];
-    batch.random_key = 0;  // each pass sets its own (MicroBatch::random_key)
+    batch.random_key = 0;  // each pass sets its own key (MicroBatch::random_key)
     std::size_t next = 3;
     if (padded) batch.seen = at::arange(batch.ids.size(1)).unsqueeze(0).lt(given[next++].unsqueeze(1));
     if (given.size() > next) batch.types = given[next];

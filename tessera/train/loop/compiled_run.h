@@ -28,7 +28,7 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
 /// A run's compiled step. Not copyable; must outlive the results of passes() and update().
 class CompiledRun {
  public:
-  /// Call after the module's weights are loaded.
+  /// Call once the module's weights are loaded.
   explicit CompiledRun(const PassParts& parts);
 
   std::unique_ptr<StepPasses> passes();

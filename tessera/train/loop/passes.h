@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Forward and backward of a step: of the whole model on this rank, or of stages on several ranks.
+/// \file Runs forward and backward of a step: through the whole model on this rank, or through stages on several ranks.
 
 #include <tessera/comm/world.h>
 #include <tessera/train/features/objective.h>
@@ -32,7 +31,8 @@ class StepPasses {
   /// gradients behind.
   virtual void rehearse(const data::Batch& batch) = 0;
 
-  virtual LossesOf losses() { return {}; }               ///< computes losses for evaluations; empty: the model does
+  /// computes losses for evaluations; empty: the model computes them
+  virtual LossesOf losses() { return {}; }
   virtual std::string describe() const { return {}; }    ///< for the log; may be empty
   virtual std::string drawing() { return {}; }           ///< the last step as an SVG. Collective
   virtual std::string first_not_finite() { return {}; }  ///< origin of a NaN; empty: unknown. Collective

@@ -50,7 +50,7 @@ class RunNumbers {
   double smoothed_step_seconds() const { return step_seconds_; }
   double seconds_left(std::int64_t step) const;
 
-  /// Ends the window between two logs. `phases`: of this window. Collective.
+  /// Ends the window between two logs. `phases`: the seconds of this window. Collective.
   StepMetrics close_window(const PhaseSeconds& phases, const std::vector<double>& sums);
   /// Records the complete metrics of a window of `steps` steps.
   void logged(const StepMetrics& metrics, std::int64_t steps);
@@ -67,7 +67,7 @@ class RunNumbers {
   void end(std::int64_t step, std::int64_t skipped_steps, const std::string& reason);
   /// Samples text from the finished model. Collective if the model is divided.
   void sample(bool tells);
-  /// One line about the limiting resource of the run.
+  /// Returns one line about the limiting resource of the run.
   std::string advice(std::int64_t step) const;
   void write_to(Report& report, std::int64_t step) const;
   /// Rank 0's memory compared with the prediction; empty: nothing was logged.

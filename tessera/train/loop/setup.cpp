@@ -104,8 +104,8 @@ void warn_of_large_rank(const models::LanguageModel& model) {
   }
 }
 
-/// Freezes the model and adds adapters if the configuration asks for them; those of an adapter folder are loaded
-/// already.
+/// Freezes the model and adds adapters if the configuration asks for them; the adapters of an adapter folder are
+/// already loaded.
 std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, const RunConfig& config,
                                                   std::int64_t rank, bool rows_added) {
   const std::string& folder = config.model.model_name_or_path;

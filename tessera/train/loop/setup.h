@@ -38,7 +38,7 @@ struct Setup {
   std::shared_ptr<models::LanguageModel> model;  ///< on the world's device
   std::optional<models::LoraConfig> lora;        ///< only adapters are trained; the model's own weights are frozen
   Features features;                             ///< optional features of this run
-  FeatureParts parts;                            ///< what the features have added
+  FeatureParts parts;                            ///< additions made by the features
   std::shared_ptr<const text::Tokenizer> tokenizer;
   /// false: the data is .bin tokens without a named tokenizer, so ids cannot be converted to text
   bool tokenizer_fits_data = true;
@@ -49,7 +49,7 @@ struct Setup {
       first_rows;  ///< first rows of a stream, which yields its rows only once; otherwise null
   std::int64_t block_size = 0;
   std::string resume_folder;                      ///< empty: starts at step 0
-  std::optional<checkpoint::RunState> resume;     ///< contents of that checkpoint, without the optimizer's tensors
+  std::optional<checkpoint::RunState> resume;     ///< contents of the checkpoint, without the optimizer's tensors
   std::shared_ptr<format::ReadSums> resume_sums;  ///< records the checksums of its tensors
   /// Set if the model has no memory for its parameters yet: the engine reads its parts from here or, if this is null,
   /// from their initializers.

@@ -140,7 +140,7 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
   options.reduce_dtype = dtype(s.reduce_dtype);
   options.buffer_dtype = dtype(s.buffer_dtype);
   options.reduction = comm::Reduction::sum;
-  // The loss is divided by all ranks' tokens, so a rank's gradients are those of its mean, already divided by the
+  // The loss is divided by all ranks' tokens, so a rank's gradients are those of its mean loss, already divided by the
   // number of ranks.
   const int ranks = group ? group.size() : static_cast<int>(p.num_processes);
   if (const double factor = config.optimization.gradient_predivide_factor; factor != 1 && ranks > 1)

@@ -43,8 +43,8 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded);
 std::vector<std::string> describe_sharding(const RunConfig& config, const models::LanguageModel& model,
                                            const Sharded& sharded, std::int64_t rank);
 
-/// Every rank has read and quantized its frozen weights on its own, and they are never sent: throws InputError if they
-/// differ between ranks. Collective if the model has quantized weights.
+/// Every rank has read and quantized its frozen weights on its own, and they are never communicated: throws InputError
+/// if they differ between ranks. Collective if the model has quantized weights.
 void check_same_quantized(const models::LanguageModel& model, const comm::Group& group);
 
 /// State bytes of a rank of a shard group, computed from the settings alone, as a plan would.

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Requests to stop. SIGTERM: finish the step, save, exit with code 3. SIGINT: finish the step, exit with 130; a second
-/// SIGINT exits at once. An evaluation is interrupted. The handlers only set a flag: the ranks agree on the step at
+/// SIGINT exits immediately. An evaluation is interrupted. The handlers only set a flag: the ranks agree on the step at
 /// which they stop (training_step.cpp).
 
 #include <memory>
