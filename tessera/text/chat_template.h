@@ -41,7 +41,7 @@ class ChatTemplate {
     std::string name;  ///< name used in errors: "DIR/chat_template.jinja"
   };
   struct Tokens {
-    std::vector<std::pair<std::string, std::string>> named;  ///< "bos_token" and the like: variables of the template
+    std::vector<std::pair<std::string, std::string>> named;  ///< variables of the template, such as "bos_token"
     std::vector<std::string> special;                        ///< special tokens, treated as text in messages
   };
 
@@ -62,18 +62,18 @@ class ChatTemplate {
   /// with "role" and any members that the template reads ("content": a text or a list of parts; "tool_calls"; ...).
   /// Null members count as missing, and the names of reasoning (reasoning_content, thinking, reasoning) are aliases, as
   /// in transformers. Special tokens that people wrote are marked (parted_tokens.h) so that ChatEncoder encodes them as
-  /// text. Throws InputError naming the message, or the place in the template, for malformed input and when the
-  /// template refuses it.
+  /// text. Throws InputError naming the message, or the place in the template, for malformed input and for input that
+  /// the template refuses.
   jinja::Rendered render(const tessera::Value& messages, const ChatOptions& options = {}) const;
 
   /// The same text in pieces; the assistant's messages and their end markers are scored, and adjacent pieces differ in
-  /// `scored`. A template with `{% generation %}` marks them itself. For others, the text of a turn is what is added
-  /// between rendering the messages before it, with the generation prompt, and rendering the messages up to it. Some
-  /// templates write a turn differently when others follow (Qwen3 omits its thoughts); for these the conversation is
-  /// rendered again with different content in place of the turn, which then extends from the end of the generation
-  /// prompt to the common rest of both texts (or to a special token that follows). If that is ambiguous, throws
-  /// InputError naming the message and the remedy: scores are never guessed. Blanks after the end marker, which the
-  /// model never generates, are not scored.
+  /// `scored`. A template with `{% generation %}` marks them itself. For other templates, the text of a turn is the
+  /// text added between rendering the messages before it, with the generation prompt, and rendering the messages up to
+  /// it. Some templates write a turn differently when others follow (Qwen3 omits its thoughts); for these the
+  /// conversation is rendered again with different content in place of the turn, which then extends from the end of the
+  /// generation prompt to the common rest of both texts (or to a special token that follows). If that is ambiguous,
+  /// throws InputError naming the message and the remedy: scores are never guessed. Blanks after the end marker, which
+  /// the model never generates, are not scored.
   std::vector<Piece> scored_pieces(const tessera::Value& messages, const ChatOptions& options = {}) const;
 
   /// The scored part of a completion.

@@ -37,11 +37,11 @@ struct Round {
 /// InputError, listing the supported names, for unknown and unsupported ones.
 const Conversation& conversation_of(std::string_view version);
 
-/// Splits alternating turns, the user's first (a first turn of the assistant is dropped, as in LLaVA), into rounds;
-/// plain: exactly two turns, of which the question is reduced to its images, one "<image>" each. Throws InputError,
-/// naming `where`, if turns do not alternate. Returns an empty list if the conversation cannot be scored: no answer, an
-/// empty text, or a text that contains the turn separator, for which LLaVA ignores the whole conversation (its
-/// "tokenization mismatch").
+/// Splits alternating turns, the user's first (a first turn of the assistant is dropped, as in LLaVA), into rounds.
+/// plain: exactly two turns; the question is reduced to its images, one "<image>" each. Throws InputError, naming
+/// `where`, if turns do not alternate. Returns an empty list if the conversation cannot be scored: no answer, an empty
+/// text, or a text that contains the turn separator, for which LLaVA ignores the whole conversation (its "tokenization
+/// mismatch").
 std::vector<Round> rounds_of(const Conversation& conversation, std::vector<Turn> turns, const std::string& where);
 
 }  // namespace tessera::text

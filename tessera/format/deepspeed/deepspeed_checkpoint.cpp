@@ -123,7 +123,7 @@ class Weights {
   /// Adds `name`, which is tied to `source`. `keep`: adds it as a separate tensor.
   void add_tied(std::string_view name, std::string_view source, bool keep) {
     const auto found = indices_.find(source);
-    if (found == indices_.end()) return leave_aside(name);  // a frozen parameter's, not saved
+    if (found == indices_.end()) return leave_aside(name);  // belongs to a frozen parameter, which is not saved
     if (!keep) {
       out_.tied.emplace_back(name, source);
       return;
@@ -178,7 +178,7 @@ std::uint64_t part_of(std::uint64_t elements, std::uint64_t ranks) {
   return elements / ranks + (elements % ranks != 0);
 }
 
-/// 'frozen_param_fragments' of each file.
+/// The 'frozen_param_fragments' of each file.
 std::vector<Nodes> frozen_fragments(const Checkpoint& checkpoint) {
   std::vector<Nodes> out;
   for (const auto& file : checkpoint.models) {
@@ -221,8 +221,8 @@ void add_frozen_parameter(const Checkpoint& checkpoint, const std::vector<Nodes>
   weights.add_pieces(parameter, *dtype, std::move(pieces));
 }
 
-/// Stages 1 and 2: whole, in the single file (_zero2_merge_frozen_params); stage 3: in parts, one per rank's file, like
-/// trained parameters (_zero3_merge_frozen_params).
+/// Adds frozen parameters. Stages 1 and 2 store them whole in the single file (_zero2_merge_frozen_params); stage 3
+/// stores them in parts, one in each rank's file, like trained parameters (_zero3_merge_frozen_params).
 void add_frozen(const Checkpoint& checkpoint, const std::vector<Parameter>& frozen, Weights& weights) {
   if (frozen.empty()) return;
   const std::vector<Nodes> fragments = frozen_fragments(checkpoint);
@@ -278,7 +278,7 @@ void add_flat_group(const Checkpoint& checkpoint, std::size_t group, const std::
                " (both are padded to a multiple of ", 2 * checkpoint.ranks.size(), ")");
 }
 
-/// Stages 1 and 2 (_zero2_merge_trainable_params).
+/// Adds the trained parameters of stages 1 and 2 (_zero2_merge_trainable_params).
 void add_flat(const Checkpoint& checkpoint, const Groups& groups, Weights& weights) {
   const Rank& first = checkpoint.ranks.front();
   if (groups.size() != first.groups.size())
@@ -314,7 +314,8 @@ std::vector<Piece> divided_pieces(const std::vector<Row>& rows, std::uint64_t at
   return pieces;
 }
 
-/// Stage 3 (_zero3_merge_trainable_params): groups do not matter, all parameters are stored consecutively.
+/// Adds the trained parameters of stage 3 (_zero3_merge_trainable_params). Groups do not matter: all parameters are
+/// stored consecutively.
 void add_divided(const Checkpoint& checkpoint, const Groups& groups, Weights& weights) {
   const StateFile& model = checkpoint.model();
   const std::vector<Row> rows = divided_rows(checkpoint);

@@ -22,7 +22,7 @@ struct Folder {
 };
 
 /// `path` is for messages; `names` are all names in the folder, of which only *_states.pt are considered. Refuses files
-/// of other kinds of parallelism, two files of one rank, and a folder without optimizer files.
+/// from other kinds of parallelism, two files for one rank, and a folder without optimizer files.
 Folder sort_states(const std::string& path, const std::vector<std::string>& names);
 
 /// `folder`: the one with `latest`, or that of a tag. Also refuses a tag that points outside the folder.

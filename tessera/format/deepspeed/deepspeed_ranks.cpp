@@ -11,10 +11,10 @@
 namespace tessera::format::deepspeed {
 namespace {
 
-/// BF16_Optimizer, which DeepSpeed uses for stage 1 in bf16 with fp32 gradients (_do_optimizer_sanity_check), records
-/// no stage. zero_to_fp32 therefore refuses its checkpoints; ds_to_universal.py (_get_zero_stage) treats them as stage
-/// 1, whose layout they have (_flatten_dense_tensors_aligned, state_dict). The list of paddings distinguishes them from
-/// older files without a stage.
+/// BF16_Optimizer, which DeepSpeed uses for stage 1 in bf16 with fp32 gradients (_do_optimizer_sanity_check), does not
+/// record the stage. zero_to_fp32 therefore refuses its checkpoints; ds_to_universal.py (_get_zero_stage) treats them
+/// as stage 1, whose layout they have (_flatten_dense_tensors_aligned, state_dict). The list of paddings distinguishes
+/// them from older files without a stage.
 bool is_of_bf16_optimizer(const StateFile& file, const PickleNode& state) {
   return file.find(state, "zero_stage") == nullptr && file.find(state, "group_paddings") != nullptr;
 }

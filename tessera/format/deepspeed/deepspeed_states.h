@@ -55,7 +55,7 @@ class StateFile {
 
   bool is_tensor(const PickleNode& value) const { return archive_.is_tensor(value); }
   TorchTensor tensor(const PickleNode& value, const std::string& name) { return archive_.tensor(value, name); }
-  /// The bytes [begin, end) of the file, which must be inside that storage. A storage's checksum is verified on first
+  /// The bytes [begin, end) of the file, which must be inside one storage. A storage's checksum is verified on first
   /// access.
   std::span<const std::byte> bytes(std::size_t storage, std::uint64_t begin, std::uint64_t end);
 
@@ -80,7 +80,7 @@ struct Parameter {
   std::uint64_t elements = 0;
 };
 
-/// Reads `dict`, shapes by name. `names`: the names read so far; none of them may occur again.
+/// Reads `dict`, which contains shapes by name. `names`: the names read so far; none of them may occur again.
 std::vector<Parameter> read_shapes(const StateFile& file, const PickleNode& dict, std::string_view what,
                                    std::set<std::string_view>& names);
 

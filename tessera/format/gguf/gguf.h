@@ -49,7 +49,7 @@ struct GgufHeader {
   std::uint64_t data_begin = 0;                             ///< offset of the data section in the file
 };
 
-/// Parses and checks everything before the data section. Every count, length and offset is checked against the
+/// Parses and checks everything that precedes the data section. Every count, length and offset is checked against the
 /// available bytes before memory is allocated: allocations are bounded by a small multiple of the file's size. Checks
 /// the magic, version, UTF-8 of all strings, uniqueness of keys and tensor names, booleans (0 or 1), array depth <= 8,
 /// alignment (a power of two), at most 4 dimensions, rows that are whole blocks, and offsets that are aligned, inside

@@ -1,4 +1,5 @@
-// config.json and generation_config.json as transformers writes them (v4 spelling, which v5 reads).
+// Creates config.json and generation_config.json as transformers writes them (in the spelling of v4, which v5 also
+// reads).
 
 #include <algorithm>
 

@@ -19,7 +19,8 @@ struct GgufTokenizer {
 };
 
 /// Supports byte-level BPE vocabularies (`tokenizer.ggml.model` gpt2) whose word splitting (`tokenizer.ggml.pre`) is
-/// known; each is written as Hugging Face does for that family. Throws InputError for a different model (SentencePiece,
+/// known; each is written as Hugging Face writes it for that family. Throws InputError for a different model
+/// (SentencePiece,
 /// ...) or an unknown splitting (the message lists the known ones), and for inconsistent tokens, types or merges.
 GgufTokenizer read_gguf_tokenizer(const GgufFile& file, const GgufModel& model);
 

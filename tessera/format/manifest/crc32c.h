@@ -41,7 +41,7 @@ class DigestBuilder {
   /// Copies `from` to `to` (from.size() bytes, any alignment, no overlap) and appends it to the digest, reading memory
   /// once. The checksum is computed from `from`, so a byte corrupted in `to` will not match it.
   void copy(std::byte* to, std::span<const std::byte> from);
-  Digest finish() &&;  ///< call when all bytes have been added; invalidates the builder
+  Digest finish() &&;  ///< to be called when all bytes have been added; invalidates the builder
 
  private:
   template <class Take>
@@ -50,7 +50,7 @@ class DigestBuilder {
   Digest digest_;
 };
 
-/// The digest of bytes in memory. Throws as DigestBuilder does.
+/// The digest of bytes in memory. Throws like DigestBuilder.
 Digest digest_of(std::span<const std::byte> bytes, std::uint64_t chunk_bytes = kDigestChunk);
 /// Maps the file to read it. Throws InputError when it is missing or unreadable.
 Digest digest_of_file(const std::string& path, std::uint64_t chunk_bytes = kDigestChunk);

@@ -3,7 +3,8 @@
 /// format/manifest/: makes a folder of files one checkpoint: manifest, checksums, index of pieces, verification.
 ///
 /// manifest.json: the list of a folder's files with their sizes and checksums. It is written last, so a folder with a
-/// valid manifest is complete. The manifest has a checksum of itself, so a flipped bit in it is detected too.
+/// valid manifest is complete. The manifest also contains its own checksum, so a flipped bit in the manifest is
+/// detected, too.
 
 #include <cstdint>
 #include <string>

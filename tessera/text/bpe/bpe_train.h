@@ -1,7 +1,6 @@
 #pragma once
-/// \file
-/// Training of byte-level BPE with GPT-2's word split: gives the same merges, in the same order, as Hugging Face's
-/// BpeTrainer.
+/// \file Trains byte-level BPE with GPT-2's word split. The result has the same merges, in the same order, as Hugging
+/// Face's BpeTrainer.
 
 #include <tessera/text/tokenizer_json.h>
 

@@ -170,7 +170,7 @@ std::string hex(std::uint32_t byte) {
   return {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
 }
 
-/// The byte class [...] for a set; empty if no byte is in it.
+/// The byte class [...] for a set; empty if the set contains no bytes.
 std::string bytes_of(const CodeSet& set, const std::vector<bool>& high_bytes) {
   std::string out;
   for (std::uint32_t first = 0; first < 256; ++first) {

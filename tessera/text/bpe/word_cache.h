@@ -118,7 +118,7 @@ class Pool {
     std::atomic<T*> object = nullptr;
   };
 
-  /// Several threads may share a place: then some find it empty and use `others_`.
+  /// Several threads may share a place; some of them then find it empty and use `others_`.
   std::atomic<T*>& own_place() {
     return places_[std::hash<std::thread::id>()(std::this_thread::get_id()) % places_.size()].object;
   }

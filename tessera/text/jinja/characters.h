@@ -25,7 +25,7 @@ std::string_view strip_right(std::string_view text);
 bool is_printable(std::uint32_t code);
 
 enum class Case { lower, upper, title };
-/// Converts one character's case, which may give several characters. A sigma at the end of a word becomes the ordinary
+/// Converts one character's case, which may yield several characters. A sigma at the end of a word becomes the ordinary
 /// lower-case sigma (Python uses the final form).
 void append_case(std::string& out, std::uint32_t code, Case wanted);
 std::string to_case(std::string_view text, Case wanted);

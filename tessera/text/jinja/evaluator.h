@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// One rendering of a template: evaluates its tree with the run's variables.
+/// \file Renders a template once: evaluates its tree with the run's variables.
 
 #include <ctime>
 #include <string>

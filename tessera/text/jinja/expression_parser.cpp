@@ -87,7 +87,7 @@ int depth_within(const Conditional& node) { return Depth::of(node.condition, nod
 
 }  // namespace
 
-/// One level of the parser's recursion for its lifetime.
+/// Counts one level of the parser's recursion for its lifetime.
 class ExpressionParser::Level {
  public:
   explicit Level(ExpressionParser& parser) : parser_(parser) {
@@ -185,7 +185,7 @@ ExpressionPtr ExpressionParser::conditional() {
   return value;
 }
 
-/// Operands with operators between them, left-associative.
+/// Parses operands with left-associative operators between them.
 ExpressionPtr ExpressionParser::binary(Parse operand,
                                        std::initializer_list<std::pair<std::string_view, Binary::Op>> operators) {
   ExpressionPtr left = (this->*operand)();

@@ -26,7 +26,7 @@ class ExpressionParser {
  protected:
   explicit ExpressionParser(const Source& source);
 
-  /// The next token. There is always one: the last, `end`, is never consumed.
+  /// The next token. There always is one, because the last token, `end`, is never consumed.
   const Token& peek(std::size_t ahead = 0) const;
   Token& next();
   std::size_t offset() const { return peek().offset; }

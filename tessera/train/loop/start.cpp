@@ -1,4 +1,4 @@
-// The choice of a run's starting point: choose_start() of setup.h.
+// Chooses a run's starting point: choose_start() of setup.h.
 
 #include <tessera/train/loop/setup.h>
 

@@ -50,7 +50,7 @@ data::Batch StepRows::idle_batch(std::int64_t step) const {
   return batch;
 }
 
-/// --tokens_per_batch. Rows are numbered in the order of the step's micro-batches.
+/// For --tokens_per_batch. Rows are numbered in the order of the step's micro-batches.
 std::vector<data::Batch> StepRows::read_token_batches(std::int64_t step) const {
   const RunPlan& plan = setup_.plan;
   const std::vector<layout::TokenBatch> all = plan.token_steps->batches(step);

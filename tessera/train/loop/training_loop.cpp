@@ -32,7 +32,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
                .before_failing = [this] { checkpoints_.finish(); },
                .before_update = [this] { clock_.enter(Phase::optimizer); },
                .outcome_at_once = setup_.features.reads_outcome()}) {
-  if (setup_.resume) setup_.resume->log_history = {};  // the journal continues it
+  if (setup_.resume) setup_.resume->log_history = {};  // the journal continues the history
   run_on_all_ranks(world_.group(), [&] { divide_model(); });
   run_on_all_ranks(world_.group(), [&] { make_optimizer(); });
 }
@@ -254,7 +254,7 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
   update_.settle();
   const bool done = stop == StopRequest::none;
   if (numbers_.window().steps() > 0)
-    log(setup_.config.output.logging_strategy != Interval::no);  // after an early stop between two logs
+    log(setup_.config.output.logging_strategy != Interval::no);  // steps since the last log, after an early stop
   checkpoints_.finish();
   if (stop == StopRequest::terminate && checkpoints_.saved_step() != step_) {
     save();

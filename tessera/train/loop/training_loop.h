@@ -46,7 +46,7 @@ class TrainingLoop {
   struct Agreement {
     StepCounts counts;
     StopRequest stop = StopRequest::none;
-    bool save_ended = false;  ///< every rank has finished its part of the current checkpoint
+    bool save_ended = false;  ///< whether every rank has finished its part of the current checkpoint
   };
 
   // training_loop.cpp
@@ -86,7 +86,7 @@ class TrainingLoop {
   Objective& objective() { return setup_.parts.objective != nullptr ? *setup_.parts.objective : model_loss_; }
   void bring_back();
   bool divided() { return is_divided(setup_, model_); }
-  /// Checkpoints of whole tensors, written by rank 0; PEFT supports only one file of adapters.
+  /// Whether checkpoints consist of whole tensors, written by rank 0; PEFT supports only one file of adapters.
   bool saves_whole() const { return setup_.config.output.save_state_dict_type == StateDictType::full || setup_.lora; }
 
   Setup setup_;
@@ -106,7 +106,7 @@ class TrainingLoop {
   std::optional<OutputFolder> output_;  // rank 0
   Journal journal_;
   std::int64_t step_ = 0;        // steps done
-  bool evaluation_due_ = false;  // a stop request interrupted it
+  bool evaluation_due_ = false;  // a stop request interrupted the evaluation
   GuardedUpdate update_;
   GuardedUpdate::Outcome last_;
 };

@@ -1,4 +1,4 @@
-// One step: the agreement between ranks, forward and backward.
+// Runs one step: the agreement between ranks, forward and backward.
 
 #include <tessera/train/loop/training_loop.h>
 
@@ -34,7 +34,7 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
   const std::vector<std::int64_t>& sums = numbers;
   rows_.shares().take_numbers(sums.data() + counted);
   if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
-  const std::int64_t same = ranks_with_same_loss(setup_.groups);  // these ranks have counted the same rows
+  const std::int64_t same = ranks_with_same_loss(setup_.groups);  // these ranks have each counted the same rows
   return {{sums[0] / same, sums[1] / same, sums[2] / same, sums[5] / same},
           sums[4] > 0   ? StopRequest::interrupt
           : sums[3] > 0 ? StopRequest::terminate
@@ -42,7 +42,7 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
           sums[6] == world_.size()};
 }
 
-/// --exit_duration_in_mins. A run takes at least one step, so that it makes progress even if each resumed run exits
+/// For --exit_duration_in_mins. A run takes at least one step, so that it makes progress even if each resumed run exits
 /// early.
 bool TrainingLoop::time_is_over() const {
   const double minutes = setup_.config.optimization.exit_duration_in_mins;

@@ -92,7 +92,7 @@ Advice compute_advice(const Utilization& run, double share) {
   if (run.steps < few_steps)
     return {"compute-bound",
             concat(why, "; ", plural(run.steps, "step"), run.steps == 1 ? " is" : " are", " too few for advice")};
-  // A rank that waits for others is not idle for lack of work.
+  // A rank that waits for others does not lack work.
   const double steps = total(run) - at(run.seconds, Phase::other);
   const double working = steps > 0 ? 1 - at(run.seconds, Phase::communication) / steps : 1;
   const bool idle = run.cpu_utilization > 0 && run.cpu_utilization < idle_threads * working;

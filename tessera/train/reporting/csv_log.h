@@ -13,8 +13,8 @@
 
 namespace tessera::train {
 
-/// RFC 4180 with a header. Columns have transformers' names (eval_loss, train_runtime); missing values are empty. Reals
-/// have 9 significant digits.
+/// Written as in RFC 4180, with a header. Columns have transformers' names (eval_loss, train_runtime); missing values
+/// are empty. Reals have 9 significant digits.
 class CsvLog {
  public:
   /// Starts a file with its header. With resumed_step >= 0 an existing file keeps its columns, which may be those of an

@@ -28,7 +28,7 @@ class Journal {
   /// Throws InputError if it cannot listen on --metrics_port.
   Journal(const Setup& setup, const comm::World& world);
 
-  /// Called once on rank 0 when it is time to write: from then on metrics go to metrics.jsonl of `output` and to the
+  /// Called once on rank 0 when writing may begin. From then on metrics go to metrics.jsonl of `output` and to the
   /// targets of --report_to: an event file in --logging_dir, which starts with `configuration`, and metrics.csv.
   /// `output` must outlive this object. Throws InputError if one of them cannot be created.
   void open(OutputFolder& output, const Value& configuration);
@@ -47,7 +47,7 @@ class Journal {
   void evaluated(const EvalMetrics& metrics);
   void sampled(std::int64_t step, const std::string& prompt, const std::string& text);
   void ended(const RunTotals& totals);
-  /// Ends the progress line and writes --metrics_file a last time.
+  /// Ends the progress line and writes --metrics_file for the last time.
   void close();
 
   /// Entries in the form of Hugging Face's trainer_state.json, including those before a resume. More than 1,024 entries

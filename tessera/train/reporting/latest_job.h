@@ -22,7 +22,7 @@ class LatestJob {
 
   /// `job` must not throw.
   void submit(std::function<void()> job);
-  /// Returns when the last submitted job is done.
+  /// Waits until the last submitted job is done.
   void finish();
 
  private:
@@ -33,7 +33,7 @@ class LatestJob {
   std::condition_variable changed_;
   std::function<void()> waiting_;
   bool running_ = false, ends_ = false;
-  std::thread thread_;  // last: it uses the other members
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 }  // namespace tessera::train

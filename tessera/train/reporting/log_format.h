@@ -9,8 +9,8 @@
 
 namespace tessera::train {
 
-/// repr() of a Python float: the shortest digits that read back as the same double; an exponent below 1e-4 and from
-/// 1e16; "nan", "inf".
+/// repr() of a Python float: the shortest digits that read back as the same double, with an exponent below 1e-4 and
+/// from 1e16 on; "nan", "inf".
 std::string python_repr(double value);
 /// Same, after rounding to `digits` significant digits.
 std::string python_repr(double value, int digits);

@@ -19,7 +19,7 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::size_t most_request = 8192;  ///< bytes of a request's head
+constexpr std::size_t most_request = 8192;  ///< maximum bytes of a request's head
 constexpr double patience = 1;              ///< maximum seconds per client
 
 launch::UniqueFd listen_here(int port) {

@@ -31,8 +31,8 @@ std::string holder(int fd) {
                           "job at a time: choose another folder, or end that job first"));
 }
 
-/// Locks the whole file. An open file description lock, as in storage/folder_lock.h: shared file systems apply it to
-/// all hosts.
+/// Locks the whole file with an open file description lock, as in storage/folder_lock.h: shared file systems apply it
+/// to all hosts.
 struct flock exclusive() {
   struct flock lock{};
   lock.l_type = F_WRLCK;

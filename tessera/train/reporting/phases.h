@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// How the time of a step is spent.
+/// \file Measures how the time of a step is spent.
 
 #include <array>
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace tessera::train {
 
-/// Activity of a process. communication: blocked in a collective, during whichever activity (communication that
+/// Activity of a process. communication: blocked in a collective, no matter in which phase (communication that
 /// overlaps with computing costs nothing and is not counted); other: between two steps (logs, evaluations, checkpoints,
 /// reports).
 enum class Phase { data, forward, backward, communication, optimizer, other };

@@ -50,7 +50,7 @@ void put(const std::string& text, int file = STDERR_FILENO) {
   }
 }
 
-/// One column stays free: a full line would make some terminals wrap.
+/// One column stays free, because a full line would make some terminals wrap.
 int columns() { return terminal_columns(STDERR_FILENO) - 1; }
 
 }  // namespace

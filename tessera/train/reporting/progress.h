@@ -45,7 +45,7 @@ class Progress {
   /// Reports that an evaluation has finished `done` of its batches. Redraws at most ten times a second; without a
   /// terminal, one plain line a minute.
   void evaluating(std::int64_t done, std::int64_t batches);
-  /// The evaluation is over: the rewriting line shows training again, if it did before.
+  /// Reports that the evaluation is over: the rewriting line shows training again, if it did before.
   void evaluated();
   /// Sets the loss that the rewriting line shows.
   void set_loss(double loss);

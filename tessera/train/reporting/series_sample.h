@@ -39,7 +39,8 @@ class SeriesSample {
   /// At least 1 bucket.
   explicit SeriesSample(std::int64_t buckets) : buckets_(std::max<std::int64_t>(1, buckets)) {}
 
-  /// `place`: orders the lines of several series. A step lower than an earlier one is raised to it.
+  /// `place`: orders the lines of several series. A step that is lower than an earlier one is raised to the earlier
+  /// one.
   void add(std::int64_t place, std::int64_t step, Numbers peaks, Line line) {
     step = std::max(step, kept_.empty() ? std::int64_t{0} : kept_.back().step);
     for (double& number : peaks)

@@ -36,7 +36,7 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& total
 Report describe_run(const Setup& setup, const comm::World& world);
 
 /// The first tokens of the validation data (otherwise of the training data) and the model's continuation. Empty if ids
-/// cannot be turned into text. Not collective.
+/// cannot be converted to text. Not collective.
 Sample sample_text(const Setup& setup);
 
 }  // namespace tessera::train

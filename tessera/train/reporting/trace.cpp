@@ -141,7 +141,7 @@ std::int64_t common_zero(const comm::Group& group, bool one_host) {
 std::string merge_traces(const Trace& mine, std::int64_t zero_ns, const comm::Group& group) {
   const std::string events = mine.events(group.rank(), zero_ns);
   const int ranks = group.size();
-  // Lengths and counts first, then the texts, each padded to the longest one.
+  // Exchanges lengths and counts first, then the texts, each padded to the longest one.
   at::Tensor head =
       at::tensor({static_cast<std::int64_t>(events.size()), mine.dropped()}, at::kLong).to(group.device());
   at::Tensor heads = at::empty({ranks, 2}, head.options());

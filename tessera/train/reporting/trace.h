@@ -51,8 +51,8 @@ class Trace {
   std::int64_t dropped_ = 0;
 };
 
-/// The reading of this rank's clock, in nanoseconds, at a moment common to all ranks, up to the duration of a barrier;
-/// ranks of one host share a clock and get the same number. Collective.
+/// The reading of this rank's clock, in nanoseconds, at a moment that is the same for all ranks to within the duration
+/// of a barrier; ranks of one host share a clock and get the same number. Collective.
 std::int64_t common_zero(const comm::Group& group, bool one_host);
 
 /// Merges the ranks' events: the whole file on rank 0, "" on the others. Collective.

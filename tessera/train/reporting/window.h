@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Metrics between two logs: each rank sums its own, and a log combines the sums.
+/// \file Metrics between two logs: each rank sums its own values, and a log combines the sums.
 
 #include <tessera/comm/group.h>
 #include <tessera/data/dataset.h>
@@ -49,7 +48,7 @@ class Window {
   std::int64_t step_tokens() const { return counts_.tokens; }
   std::int64_t step_inputs() const { return counts_.inputs; }
   /// An estimate from this rank alone, for the time before the first log: `ranks` times this rank's share. NaN if no
-  /// loss of a device has been read yet.
+  /// loss has been read from a device yet.
   double rough_loss(int ranks) const;
 
   /// Combines the ranks' numbers, adds the losses in the order of the micro-batches (k x ranks + place, one step after

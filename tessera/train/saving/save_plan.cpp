@@ -31,8 +31,8 @@ std::int64_t bytes_of(const std::vector<std::int64_t>& shape, at::ScalarType typ
   return bytes;
 }
 
-/// Splits tensors into files, each of at most max_bytes or of one tensor; [trained.begin, trained.end) of `tensors`
-/// must be finite.
+/// Splits tensors into files, each of at most max_bytes or with a single tensor; the values of `tensors` in
+/// [trained.begin, trained.end) must be finite.
 std::vector<PartFile> cut_into_files(const std::vector<format::TensorSpec>& tensors,
                                      const checkpoint::ShardFile::Tensors& trained, std::int64_t max_bytes) {
   std::vector<PartFile> files;

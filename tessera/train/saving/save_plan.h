@@ -25,8 +25,8 @@ struct HeldState {
   std::string name;                             ///< "exp_avg.h.0.weight"
   at::Tensor held;                              ///< laid out like the parameter's part; may alias the live state
   const ShardedParameter* parameter = nullptr;  ///< its parameter; nullptr: every rank holds the whole state
-  /// Set if the state is stored in another form: then `held` has its type and shape, but no values. Null: `held` is the
-  /// state.
+  /// Set if the state is stored in a different form; `held` then has its type and shape, but no values. Null: `held` is
+  /// the state.
   std::shared_ptr<const optim::EncodedState> encoded = nullptr;
 
   at::Tensor values() const { return encoded ? encoded->decode() : held; }  ///< laid out as `held`
@@ -93,7 +93,8 @@ struct SaveForm {
   bool finite = true;  ///< infinities and NaN in trained parameters and in states are errors
 };
 
-inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);  ///< a parameter without a state in a list
+/// marks a parameter that has no state in a list
+inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);
 
 /// This rank's part of a save.
 struct SavePlan {

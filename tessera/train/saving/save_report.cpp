@@ -108,7 +108,7 @@ std::vector<format::ManifestFile> write_indexes(const std::string& folder, const
                                                 const std::vector<PartReport>& parts, bool with_states_index) {
   const auto index_name = [](const std::string& stem) { return stem + ".safetensors.index.json"; };
   std::vector<format::ManifestFile> written;
-  std::map<std::string, std::string> files;  // the file of each tensor; sorted by name as Hugging Face does
+  std::map<std::string, std::string> files;  // the file of each tensor; sorted by name, as in Hugging Face's indexes
   std::int64_t weight_bytes = 0, weight_files = 0;
   std::map<std::string, format::StoredTensor> states;
   for (const PartReport& part : parts) {

@@ -316,7 +316,7 @@ std::optional<SaveOutcome> Saver::advance() {
   return std::nullopt;
 }
 
-/// Ends the save. With errors the checkpoint is dropped: the other ranks' threads have ended, too.
+/// Ends the save. If there were errors, the checkpoint is dropped: the other ranks' threads have ended, too.
 SaveOutcome Saver::end(std::string errors) {
   SaveOutcome outcome = std::move(job_->outcome);
   outcome.error = std::move(errors);
@@ -329,7 +329,7 @@ SaveOutcome Saver::end(std::string errors) {
   return outcome;
 }
 
-/// Retries with every save to remove what could not be removed because of a failing disk.
+/// With every save, tries again to remove folders that a failing disk has kept from being removed.
 void Saver::remove_leftovers() { std::erase_if(leftovers_, remove_or_warn); }
 
 std::optional<SaveOutcome> Saver::finish() {
