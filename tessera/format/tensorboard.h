@@ -32,7 +32,7 @@ std::string start_event(double wall_time, std::int64_t step);
 std::string tfrecord(std::string_view message);
 
 /// One event file, open for appending. Every event is a single write, so readers only see complete records. Not
-/// copyable; one thread at a time.
+/// copyable; may be used by one thread at a time.
 class EventFile {
  public:
   /// Creates `folder` if it is missing, and in it the file events.out.tfevents.SECONDS.HOST.PID.N (the first free N),

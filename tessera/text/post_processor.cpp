@@ -28,7 +28,7 @@ std::size_t special_count(const std::vector<TemplatePiece>& pieces) {
   return count;
 }
 
-/// Maximum number of text ids next to `special` tokens.
+/// Maximum number of text ids besides `special` special tokens.
 std::size_t room(std::int64_t most_ids, std::size_t special) {
   if (most_ids <= 0) return static_cast<std::size_t>(-1) / 4;
   return static_cast<std::size_t>(std::max(most_ids - static_cast<std::int64_t>(special), std::int64_t{0}));

@@ -24,8 +24,8 @@ const Value& member_or_null(const Value& object, std::string_view key) {
   return value != nullptr ? *value : null;
 }
 
-/// tokenizers' own encode() applies them; transformers' tokenizers disable both by default, which is what training
-/// needs.
+/// The encode() of `tokenizers` itself applies them; transformers' tokenizers disable both by default, which is what
+/// training needs.
 void note_what_is_not_applied(const Value& root) {
   for (const char* key : {"truncation", "padding"}) {
     if (const Value* value = root.find(key); is_set(value))

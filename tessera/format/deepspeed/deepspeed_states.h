@@ -55,8 +55,8 @@ class StateFile {
 
   bool is_tensor(const PickleNode& value) const { return archive_.is_tensor(value); }
   TorchTensor tensor(const PickleNode& value, const std::string& name) { return archive_.tensor(value, name); }
-  /// The bytes [begin, end) of the file, which must be inside one storage. A storage's checksum is verified on first
-  /// access.
+  /// The bytes [begin, end) of the file, which must be inside the given storage. A storage's checksum is verified on
+  /// first access.
   std::span<const std::byte> bytes(std::size_t storage, std::uint64_t begin, std::uint64_t end);
 
  private:

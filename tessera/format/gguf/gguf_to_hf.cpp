@@ -139,7 +139,7 @@ void write_gguf_to_hf(const GgufFile& file, const GgufToHf& plan, const std::str
     write("tokenizer_config.json", plan.tokenizer.config_json);
   }
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
-  std::vector<std::byte> buffer;  // buffer of the only tensor in memory
+  std::vector<std::byte> buffer;  // holds the only tensor in memory
   std::uint64_t done = 0;
   std::vector<TensorSource> sources;
   for (const HfTensor& tensor : plan.tensors) {

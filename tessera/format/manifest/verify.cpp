@@ -20,7 +20,7 @@ namespace {
 /// Consecutive chunks of a file with the same problem.
 struct Range {
   std::uint64_t begin, end;
-  std::string why;  ///< "": their bytes differ; otherwise why they could not be read
+  std::string why;  ///< "": their bytes differ; otherwise the reason why they could not be read
 };
 
 /// The tensors of a safetensors file that overlap [begin, end), from its current header.
@@ -141,7 +141,7 @@ class Reader {
     if (progress_ && chunk.unread() > 0) progress_(done_, share_bytes_);
   }
 
-  /// Returns nullopt if the chunk is intact; otherwise why it could not be read, or "" if its bytes differ.
+  /// Returns nullopt if the chunk is intact, the reason why it could not be read, or "" if its bytes differ.
   std::optional<std::string> compare(const RegularFile& file, const Chunk& chunk) {
     if (chunk.known.state == ChunkSums::State::whole) return std::nullopt;
     if (chunk.known.state == ChunkSums::State::damaged) return "";
@@ -157,7 +157,7 @@ class Reader {
     return "";
   }
 
-  /// Continues `crc` over the file's bytes [at, end). Returns why they cannot be read, or "".
+  /// Continues `crc` over the file's bytes [at, end). Returns the reason why they cannot be read, or "".
   std::string take(const RegularFile& file, std::uint64_t at, std::uint64_t end, std::uint32_t& crc) {
     while (at < end) {
       const auto bytes = std::span(buffer_).first(std::min<std::uint64_t>(buffer_.size(), end - at));

@@ -23,10 +23,11 @@ struct Share {
   int ranks = 1;
 };
 
-/// One deviation from what was written.
+/// One deviation from the contents that were written.
 struct Damage {
-  std::string file;                  ///< name inside the folder; "manifest.json": the manifest itself
-  std::uint64_t begin = 0, end = 0;  ///< bytes, whole chunks; [0, listed size) if it is missing or has another size
+  std::string file;  ///< name inside the folder; "manifest.json": the manifest itself
+  /// bytes, whole chunks; [0, listed size) if the file is missing or has a different size
+  std::uint64_t begin = 0, end = 0;
   std::vector<std::string>
       tensors;       ///< for a safetensors file, the tensors in [begin, end), including "the header"; {}: unknown
   std::string text;  ///< one line: "model.safetensors: bytes 4194304 to 8388608 are damaged (h.0.weight and 3 more)"

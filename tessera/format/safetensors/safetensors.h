@@ -65,7 +65,7 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }  ///< in file order
   /// The header's __metadata__; empty: absent.
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
-  std::uint64_t data_begin() const { return header_.data_begin; }    ///< file offset of the data section
+  std::uint64_t data_begin() const { return header_.data_begin; }    ///< offset of the data section in the file
   const TensorInfo* find(const std::string& name) const;             ///< nullptr: not found
   std::span<const std::byte> bytes(const TensorInfo& tensor) const;  ///< valid while this object lives; any alignment
 
@@ -83,8 +83,8 @@ struct TensorSpec {
 };
 
 /// The beginning of a file: header length, header, and padding with spaces, so that the tensors' bytes, which follow
-/// without gaps in the given order, begin at a multiple of `alignment` (a power of two, at least 8). With it a writer
-/// knows the position of every byte in advance. Throws Error for duplicate names, the name __metadata__, negative
+/// without gaps in the given order, begin at a multiple of `alignment` (a power of two, at least 8). This tells a
+/// writer the position of every byte in advance. Throws Error for duplicate names, the name __metadata__, negative
 /// sizes, more than 2^63 bytes, and a header beyond the format's 100 MB.
 std::string safetensors_front(std::span<const TensorSpec> tensors, const std::map<std::string, std::string>& metadata,
                               std::size_t alignment);

@@ -144,7 +144,8 @@ class PickleReader {
 
   // ---- nodes, stack, memo ----
   std::uint32_t add(PickleNode node) {
-    if (out_.nodes_.size() >= bytes_.size()) fail("more values than bytes");  // each is created by at least one opcode
+    // each node is created by at least one opcode
+    if (out_.nodes_.size() >= bytes_.size()) fail("more values than bytes");
     out_.nodes_.push_back(std::move(node));
     return static_cast<std::uint32_t>(out_.nodes_.size() - 1);
   }
@@ -184,7 +185,7 @@ class PickleReader {
     stack_.push_back(found->second);
   }
 
-  /// The node at the top of the stack, whose kind must be one of these. Adding nodes invalidates the reference.
+  /// The node at the top of the stack, whose kind must be one of those given. Adding nodes invalidates the reference.
   PickleNode& at_top(std::initializer_list<Kind> kinds, const char* what) {
     PickleNode& node = out_.nodes_[top()];
     if (std::find(kinds.begin(), kinds.end(), node.kind) == kinds.end()) fail(what, " a ", pickle_kind_name(node.kind));

@@ -29,7 +29,7 @@ struct TorchWeights {
 /// Whether read_torch_weights accepts the path.
 bool is_torch_weights(const std::string& path);
 
-/// `group`: which of the nested dicts to read (its name is removed from the tensors' names); empty: "model", "module",
+/// `group`: the nested dict to read (its name is removed from the tensors' names); empty: "model", "module",
 /// "state_dict" or "model_state_dict" if one of them exists, otherwise the only group. `keep_tied`: write every tensor
 /// that shares memory. Throws InputError for missing or unreadable files, an index that points outside its folder or to
 /// missing tensors, and an ambiguous group.

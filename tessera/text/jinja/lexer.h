@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Tokenizes templates as Jinja does with trim_blocks and lstrip_blocks: everything between the tags is text; the line
-/// feed after a block tag, and the blanks before one on its line, belong to the tag.
+/// feed after a block tag, and the blanks before a block tag on its line, belong to the tag.
 ///
 /// Language: https://jinja.palletsprojects.com/en/stable/templates/ (Jinja 3.1).
 

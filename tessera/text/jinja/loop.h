@@ -10,8 +10,8 @@
 
 namespace tessera::text::jinja {
 
-/// Iterates over the items for which `keeps` returns true. Items are tested lazily, one ahead only if the template uses
-/// loop.last or loop.nextitem, because `keeps` may depend on what the body has done.
+/// Iterates over the items for which `keeps` returns true. Items are tested lazily because `keeps` may depend on the
+/// effects of the body; only if the template uses loop.last or loop.nextitem is one item tested ahead.
 class Loop : public Object, public Attributes {
  public:
   using Keeps = std::function<bool(const Value&)>;

@@ -24,7 +24,7 @@ class Machine {
  public:
   explicit Machine(const Limits& limits) : limits_(limits) {}
 
-  /// Throws Fault when the limit of steps or bytes is reached. Call it before the work.
+  /// Throws Fault when the limit of steps or bytes is reached. Call before doing the work.
   void step(std::size_t count = 1) {
     if (count > limits_.steps - steps_) fail_steps();
     steps_ += count;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The operations on values (operators, subscripts, loops) with Python's semantics. All throw Fault where Python raises
-/// an exception (also ZeroDivisionError and the like), and for operations not allowed on an undefined value.
+/// an exception (including ZeroDivisionError), and for operations not allowed on an undefined value.
 
 #include <optional>
 #include <string_view>

@@ -54,7 +54,7 @@ class StatementParser : ExpressionParser {
     return block;
   }
 
-  /// The body after a tag; consumes its end tag up to and including the name.
+  /// Parses the body after a tag; consumes its end tag up to and including the name.
   Block body(Ends ends) {
     take_operator(":");
     expect(Kind::block_end, "'%}'");
@@ -183,7 +183,7 @@ class StatementParser : ExpressionParser {
     return block;
   }
 
-  /// A body from which break and continue cannot leave the enclosing loops.
+  /// Parses a body from which break and continue cannot leave the enclosing loops.
   Block captured_body(std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     Block block = body_and_end(end);

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Values as text: Python's str() and repr(), and JSON as json.dumps writes it.
+/// \file Converts values to text: Python's str() and repr(), and JSON as json.dumps writes it.
 
 #include <optional>
 #include <string>

@@ -184,7 +184,7 @@ Evaluator::Flow Evaluator::run(const For& node) {
       return truth(evaluate(*node.condition));
     };
   auto& loop = machine_.make<Loop>(std::move(items), std::move(keeps));
-  bool completed = false;  // as in Jinja, a round ended by break or continue does not count
+  bool completed = false;  // as in Jinja, an iteration ended by break or continue does not count
   while (const Value* item = loop.advance()) {
     machine_.step();
     const InScope scope(*this);

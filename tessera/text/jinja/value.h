@@ -30,7 +30,8 @@ template <class... Parts>
 
 class Value;
 
-/// A missing name or member: prints as empty, loops over nothing, is false; any other use throws `why`.
+/// A missing name or member: it is false, prints as an empty text, and iterates over nothing; any other use throws
+/// `why`.
 struct Undefined {
   std::string why;  ///< "'x' is undefined"
 };

@@ -24,7 +24,8 @@ class WordLevelModel final : public WordModel {
   std::optional<std::int32_t> unknown_;
 };
 
-/// WordPiece with any normalizer, pre-tokenizer and decoder. (For BERT's own see wordpiece/wordpiece_tokenizer.h.)
+/// WordPiece with any normalizer, pre-tokenizer and decoder. (For BERT's own components see
+/// wordpiece/wordpiece_tokenizer.h.)
 class WordPieceModel final : public WordModel {
  public:
   explicit WordPieceModel(WordPiece model) : model_(std::move(model)) {}
