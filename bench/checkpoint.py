@@ -96,8 +96,7 @@ def save(strategy, folder, memory, checksum):
         all_bytes, own = float(found[2]) * UNITS[found[3]], float(found[5]) * UNITS[found[6]]
         stall, write = float(found[4]), float(found[7])
         stalls.append(stall / (all_bytes * 1e-9))
-        whole = time.monotonic() - begun if begun else stall + write  # from the step that saved to the log line about
-                                                                      # the checkpoint
+        whole = time.monotonic() - begun if begun else stall + write  # from the saving step to the log line
         crc = own * 1e-9 * (1 / checksum["copy_with_crc_gb_s"] - 1 / checksum["copy_gb_s"] + 1 / checksum["crc_gb_s"])
         shares.append(crc / whole)
         rate = PROCS * own / write

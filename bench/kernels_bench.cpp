@@ -1,7 +1,7 @@
 /// \file Every kernel of kernels/cpu on one thread, with every instruction set of this machine, relative to its bound:
 /// bytes divided by the memory bandwidth that a copy of the same size reaches here (printed first). A share above 100 %
-/// means that the operands came from a cache. Attention's bound is arithmetic: the FLOP of the unmasked scores over the
-/// rate of multiply-adds on registers. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
+/// means that the operands came from a cache. Attention's bound is arithmetic: the FLOP of the unmasked scores divided
+/// by the rate of multiply-adds on registers. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
 
 #include <benchmark/benchmark.h>
 #include <tessera/kernels/cpu/binned_sums.h>

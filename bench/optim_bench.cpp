@@ -55,7 +55,7 @@ double memory_bandwidth() {
 
 template <class F>
 void measure(benchmark::State& state, double bytes, const F& body) {
-  body();  // first call: touches the states
+  body();  // the first call allocates and touches the states
   for (auto _ : state) body();
   const double total = bytes * static_cast<double>(state.iterations());
   state.counters["GB/s"] = benchmark::Counter(total * 1e-9, benchmark::Counter::kIsRate);

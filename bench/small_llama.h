@@ -77,7 +77,7 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-inline constexpr std::int64_t warm_up = 2;  ///< steps that are not counted
+inline constexpr std::int64_t warm_up = 2;  ///< warm-up steps, which are not counted
 
 /// Trains --steps steps of --B x --T tokens of --vocab. `train` runs one step on the given rows and returns its loss
 /// (rank 0's is shown). Rank 0 prints one JSON line: tokens/s of the median step, CPU seconds of a step of all ranks,

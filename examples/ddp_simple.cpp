@@ -41,8 +41,9 @@ static void example(int argc, char** argv) {
   if (!arguments.empty()) throw tessera::InputError("ddp_simple: unknown argument '" + arguments[0] + "'");
   tessera::comm::World& world = tessera::init(environment, {});
 
-  SimpleModel model;                                              // an ordinary module
-  tessera::Ddp ddp(*model);                                       // rank 0's weights everywhere, gradients averaged
+  SimpleModel model;  // an ordinary module
+  // copies rank 0's weights to all ranks; averages gradients
+  tessera::Ddp ddp(*model);
   torch::optim::SGD optimizer(model->parameters(), /*lr=*/0.01);  // an ordinary optimizer
 
   const SyntheticDigits data(world.rank());

@@ -39,7 +39,7 @@ static void example(int argc, char** argv) {
   SimpleModel model;
   auto [engine, optimizer, loader, scheduler] = tessera::initialize(
       model, {.config = given.deepspeed_config.empty() ? settings.string() : given.deepspeed_config,
-              .training_data = synthetic_digits(192)});  // the loader gives this rank's micro-batches
+              .training_data = synthetic_digits(192)});  // the loader yields this rank's micro-batches
 
   const bool talks = engine.global_rank() == 0;
   for (int epoch = 0; epoch < 4; ++epoch) {

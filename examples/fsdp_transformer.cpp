@@ -71,7 +71,7 @@ static void example(int argc, char** argv) {
                 static_cast<long long>(memory.shards), static_cast<long long>(memory.gradients),
                 static_cast<long long>(memory.whole_peak));
   }
-  fsdp.restore();  // an ordinary, complete module again on every rank, for evaluation and saving
+  fsdp.restore();  // turns the module back into an ordinary, complete one on every rank, for evaluation and saving
   tessera::shutdown();
 }
 

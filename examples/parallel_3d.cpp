@@ -63,7 +63,8 @@ void example(int argc, char** argv) {
   const auto pipeline = groups.of(Axis::pp), data = groups.over({Axis::dp_replicate, Axis::dp_shard}),
              tensor = groups.of(Axis::tp);
 
-  // The schedule (which rank computes which stage of which micro-batch when), and where the model is cut.
+  // The schedule (which rank computes which stage of which micro-batch, and when), and the places where the model is
+  // cut.
   namespace schedule = tessera::layout::schedule;
   const schedule::Schedule steps = schedule::make_schedule(
       schedule_name, {.ranks = pipeline.size(), .stages_per_rank = 0, .micro_batches = micro_batches});
@@ -131,7 +132,7 @@ void example(int argc, char** argv) {
       std::printf("step %d: loss %.6f, gradient norm %.6f (%d ranks)\n", step, loss.item<double>(), norm, world.size());
   }
 
-  // One folder that transformers can open: the first rank of each stage writes its stage's part.
+  // Writes a folder that transformers can open: the first rank of each stage writes its stage's part.
   tessera::train::SaveContents contents{.step = 10,
                                         .form = {.optimizer = false, .full = true},
                                         .folder = folders[1],

@@ -1,4 +1,4 @@
-// Hugging Face's Trainer around your own module: the flags are TrainingArguments'.
+// Hugging Face's Trainer around your own module: the flags are those of TrainingArguments.
 //
 //   tessera launch --num_processes 2 build/examples/trainer_simple --learning_rate 1e-3 --fsdp "full_shard auto_wrap"
 //   build/examples/trainer_simple --replicas 2        one process, two replicas: nn.DataParallel

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Ten training steps of a tiny GPT-2 on this x86-64 machine and, emulated, on 64-bit ARM: every loss must agree within
-# 1e-6. First cross-compiles the whole library against LibTorch's aarch64 wheel (0.42 GB; ten minutes of processor
+# Runs ten training steps of a tiny GPT-2 on this x86-64 machine and, emulated, on 64-bit ARM: every loss must agree
+# within 1e-6. First cross-compiles the whole library against LibTorch's aarch64 wheel (0.42 GB; ten minutes of
+# processor
 # time), so it must be started manually: tools/aarch64_parity.sh [BUILD] [--num_processes N]   (BUILD: of x86-64)
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Common base of all blocks, wherever their tokens are stored.
+/// \file The common base of all blocks, no matter where their tokens are stored.
 
 #include <tessera/data/dataset.h>
 

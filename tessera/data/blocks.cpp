@@ -1,4 +1,4 @@
-// Blocks from memory, from a mapped file, and from a slice of another dataset.
+// Creates blocks from memory, from a mapped file, and from a slice of another dataset.
 
 #include <algorithm>
 #include <span>

@@ -30,7 +30,7 @@ namespace tessera::data {
 /// The label of a position that is not scored, as in PyTorch's cross entropy.
 inline constexpr std::int64_t not_scored = -100;
 
-/// One row of a dataset. ids and labels have the same length; labels[t] is ids[t], or -100 where t is not scored.
+/// One row of a dataset. ids and labels have the same length; labels[t] is ids[t], or -100 if t is not scored.
 /// document_starts: positions within the row, ascending, starting with 0 (one document: {0}). types: token types of a
 /// pair of texts, same length; empty: all 0.
 struct Row {
@@ -128,22 +128,22 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
                        const std::optional<ImageInput>& images = {});
 
 /// The order of rows: index of the i-th sample of a run (i counts samples over all epochs). A pure function of
-/// (strategy, seed, i) and of the dataset's size or, for group_by_length, its lengths and rows_per_step; hence the same
-/// for any world size. Seeking is O(1), except that group_by_length first sorts the epoch that contains i, O(n log n),
-/// and keeps that order. In a blend BlendOrder selects the part of each sample, and the strategy applies within parts.
-/// `sequential`: file order, every epoch. `random`: a different permutation every epoch, keyed by (seed, epoch) (see
-/// sampler.cpp). `group_by_length` (transformers' LengthGroupedSampler): the random permutation is cut into megabatches
-/// of up to 50 steps, each sorted by length, longest first; the longest row of all comes first, so that an epoch that
-/// does not fit in memory fails immediately. `group_by_modality_length` (LLaVA's get_modality_length_grouped_indices):
-/// every step but an epoch's last has either only rows with images or only rows without; the rows of a step are
-/// distributed to its micro-batches so that their total lengths are similar. Copies share their state; any number of
-/// threads may use one.
+/// (strategy, seed, i) and of the dataset's size or, for group_by_length, its lengths and rows_per_step; so it is the
+/// same for any world size. Seeking is O(1), except that group_by_length first sorts the epoch that contains i, O(n log
+/// n), and keeps that order. In a blend BlendOrder selects the part of each sample, and the strategy applies within
+/// parts. `sequential`: file order, every epoch. `random`: a different permutation every epoch, keyed by (seed, epoch)
+/// (see sampler.cpp). `group_by_length` (transformers' LengthGroupedSampler): the random permutation is cut into
+/// megabatches of up to 50 steps, each sorted by length, longest first; the longest row of all comes first, so that an
+/// epoch that does not fit in memory fails immediately. `group_by_modality_length` (LLaVA's
+/// get_modality_length_grouped_indices): every step except an epoch's last one has either only rows with images or only
+/// rows without; the rows of a step are distributed to its micro-batches so that their total lengths are similar.
+/// Copies share their state; any number of threads may use one.
 class Sampler {
  public:
   /// Throws InputError for the strategies that group by length, which need the data, and for dataset_size < 1.
   Sampler(SamplingStrategy strategy, std::int64_t dataset_size, std::uint64_t seed);
-  /// All strategies. rows_per_step: rows per rank and micro-batch x accumulation x ranks; rows_per_batch: per rank and
-  /// micro-batch (0: the same). Construct it only once per run, because group_by_length reads all lengths.
+  /// Supports all strategies. rows_per_step: rows per rank and micro-batch x accumulation x ranks; rows_per_batch: per
+  /// rank and micro-batch (0: the same). Construct it only once per run, because group_by_length reads all lengths.
   Sampler(SamplingStrategy strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step,
           std::int64_t rows_per_batch = 0);
   std::int64_t operator()(std::int64_t i) const;  ///< i >= 0
@@ -182,7 +182,7 @@ struct Batch {
   /// fp32 [images, 3, side, side] (image_input.h), row by row in the order of their tokens; undefined: no images.
   at::Tensor images = {};
   /// Identifies the dropout masks (nn/dropout.h): a key for all batches of a step, and the number of this batch's first
-  /// row within the step. Without a key each forward pass in training draws one.
+  /// row within the step. Without a key, each forward pass in training draws a new one.
   std::optional<std::uint64_t> random_key = {};
   std::int64_t first_row = 0;
   /// Null: rows are complete. Otherwise ids, labels and types are [rows, t], document_starts and lengths refer to whole

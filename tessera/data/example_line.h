@@ -25,7 +25,7 @@ struct ExampleLine {
   bool cut = false;
   std::size_t ends_before = 0;             ///< number of leading tokens from the tokenizer's prefix
   std::vector<std::string> unused_fields;  ///< fields that the chat template does not read, such as "messages.weight"
-  std::string remark;                      ///< warning about the record; the same text for the same problem
+  std::string remark;                      ///< warning about the record; the same problem always has the same text
 
   std::int64_t scored_tokens() const;  ///< at positions >= 1
 };

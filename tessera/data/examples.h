@@ -13,8 +13,9 @@
 /// An example is one document: the tokenizer's prefix (e.g. a beginning-of-text token), the text, the tokenizer's
 /// suffix, and an end token if it has one: end of text after a text, end of turn after a completion. A conversation
 /// formatted by a model's own template gets its beginning and ends from the template. Prompt and completion are
-/// tokenized separately, so that the border between them is where generation will begin. Longer examples are truncated
-/// at the end; those left without a scored token are dropped. Other fields of a record are ignored and reported once.
+/// tokenized separately, so that they are separated at the point where generation will begin. Longer examples are
+/// truncated at the end; those left without a scored token are dropped. Other fields of a record are ignored and
+/// reported once.
 ///
 /// (run_clm.py concatenates the texts of all lines and cuts blocks. To train on such blocks, make them with
 /// `tessera tokenize --append_eod` and train on the .bin.)
@@ -32,7 +33,8 @@
 
 namespace tessera::data {
 
-/// Tokens of many examples, with a flag per token whether it is scored. Immutable: any number of threads may read.
+/// Tokens of many examples, with a flag for each token that specifies whether it is scored. Immutable: any number of
+/// threads may read.
 class ExampleSource {
  public:
   virtual ~ExampleSource() = default;
@@ -51,7 +53,7 @@ class ExampleSource {
 
 struct ExampleOptions {
   std::string column_map = {};         ///< maps the file's field names to ours (corpus/columns.h)
-  std::string text_field = "text";     ///< any other name makes every record a text, whatever its other fields
+  std::string text_field = "text";     ///< any other name makes every record a text, regardless of its other fields
   std::int64_t max_length = 0;         ///< tokens; longer examples are truncated
   std::int64_t max_prompt_length = 0;  ///< pairs: keep only this many last tokens of the prompt; 0: no separate limit
   std::int64_t vocab_size = 0;         ///< every id must be below this

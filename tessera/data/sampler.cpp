@@ -1,4 +1,4 @@
-// The order of a run's samples, computed from (seed, epoch).
+// Computes the order of a run's samples from (seed, epoch).
 
 #include <algorithm>
 #include <limits>

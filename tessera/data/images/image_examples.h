@@ -27,7 +27,7 @@ struct ImageExamples {
 
 /// Whether the first record with a non-null list has the form of image records: a list `conversations` whose items have
 /// "from" (if the model sees images or --version is set), or `messages` for a model that sees images. Throws InputError
-/// for a record of another form that names images.
+/// for a record of a different form that names images.
 bool has_image_records(const std::vector<corpus::SourceFile>& files, const ImageOptions& images);
 
 /// Reads all records, several at a time. Images must exist but are not opened. Throws InputError with the position of

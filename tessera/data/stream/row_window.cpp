@@ -102,7 +102,7 @@ std::shared_ptr<const RowWindow> WindowMaker::make() {
   }
 }
 
-/// Moves to the start of the window and appends the rest of the record before it.
+/// Moves to the start of the window and appends the rest of the record in which the previous window ended.
 void WindowMaker::begin(RowWindow& window) {
   window.begin_ = next_;
   window.packed_ = options_.packing && request_.examples;

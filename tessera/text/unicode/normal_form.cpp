@@ -105,7 +105,7 @@ class Tables {
   }
 
   std::array<std::uint16_t, 0x1100> block_of_{};
-  std::vector<Block> blocks_;  ///< the first is all defaults, and shared
+  std::vector<Block> blocks_;  ///< the first entry has only default values and is shared
   CharacterMap parts_;         ///< canonical decompositions; the first part may decompose again
   std::unordered_map<std::uint64_t, std::uint32_t> whole_;
   CharacterMap compatible_;  ///< compatibility decompositions, in full
@@ -125,7 +125,7 @@ void order_marks(std::vector<std::uint32_t>& codes, const Tables& tables) {
 }
 
 /// Joins code points with the preceding starter where possible, unless a mark of the same or a higher class (or a
-/// starter) is in between. In place.
+/// starter) is in between. Works in place.
 void compose(std::vector<std::uint32_t>& codes, const Tables& tables) {
   std::size_t out = 0;
   std::optional<std::size_t> starter;

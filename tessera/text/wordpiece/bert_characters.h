@@ -43,11 +43,11 @@ class BertCharacters {
   CodePointTable<Character> table_;
 };
 
-/// Removes characters that are not text, turns white space into blanks.
+/// Removes characters that are not text, and turns white space into blanks.
 std::string_view clean_text(std::string_view text, std::string& storage);
 /// Inserts a blank before and after every CJK ideograph.
 std::string_view space_chinese(std::string_view text, std::string& storage);
-/// Removes nonspacing marks. (strip_accents: this after to_nfd.)
+/// Removes nonspacing marks. (strip_accents calls this after to_nfd().)
 std::string_view remove_marks(std::string_view text, std::string& storage);
 /// Lower-cases each character independently (a final sigma also becomes an ordinary one; U+0130 becomes two
 /// characters).

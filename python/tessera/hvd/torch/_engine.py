@@ -129,7 +129,7 @@ class Leader:
         self._numbers, self._known = {}, []  # (name, description) -> number; number -> (name, description, ranks)
         self._waiting = OrderedDict()  # number -> ranks that have submitted it
         self._joined, self._last_joined = set(), -1
-        self._told = [0] * size  # count of numbers that each rank knows
+        self._told = [0] * size  # how many of the numbers each rank has been sent
 
     def hear(self, rank, items):
         """`items` of a rank: numbers, (name, description, ranks), or "join"."""
