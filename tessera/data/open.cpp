@@ -144,7 +144,7 @@ class DatasetOpener {
     if (!pairs_ && has_image_records(files, images_)) return open_images(std::move(files), options);
     if (!config_.version.empty())
       throw InputError(concat(name, ": --version ", config_.version,
-                              " needs records with `conversations`, but these have another form: remove it"));
+                              " needs records with `conversations`, but these have a different form: remove it"));
     const auto tokens = open_tokens(examples_request(std::move(files), tokenizer_, options, threads(), notes),
                                     tokenizer_, config_.data_cache_dir, progress_, notes);
     check_ids(name, tokens);

@@ -43,7 +43,7 @@ TEST(XlaRefusals, AFeatureThatActsWithinAStep) {
   EXPECT_EQ(error_of([&] { features.require_none_within_step(*model); }), "");
   features.add(std::make_unique<Watcher>("--watch"));
   EXPECT_EQ(error_of([&] { features.require_none_within_step(*model); }),
-            "device xla: --watch acts within a step, which is compiled as a whole; leave it out");
+            "device xla: --watch acts within a step, which is compiled as a whole; remove it");
 }
 
 /// One parameter, and the test's loss.

@@ -49,7 +49,7 @@ std::string today() {
 launch::Readings read_here(const config::Flags& flags, int ranks) {
   const std::int64_t given = flags.integer("num_processes", ranks);
   if (given < 1 || given > 4096)
-    throw InputError(concat("--num_processes is ", given, "; expected the ranks of one machine, 1 .. 4096"));
+    throw InputError(concat("--num_processes is ", given, "; expected the number of ranks per machine, 1 .. 4096"));
   return launch::read_machine(flags.text("folder").value_or("."), static_cast<int>(given));
 }
 

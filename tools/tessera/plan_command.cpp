@@ -180,7 +180,7 @@ int plan_command(const Arguments& arguments) {
   const auto near = nearest(what, Arguments{"groups", "schedule", "check", "batch", "hardware", "calibrate"});
   throw InputError(concat("tessera plan: unknown '", what, "'; ",
                           near ? concat("did you mean ", *near, "?")
-                               : "give check, batch, hardware, calibrate, groups or schedule, or --model"));
+                               : "use check, batch, hardware, calibrate, groups or schedule, or --model"));
 }
 
 }  // namespace tessera::tool

@@ -167,7 +167,7 @@ void encode_conversation(const Value& record, const text::Tokenizer& tokenizer, 
   const std::string where = record.where().str();
   const text::Conversation* conversation = options.conversation;
   if (conversation == nullptr)
-    throw InputError(concat(where, ": contains `conversations`, which need --version: set e.g. --version v1"));
+    throw InputError(concat(where, ": contains `conversations`, which need --version: set it, for example to v1"));
   if (const Value* image = record.find("image")) names_in(*image, out.images);
   check_names(out.images, record, options);
   std::vector<text::Turn> turns = turns_of(record.at("conversations"));

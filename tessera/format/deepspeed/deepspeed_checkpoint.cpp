@@ -43,8 +43,8 @@ std::shared_ptr<StateFile> open_model(const Checkpoint& checkpoint, const Folder
                                       std::int64_t rank, const std::string& expected) {
   const auto found = folder.model.find(rank);
   if (found == folder.model.end())
-    throw InputError(concat(folder.path, ": '", expected, "' is missing, which a checkpoint of ZeRO stage ",
-                            checkpoint.stage(), " and ", checkpoint.ranks.size(), " ranks has"));
+    throw InputError(concat(folder.path, ": '", expected, "' is missing, which every checkpoint of ZeRO stage ",
+                            checkpoint.stage(), " with ", checkpoint.ranks.size(), " ranks contains"));
   return open(path_join(folder.path, found->second));
 }
 

@@ -31,7 +31,7 @@ class Trie {
     }
   }
 
-  /// The value of a key; nullopt if it is not in the tree.
+  /// The value of a key; `none` if it is not in the tree.
   std::int32_t find(std::string_view key) const;
 
  private:

@@ -103,8 +103,8 @@ std::int64_t take_weights(torch::nn::Module& module, Sharded& sharded, const for
                           const std::string& folder) {
   const auto find = [&](const std::string& name) -> const format::SafetensorsFolder::Stored& {
     if (const auto* stored = weights.find(name)) return *stored;
-    throw InputError(
-        concat(folder, ": has no tensor ", name, ", which this model needs: these are the weights of another model"));
+    throw InputError(concat(folder, ": has no tensor ", name,
+                            ", which this model needs: these are the weights of a different model"));
   };
   const auto check = [&](const std::string& name, at::IntArrayRef sizes) {
     const at::IntArrayRef stored = find(name).info.shape;
@@ -171,7 +171,7 @@ void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string
   });
   if (names != stored)
     throw InputError(concat(folder, ": has ", stored, " tensors, but this model has ", names,
-                            ": these are the weights of another model"));
+                            ": these are the weights of a different model"));
 }
 
 void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const std::string& folder) {

@@ -51,7 +51,7 @@ Features Features::make_all(std::span<const MakeFeature> makers, const RunConfig
 void Features::require_none_within_step(const models::LanguageModel& model) const {
   each_within_step([&](const MicroBatchFeature& feature) {
     if (const std::string what = feature.acts_on(model); !what.empty())
-      throw InputError(concat("device xla: ", what, " acts within a step, which is compiled as a whole; leave it out"));
+      throw InputError(concat("device xla: ", what, " acts within a step, which is compiled as a whole; remove it"));
   });
 }
 

@@ -34,8 +34,8 @@ void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& 
                remedy));
   if (config.preference_loss != PreferenceLoss::none)
     throw InputError(
-        concat("--preference_loss contradicts mtp_num_layers: preferences compare whole answers, in which the "
-               "depths of multi-token prediction have no part; remove --preference_loss",
+        concat("--preference_loss contradicts mtp_num_layers: preference losses compare whole answers and do "
+               "not use multi-token prediction; remove --preference_loss",
                remedy));
 }
 

@@ -70,8 +70,8 @@ class RowBalanceFeature : public RunFeature {
   void prepare_model(ModelBuild& build) override {
     if (build.model.balance().experts > 0)
       throw InputError(
-          "--balance_batches: the routers' losses of a mixture of experts are means over micro-batches, so unequal "
-          "ones would change them; remove it");
+          "--balance_batches: the routers' losses of a mixture of experts are means over micro-batches, so "
+          "micro-batches of unequal size would change them; remove it");
     balance_.emplace(build.world, std::vector<double>());
     build.parts.shares = &*balance_;
   }

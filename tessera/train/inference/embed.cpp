@@ -51,7 +51,7 @@ Embedder::Embedder(std::shared_ptr<models::SentenceEncoder> encoder, std::shared
       tokenizer_(std::dynamic_pointer_cast<const text::WordPieceTokenizer>(tokenizer)),
       options_(options),
       teams_(std::make_unique<Teams>()) {
-  if (!tokenizer_) throw InputError("BERT needs a WordPiece tokenizer, but the folder's is of another kind");
+  if (!tokenizer_) throw InputError("BERT needs a WordPiece tokenizer, but this folder has one of a different kind");
   if (tokenizer_->vocab_size() > encoder_->vocab_size())
     throw InputError(concat("the tokenizer has ", tokenizer_->vocab_size(), " tokens but the model's embedding has ",
                             encoder_->vocab_size(), " rows: they do not belong together"));

@@ -139,7 +139,8 @@ void check_projector_rate(const models::LanguageModel& model, const Optimization
   for (const auto& item : model.named_parameters())
     if (models::is_of_projector(item.key()) && item.value().requires_grad()) return;
   throw InputError(
-      "--mm_projector_lr: this run trains no projector: remove it, or train one (--vision_tower; for a model that "
+      "--mm_projector_lr: this run does not train a projector: remove it, or train one (--vision_tower; for a model "
+      "that "
       "already has one, in addition to adapters: --lora_modules_to_save multi_modal_projector)");
 }
 

@@ -257,8 +257,8 @@ void check_same_quantized(const models::LanguageModel& model, const comm::Group&
   for (std::size_t rank = 1; rank < checksums.size(); ++rank)
     if (checksums[rank] != checksums[0])
       throw InputError(concat("the quantized weights of process ", rank, " of ", group.size(),
-                              " differ from those of process 0: each reads --model_name_or_path on its own, so give "
-                              "all of them the same copy of the base model"));
+                              " differ from those of process 0: each reads --model_name_or_path on its own, so all "
+                              "of them need the same copy of the base model"));
 }
 
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
