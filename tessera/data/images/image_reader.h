@@ -14,7 +14,7 @@ namespace tessera::data {
 /// Any number of threads may use one.
 class ImageReader {
  public:
-  /// `pad`: --image_aspect_ratio pad. Throws Error if this build cannot read images (image/plugin.h).
+  /// `pad`: --image_aspect_ratio pad. Throws Error if the image plug-in cannot be loaded (image/plugin.h).
   ImageReader(const ImageInput& input, bool pad);
   /// Returns fp32 [files, 3, side, side], prepared by image/prepare.h, several files at a time. Throws InputError,
   /// naming the file, if one no longer exists or cannot be read.

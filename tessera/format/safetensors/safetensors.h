@@ -83,9 +83,9 @@ struct TensorSpec {
 };
 
 /// The beginning of a file: header length, header, and padding with spaces, so that the tensors' bytes, which follow
-/// without gaps in the given order, begin at a multiple of `alignment` (a power of two, at least 8). This tells a
-/// writer the position of every byte in advance. Throws Error for duplicate names, the name __metadata__, negative
-/// sizes, more than 2^63 bytes, and a header beyond the format's 100 MB.
+/// without gaps in the given order, begin at a multiple of `alignment` (a power of two, at least 8). So a writer knows
+/// the position of every byte in advance. Throws Error for duplicate names, the name __metadata__, negative sizes, more
+/// than 2^63 bytes, and a header beyond the format's 100 MB.
 std::string safetensors_front(std::span<const TensorSpec> tensors, const std::map<std::string, std::string>& metadata,
                               std::size_t alignment);
 /// Size of a tensor in bytes. Throws Error for a negative dimension and for 2^63 bytes or more.

@@ -59,9 +59,8 @@ BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* res
 }
 
 bool BestModel::update(const EvalMetrics& metrics) {
-  if (!config::is_metric_of_evaluations(metric_))
-    return false;  // the config rules allow this only if nothing depends
-                   // on it
+  // by the config rules nothing depends on such a metric
+  if (!config::is_metric_of_evaluations(metric_)) return false;
   return wanted_ && update(metric_of(metrics, metric_), metrics.step);
 }
 

@@ -12,8 +12,8 @@
 
 namespace tessera::train {
 
-/// State for SavedModel::of_rank; `stem`: that of the model's optimizer states. Empty if there is no state: without
-/// compression, with fp16 and bf16, and on one rank.
+/// State for SavedModel::of_rank; `stem`: that of the model's optimizer states. Empty for methods without state (none,
+/// fp16 and bf16) and on one rank.
 RankTensors compression_state(const Sharded& sharded, const comm::Group& all, const std::string& stem);
 
 /// Restores the state of this rank of `all` from a checkpoint, before the first step. Rank 0 warns if the state cannot

@@ -22,7 +22,7 @@ class LogSums {
     own_.insert(own_.end(), own.begin(), own.end());
   }
   const std::vector<double>& own() const { return own_; }
-  /// Calls every `tell`. Call this when metrics.sums contains the sums.
+  /// Passes the sums on to every feature. Call this when metrics.sums contains them.
   void tell(StepMetrics& metrics) const {
     for (const auto& [place, tell] : tells_) tell(metrics, metrics.sums.data() + place);
   }

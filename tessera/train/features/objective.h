@@ -21,7 +21,7 @@ using LossesOf =
 /// How an evaluation processes its batches.
 struct Evaluating {
   bool together = false;   ///< forward passes are collective: every rank runs the same number
-  LossesOf pipeline = {};  ///< runs batches through the pipeline's stages; empty: there is no pipeline
+  LossesOf pipeline = {};  ///< runs batches through the pipeline's stages; empty: not a pipeline
   /// Called before each of a rank's `batches` batches, of which `done` are finished (batches missing at the end are
   /// counted as well). Returns whether to continue. Collective; the same answer on all ranks.
   std::function<bool(std::int64_t done, std::int64_t batches)> goes_on = [](std::int64_t, std::int64_t) {

@@ -72,7 +72,8 @@ void RunNumbers::measure_yardsticks(bool tells) {
   if (tells) totals_.unigram_entropy = unigram_entropy(*setup_.rows_to_show(), setup_.model->vocab_size());
   if ((tells || is_divided(setup_, model_)) && !setup_.config.model.model_name_or_path.empty() && !setup_.resume)
     first_sample_ = sample_text(setup_);
-  world_.group().barrier().wait();  // the others wait here so that the wait does not count as a step's communication
+  // the other ranks wait here, so that their wait does not count as a step's communication
+  world_.group().barrier().wait();
 }
 
 void RunNumbers::start() {

@@ -100,7 +100,7 @@ Value with_dropout_of(const Value& config, const Value& before) {
       result.set(key, with_dropout_of(value, old != nullptr ? *old : before));
     else if (!changed)
       result.set(key, value);
-    else if (old != nullptr)  // otherwise leave it out: the family's default applies again
+    else if (old != nullptr)  // otherwise the key is omitted, and the family's default applies again
       result.set(key, *old);
   }
   return result;

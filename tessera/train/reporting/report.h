@@ -25,7 +25,7 @@ struct Report {
   std::string pipeline;                          ///< drawing (SVG) of a step, planned and measured; empty: none
   double unigram_entropy = 0;                    ///< drawn as a baseline in the loss curve; 0: not drawn
   std::string advice;                            ///< one line about the limiting resource of the run; empty: unknown
-  std::string sample_prompt, sample_text, sample_note;  ///< if sample_text is empty, there is no sample
+  std::string sample_prompt, sample_text, sample_note;  ///< if sample_text is empty, no sample is shown
   std::string sample_before;                            ///< the model's text before training; empty: unknown
 };
 

@@ -23,7 +23,7 @@ struct Answer {
   std::string host;
   bool over_ssh = true;
   std::string text;
-  std::string failure;  ///< the reason why there is no text
+  std::string failure;  ///< the reason why `text` is empty
 };
 
 void ask(Answer& answer, bool as_json) {

@@ -38,7 +38,7 @@ namespace tessera::tool {
 namespace {
 
 struct Turn {
-  double forward = 0, backward = 0;  ///< seconds; backward 0: there is no backward pass
+  double forward = 0, backward = 0;  ///< seconds; backward 0: the operation has no backward pass
 };
 
 /// One or two figures for one size.
