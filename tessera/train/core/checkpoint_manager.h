@@ -39,8 +39,8 @@ class CheckpointManager {
   CheckpointManager(comm::Group group, const OutputConfig& output, const checkpoint::RunState* resumed,
                     std::function<void(const SaveOutcome&)> saved);
 
-  /// Removes leftovers of runs that died while saving and allocates the memory for asynchronous copies. Optional:
-  /// otherwise the first save() does it. `full`: SaveForm::full of the later saves.
+  /// Removes files left behind by runs that died while saving, and allocates the memory for asynchronous copies.
+  /// Optional: otherwise the first save() does it. `full`: SaveForm::full of the later saves.
   void open(bool full);
   /// save_in_memory() writes its checkpoints into this folder (--checkpoint_in_memory).
   void open_memory(const std::string& folder);

@@ -67,8 +67,8 @@ class StepCore {
   /// clip_values().
   double gradient_norm();
   /// Makes step() scale gradients by min(1, max_norm / (norm + 1e-6)). Returns the norm before clipping. With fp16 it
-  /// may be infinite: the step will be skipped. Otherwise a norm that is not finite throws Error with rank and
-  /// parameter.
+  /// may be infinite: the step will be skipped. Otherwise a norm that is not finite throws an Error that names the rank
+  /// and the parameter.
   double clip(double max_norm);
   /// Same, with a norm that covers more gradients than these (several modules together).
   void clip_by(double norm, double max_norm);

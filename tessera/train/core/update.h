@@ -45,7 +45,7 @@ class Update {
   virtual std::vector<double> learning_rates() const = 0;
 
   /// This rank's part of the state tensors for checkpoints, with names such as "exp_avg.layers.0.weight". They refer to
-  /// `sharded`.
+  /// `sharded`, which must outlive them.
   virtual std::vector<HeldState> states(const Sharded& sharded) const = 0;
   virtual std::int64_t steps() const = 0;  ///< updates made so far
   /// Reads FOLDER/STEM.safetensors, or the pieces that its index names; `sums` records what is read (may be null).

@@ -65,8 +65,8 @@ void BlockRouting::begin_batch(const data::Batch& batch) {
   first_row_ = batch.first_row;
   if (ltd_ && !batch.document_starts.empty())
     throw InputError(
-        "--data_efficiency: random_ltd drops tokens of rows of one document each, and these rows hold several, which "
-        "do not see each other; remove --packing, or set random_ltd.enabled to false");
+        "--data_efficiency: random_ltd needs rows of one document each, but these rows contain several, which do not "
+        "see each other; remove --packing, or set random_ltd.enabled to false");
 }
 
 double BlockRouting::keep_probability(std::int64_t block) const {

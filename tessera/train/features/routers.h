@@ -30,7 +30,7 @@ void update_router_biases(const models::LanguageModel& model, Sharded& sharded,
 /// Router statistics between two logs.
 class RouterWindow {
  public:
-  /// `statistics`: those of this rank's passes in a step.
+  /// `statistics`: collected by this rank's passes in a step.
   void end_step(const models::RouterStatistics& statistics);
   /// Sums over the ranks and resets the window: losses are means over the window's `micro_batches`, counted over all
   /// ranks. Collective; all ranks must have the same model. Empty without experts.

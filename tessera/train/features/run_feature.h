@@ -108,8 +108,8 @@ class RunFeature {
   virtual void save(checkpoint::RunState& state) const { (void)state; }
 };
 
-/// A feature that acts within a step. A step that is compiled as a whole (--device xla) offers no hooks inside, so such
-/// a feature is refused there.
+/// A feature that acts within a step. A step that is compiled as a whole (--device xla) has no such hooks, so the
+/// feature is refused there.
 class MicroBatchFeature : public RunFeature {
  public:
   /// Called before each micro-batch and after its backward pass (in a pipeline: after all backward passes).

@@ -172,8 +172,8 @@ RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGr
     causal->set_next_logits([this](const at::Tensor& ids, models::KvCache& cache) { return next_logits(ids, cache); });
 }
 
-/// Compressed sums have no order to keep. Sums beyond the engine's group have such an order in fixed order, where the
-/// parts are joined before the reduction.
+/// Compressed sums need no particular order. Sums beyond the engine's group need one with deterministic_reduce, where
+/// the parts are joined before the reduction.
 void RunPipeline::watch_tied_parameter(const ShardingOptions& sharding) {
   const auto parameters = model_.named_parameters();
   const at::Tensor* const tied = parameters.find(model_.tied_parameter());

@@ -51,8 +51,8 @@ struct Setup {
   std::string resume_folder;                      ///< empty: starts at step 0
   std::optional<checkpoint::RunState> resume;     ///< contents of the checkpoint, without the optimizer's tensors
   std::shared_ptr<format::ReadSums> resume_sums;  ///< records the checksums of its tensors
-  /// Set if the model has no memory for its parameters yet: the engine reads its parts from here or, if this is null,
-  /// from their initializers.
+  /// Set if the model's parameters have not been allocated yet: the engine reads its parts from here or, if this is
+  /// null, from their initializers.
   std::shared_ptr<const models::WeightSource> weights;
   RunPlan plan;
   RunBasis basis;                        ///< facts whose changes a resumed run reports

@@ -50,7 +50,7 @@ void prune_or_warn(const std::string& folder, const std::function<void()>& prune
   }
 }
 
-/// Removes files that runs which died while saving left in the output folder. Failures only cause warnings.
+/// Removes files left in the output folder by runs that died while saving. Failures only cause warnings.
 void remove_stale_or_warn(const std::string& output_dir) {
   try {
     checkpoint::remove_stale_folders(output_dir);

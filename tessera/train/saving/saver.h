@@ -84,7 +84,7 @@ struct SaveContents {
 /// same point.
 class Saver {
  public:
-  /// Collective. Removes files that runs which died while saving left in the output folder.
+  /// Collective. Removes files left in the output folder by runs that died while saving.
   Saver(const comm::Group& group, SaverOptions options);
   /// Stops the thread; an unfinished checkpoint is dropped.
   ~Saver();
