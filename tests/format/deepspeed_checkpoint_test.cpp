@@ -185,14 +185,16 @@ TEST(DeepspeedCheckpointFolder, files_that_are_missing) {
   }
   const Copy second("zero2");
   fs::remove(second.state(model2));
-  EXPECT_EQ(second.error(),
-            concat(second.path("global_step2"),
-                   ": 'mp_rank_00_model_states.pt' is missing, which a checkpoint of ZeRO stage 2 and 2 ranks has"));
+  EXPECT_EQ(
+      second.error(),
+      concat(
+          second.path("global_step2"),
+          ": 'mp_rank_00_model_states.pt' is missing, which every checkpoint of ZeRO stage 2 with 2 ranks contains"));
   const Copy third("zero3");
   fs::remove(third.state("zero_pp_rank_1_mp_rank_00_model_states.pt"));
   EXPECT_EQ(third.error(), concat(third.path("global_step2"),
-                                  ": 'zero_pp_rank_1_mp_rank_00_model_states.pt' is missing, which a checkpoint of "
-                                  "ZeRO stage 3 and 2 ranks has"));
+                                  ": 'zero_pp_rank_1_mp_rank_00_model_states.pt' is missing, which every checkpoint "
+                                  "of ZeRO stage 3 with 2 ranks contains"));
 }
 
 TEST(DeepspeedCheckpointFolder, files_of_other_runs) {

@@ -24,7 +24,7 @@ struct SafetensorsIndex {
     std::string tensor;    ///< the key in weight_map
     std::size_t file = 0;  ///< index in `files`
   };
-  std::vector<std::string> files;           ///< plain names inside the index's folder, each once, sorted
+  std::vector<std::string> files;           ///< plain names of files in the index's folder, unique and sorted
   std::vector<Entry> tensors;               ///< in the index's order; unique names
   std::optional<std::uint64_t> total_size;  ///< bytes of all tensors, as counted by the writer
 };
