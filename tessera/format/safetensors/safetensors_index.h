@@ -53,11 +53,8 @@ class SafetensorsFolder {
   const std::vector<Stored>& tensors() const { return tensors_; }       ///< in file order, or the index's order
   const Stored* find(const std::string& name) const;                    ///< nullptr: not found
   std::span<const std::byte> bytes(const Stored& tensor) const;  ///< valid while this object lives; any alignment
-  bool sharded() const {
-    return sharded_;
-  }                                  ///< whether an index lists the files; false: a single
-                                     ///< file
-  std::uint64_t data_bytes() const;  ///< total data bytes of tensors()
+  bool sharded() const { return sharded_; }                      ///< whether an index lists the files; false: one file
+  std::uint64_t data_bytes() const;                              ///< total data bytes of tensors()
 
  private:
   void open_single(const std::string& path);

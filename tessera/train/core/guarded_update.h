@@ -44,10 +44,8 @@ class GuardedUpdate {
   /// Determines the outcome of the last step. Call it before reading norms, step counts or the optimizer's states.
   /// Throws like finish_step(), for that step. Collective.
   void settle() { settle(/*has_gradients=*/true); }
-  double grad_norm() const {
-    return grad_norm_;
-  }  ///< gradient norm in the last step, before clipping; valid after
-  ///< settle()
+  /// The gradient norm of the last step before clipping; valid after settle().
+  double grad_norm() const { return grad_norm_; }
 
   std::int64_t skipped() const { return skipped_; }  ///< steps without an update
   std::int64_t take_newly_skipped();                 ///< steps skipped since the last call

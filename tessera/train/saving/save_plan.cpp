@@ -174,7 +174,7 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
     const format::DType dtype = checkpoint::dtype_of(held.scalar_type());
     const std::int64_t begin = state.divided ? parameter->begin : 0;
     if (all.size() == 1 || !is_cut(model.states[state.place])) {
-      const bool plain = all.size() == 1;  // the file contains whole tensors, so there is no index
+      const bool plain = all.size() == 1;  // the file contains whole tensors, so no index is needed
       plan.own_states.push_back({state.place});
       file.tensors.push_back({name, dtype, plain ? state.shape : std::vector<std::int64_t>{held.numel()}});
       plan.state_pieces.push_back({name,
