@@ -10,7 +10,7 @@ command -v "${compiler[0]}" > /dev/null || {
   echo "mpi_shim: there is no ${compiler[0]}: load the cluster's MPI module, or install libopenmpi-dev or libmpich-dev" >&2
   exit 1
 }
-for headers in "$here/.." "$here/../../include"; do  # the sources, an installation
+for headers in "$here/.." "$here"; do  # the sources, an installation (share/tessera/mpi)
   source=$headers/tessera/wire/mpi/functions_mpi.cpp
   [ ! -f "$source" ] || break
 done

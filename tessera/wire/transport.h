@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ struct Place {
   std::chrono::milliseconds timeout{1'800'000}, connect_timeout{300'000};
   /// Exchanges one text per rank, in rank order; collective. `what` names it in errors.
   std::function<std::vector<std::string>(const std::string& what, const std::string& mine)> exchange;
+  /// mpi: ends every wait with the returned reason; may be empty.
+  std::function<std::optional<std::string>()> stop_requested = {};
 };
 
 std::shared_ptr<Transport> make_local(const Place& place);

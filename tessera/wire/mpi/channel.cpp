@@ -98,7 +98,8 @@ Channel::Channel(const Place& place)
     : library_(library_of(place)),
       rank_(place.rank),
       name_(place.name),
-      left_((place.rank + place.size - 1) % place.size) {
+      left_((place.rank + place.size - 1) % place.size),
+      stop_requested_(place.stop_requested) {
   const auto all = exchange(place, "mpi ranks",
                             concat(library_.rank(), between, library_.size(), between, getpid(), between, hostname()));
   std::vector<int> ranks;
@@ -236,7 +237,7 @@ std::string Channel::lost(const Posted& posted) const {
                   launch::describe(posted.entry));
   }
   for (const Member& member : members_) {
-    if (member.left && member.finished <= posted.entry.sequence) {
+    if (member.left && member.finished < begun_) {
       return concat(left(member.shown), launch::describe(posted.entry), ". ", fewer_batches_hint);
     }
   }
@@ -249,6 +250,12 @@ void Channel::throw_if_unusable(const Posted& posted) {
   if (failure_code_ != Code::ok) throw Failure(failure_code_, failure_);
   const std::string why = lost(posted);
   if (!why.empty()) throw Failure(Code::peer_lost, why);
+  throw_if_stopped();
+}
+
+void Channel::throw_if_stopped() const {
+  if (!stop_requested_) return;
+  if (const auto reason = stop_requested_()) throw Failure(Code::aborted, *reason);
 }
 
 void Channel::check() {
@@ -264,6 +271,7 @@ void Channel::begin(const launch::Entry& entry, milliseconds timeout) {
   const auto start = Clock::now();
   {
     const std::lock_guard lock(mutex_);
+    ++begun_;
     tell((rank_ + 1) % size(), announcement_tag, std::string(reinterpret_cast<const char*>(&entry), sizeof entry));
   }
   Posted waiting;
@@ -282,6 +290,7 @@ void Channel::begin(const launch::Entry& entry, milliseconds timeout) {
     }
     const std::string why = lost(waiting);
     if (!why.empty()) throw Failure(Code::peer_lost, why);
+    throw_if_stopped();
     if (Clock::now() >= start + timeout) {
       throw Failure(Code::timeout, concat("waited ", seconds_since(start), " for ", shown(left_),
                                           " to start it (timeout), in ", launch::describe(entry)));
@@ -289,9 +298,9 @@ void Channel::begin(const launch::Entry& entry, milliseconds timeout) {
   }
 }
 
-void Channel::finished(const launch::Entry& entry) {
+void Channel::finished() {
   const std::lock_guard lock(mutex_);
-  finished_ = entry.sequence + 1;
+  finished_ = begun_;
 }
 
 Handle Channel::make(bool receives, int peer, int tag, std::size_t bytes, const launch::Entry& entry,

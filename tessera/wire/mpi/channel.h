@@ -14,9 +14,11 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,7 +66,7 @@ class Channel {
   /// Begins a collective: compares it with the one that the rank before this one has announced.
   void begin(const launch::Entry& entry, std::chrono::milliseconds timeout);
   /// This rank's part of the collective is done.
-  void finished(const launch::Entry& entry);
+  void finished();
 
   /// tag -1: a piece of a collective.
   Handle send(int peer, int tag, const void* data, std::size_t bytes, const launch::Entry& entry,
@@ -114,6 +116,7 @@ class Channel {
   bool cancel(tessera_mpi_handle& request);
   void look();
   void throw_if_unusable(const Posted& posted);
+  void throw_if_stopped() const;
   void attend(const Handle& posted);
   void work();
 
@@ -134,6 +137,7 @@ class Channel {
   const int rank_;
   const std::string name_;
   const int left_;  // the rank before this one, cyclically
+  const std::function<std::optional<std::string>()> stop_requested_;
   tessera_mpi_handle comm_ = 0;
 
   mutable std::mutex mutex_;  // guards everything below
@@ -142,8 +146,8 @@ class Channel {
   Notice notice_;
   launch::Entry announcement_;
   tessera_mpi_handle notice_request_ = 0, announcement_request_ = 0;
-  std::deque<launch::Entry> announced_;  // by the rank before this one
-  std::uint64_t finished_ = 0;
+  std::deque<launch::Entry> announced_;     // by the rank before this one
+  std::uint64_t begun_ = 0, finished_ = 0;  // collectives
   Code failure_code_ = Code::ok;
   std::string failure_;
   bool closed_ = false;

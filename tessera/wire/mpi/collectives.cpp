@@ -245,7 +245,7 @@ void run(const Operation& operation, Channel& channel, const std::shared_ptr<rin
     ChannelLink link(channel, operation, scratch);
     ring::run(operation, {channel.rank(), channel.size()}, link, *scratch);
   }
-  channel.finished(operation.entry);
+  channel.finished();
 }
 
 }  // namespace tessera::wire::mpi

@@ -69,8 +69,6 @@ struct tessera_mpi_functions {
 
   void (*error_text)(int error, char* text, int capacity);
   int (*is_truncation)(int error);  ///< a message was longer than its receive
-  /// The library's own blocking all_reduce, for comparison.
-  int (*blocking_all_reduce)(tessera_mpi_handle comm, void* data, int count, int number, int fold);
 };
 
 /// The entry of both libraries: `const struct tessera_mpi_functions* tessera_mpi_table(void)`.

@@ -242,16 +242,13 @@ int is_truncation(int error) {
   int what = 0;
   return MPI_Error_class(error, &what) == MPI_SUCCESS && what == MPI_ERR_TRUNCATE;
 }
-int blocking_all_reduce(tessera_mpi_handle comm, void* data, int count, int number, int fold) {
-  return MPI_Allreduce(MPI_IN_PLACE, data, count, type_of(number), op_of(fold), comm_of(comm));
-}
 
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const tessera_mpi_functions* tessera_mpi_table(void) {
   static const tessera_mpi_functions table = {
-      TESSERA_MPI_ABI, start,          ended,      finish, version, place,      largest_tag,   make_comm,
-      free_comm,       send,           receive,    cancel, test,    barrier,    broadcast,     all_reduce,
-      reduce,          reduce_scatter, all_gather, gather, scatter, error_text, is_truncation, blocking_all_reduce};
+      TESSERA_MPI_ABI, start,          ended,      finish, version, place,      largest_tag,  make_comm,
+      free_comm,       send,           receive,    cancel, test,    barrier,    broadcast,    all_reduce,
+      reduce,          reduce_scatter, all_gather, gather, scatter, error_text, is_truncation};
   return &table;
 }

@@ -82,7 +82,6 @@ int MPI_Isend(const void* data, int count, MPI_Datatype type, int peer, int tag,
 int MPI_Irecv(void* data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request* request);
 int MPI_Cancel(MPI_Request* request);
 int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status);
-int MPI_Allreduce(const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
 int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request);
 int MPI_Ibcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request* request);
 int MPI_Iallreduce(const void* input, void* output, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
