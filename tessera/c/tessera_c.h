@@ -106,7 +106,8 @@ typedef struct tessera_options {
   int64_t timeout_ms;         /* default wait for a peer in an operation; 0: 1,800,000 */
   int64_t connect_timeout_ms; /* for all ranks to join; 0: 300,000 */
   const char* transport;      /* "auto" (NULL): shm on one host, else tcp; "shm", "tcp" (also on one host),
-                                 "mpi" (the cluster's own library; start with its mpirun) */
+                                 "mpi" (the cluster's own library; start with its mpirun). TESSERA_TRANSPORT
+                                 replaces "auto" */
   const char* address;        /* where other hosts reach this process; NULL: the address of the route to the store,
                                  or this host's first */
   const char* host;           /* the host's name: ranks with equal names share memory; NULL: from the kernel */

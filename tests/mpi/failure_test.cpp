@@ -26,6 +26,17 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 void pause(int ms) { std::this_thread::sleep_for(milliseconds(ms)); }
 
+// mpirun ends the other ranks as soon as one of those that have seen a failure ends: they meet before, over TCP.
+class Meeting : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    if (ranks_of_mpirun() > 1)
+      run_rank(ranks_of_mpirun(), "tcp",
+               [](Rank& me) { me.ok(tessera_barrier(me.group, nullptr, nullptr), "barrier"); });
+  }
+};
+[[maybe_unused]] const auto* const meeting = ::testing::AddGlobalTestEnvironment(new Meeting);
+
 class MpiFailure : public ::testing::Test {
  protected:
   void SetUp() override {
