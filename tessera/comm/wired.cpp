@@ -65,7 +65,7 @@ WiredBackend::Started WiredBackend::barrier() {
   return begin(make(Op::barrier, at::Tensor(), at::Tensor(), at::Tensor(), -1));
 }
 
-// Returns the record that Group announced, or a new one if the caller uses the backend directly.
+// Returns the record that Group announced, or a new record if the caller uses the backend directly.
 Entry WiredBackend::take_entry(Op op, const at::Tensor& part, int root, const char* reduction) {
   if (announced_ && announced_->op == op) return *std::exchange(announced_, std::nullopt);
   announced_.reset();

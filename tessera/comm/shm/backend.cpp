@@ -82,7 +82,7 @@ std::shared_ptr<comm::Backend> layout::Shm::make(const comm::BackendRequest& req
   using namespace wire::shm;
   if (request.size > max_ranks) {
     throw InputError(concat("group '", request.name, "' has ", request.size, " ranks; the backend ", row.name,
-                            " takes ", max_ranks, ". Use ", usual_backend(row.device), "."));
+                            " supports at most ", max_ranks, ". Use ", usual_backend(row.device), "."));
   }
   CommunicatorOptions how;
   how.name = request.name;

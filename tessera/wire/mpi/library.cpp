@@ -55,6 +55,14 @@ Found load_standard(const std::string& file, std::string& why) {
   return {reinterpret_cast<tessera_mpi_entry>(load_plugin(plugin))(), file};
 }
 
+// MPI 5.0, chapter 20: MPI_Abi_get_version() returns -1 in a library that is compiled for another ABI. It may be called
+// before MPI_Init.
+bool has_standard_abi(void* library) {
+  const auto version = reinterpret_cast<int (*)(int*, int*)>(::dlsym(library, "MPI_Abi_get_version"));
+  int major = -1, minor = -1;
+  return version != nullptr && version(&major, &minor) == 0 && major >= 1;
+}
+
 Found load_shim(const std::string& file, std::string& why) {
   try {
     return {reinterpret_cast<tessera_mpi_entry>(load_entry(file, entry, Symbols::own))(), file};
@@ -75,7 +83,7 @@ Found find() {
       throw Failure(Code::system, concat("TESSERA_MPI_LIBRARY=", chosen, ": ", said == nullptr ? "" : said, "."));
     }
     const bool is_shim = ::dlsym(opened, entry) != nullptr;
-    if (!is_shim && ::dlsym(opened, "MPI_Abi_get_version") == nullptr) {
+    if (!is_shim && !has_standard_abi(opened)) {
       throw Failure(Code::system,
                     concat("TESSERA_MPI_LIBRARY=", chosen,
                            ": this library has its own ABI, not MPI-5's standard one. Compile a shim for it with "
