@@ -61,6 +61,6 @@ export OMPI_MCA_mca_base_component_path=$libraries/openmpi/lib/openmpi3
 exec $root/bin/mpirun.openmpi --allow-run-as-root --oversubscribe "\$@"
 END
   script "$prefix/debian-openmpi/mpicc" <<< \
-    "exec gcc -I$libraries/openmpi/include \"\$@\" -x none -L$libraries/openmpi/lib -L$libraries -Wl,--no-as-needed -lmpi"
+    "exec gcc -I$libraries/openmpi/include \"\$@\" -x none -L$libraries/openmpi/lib -Wl,--no-as-needed -lmpi"
   touch "$prefix/debian-openmpi/.installed"
 fi

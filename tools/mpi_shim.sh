@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-.}
 read -ra compiler <<< "${MPICC:-mpicc}"
 command -v "${compiler[0]}" > /dev/null || {
-  echo "mpi_shim: there is no ${compiler[0]}: load the cluster's MPI module, or install libopenmpi-dev or libmpich-dev" >&2
+  echo "mpi_shim: no ${compiler[0]}: load the cluster's MPI module, or install libopenmpi-dev or libmpich-dev" >&2
   exit 1
 }
 for headers in "$here/.." "$here"; do  # the sources, an installation (share/tessera/mpi)

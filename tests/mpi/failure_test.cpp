@@ -1,4 +1,4 @@
-// What ranks under mpirun are told when one of them does something else (tests/scripts/mpi.sh).
+// Errors of ranks under mpirun when one of them does something else (tests/scripts/mpi.sh).
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -26,7 +26,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 void pause(int ms) { std::this_thread::sleep_for(milliseconds(ms)); }
 
-// mpirun ends the other ranks as soon as one of those that have seen a failure ends: they meet before, over TCP.
+// mpirun ends the other ranks as soon as a rank with a failed group ends: they meet before, over TCP.
 class Meeting : public ::testing::Environment {
  public:
   void TearDown() override {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The transport mpi under every MPI library that tools/deps_mpi.sh has installed: the conformance suite of the C
-# interface and what ranks are told about failures, with the library's own mpirun; messages without a library and under
-# another launcher.
+# interface and the errors of failing groups, with the library's own mpirun; errors without a library and under another
+# launcher.
 #   tests/scripts/mpi.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -36,7 +36,7 @@ for folder in "$libraries"/*; do
     under "$name" "$ranks" 'All/Conformance.*' 8 && [ $status = 0 ] ||
       { grep -v '^\[ \(RUN\|      OK\)' "$work/said" | head -40; fail "$name, $ranks ranks"; }
   done
-  # mpirun reports the failed groups' processes, which end without MPI_Finalize: the status says nothing.
+  # mpirun reports the failed groups' processes, which end without MPI_Finalize: its status does not count.
   under "$name" 2 'MpiFailure.*' 6 || { head -60 "$work/said"; fail "$name: failures"; }
   under "$name" 3 'MpiFailure.DifferentCounts*' 1 || { head -60 "$work/said"; fail "$name: a mismatch of 3 ranks"; }
   unset TESSERA_MPI_LIBRARY

@@ -457,7 +457,7 @@ void Channel::close() {
       tell_all(notice);
       send_out(milliseconds(1000));
     } catch (const Failure&) {
-      in_order = false;  // the library fails: its state at the process's end tells mpirun
+      in_order = false;  // the library fails, and is not finalized when the process ends
     }
     in_order &= outgoing_.empty();
     for (tessera_mpi_handle* request : {&notice_request_, &announcement_request_}) in_order &= cancel(*request);

@@ -27,7 +27,7 @@ namespace tessera::wire::mpi {
 
 /// A started operation of the library. Only Channel uses its members.
 struct Posted {
-  bool is_message = false;  ///< of a caller; else a part of a collective
+  bool is_message = false;  ///< started by a caller; else a part of a collective
   bool is_receive = false;
   launch::Entry entry;  ///< the operation that it belongs to
   int peer = -1;        ///< any_source: of a message, or a collective of the library
@@ -155,7 +155,7 @@ class Channel {
 
   std::mutex messages_mutex_;
   std::condition_variable messages_changed_;
-  std::list<std::weak_ptr<Posted>> messages_;  // those that may need the thread
+  std::list<std::weak_ptr<Posted>> messages_;  // messages that may need the thread
   bool stop_ = false;
   std::thread thread_;
 };

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// wire/mpi/: groups whose ranks talk through a cluster's own MPI. This header: what Tessera calls of MPI, as a table of
-/// C functions with types that are the same for every MPI.
+/// wire/mpi/: groups whose ranks talk through a cluster's own MPI. This header: the part of MPI that Tessera calls, as a
+/// table of C functions with types that are the same for every MPI.
 ///
 /// functions_mpi.cpp fills the table. It is compiled twice: by the build against the standard ABI (standard_abi/mpi.h)
 /// as libtessera_mpi.so, for any library that has it; and on a cluster, by tools/mpi_shim.sh against the <mpi.h> there,
@@ -45,7 +45,7 @@ struct tessera_mpi_functions {
   int (*send)(tessera_mpi_handle comm, const void* data, int64_t bytes, int peer, int tag, tessera_mpi_handle* request);
   /// peer -1: from any rank.
   int (*receive)(tessera_mpi_handle comm, void* data, int64_t bytes, int peer, int tag, tessera_mpi_handle* request);
-  /// Of a receive; it still has to be tested until it is done.
+  /// Cancels a receive, which still has to be tested until it is done.
   int (*cancel)(tessera_mpi_handle* request);
   /// *done: whether it has ended; then *source and *bytes (either may be null) are those of a received message.
   int (*test)(tessera_mpi_handle* request, int* done, int* source, int64_t* bytes);

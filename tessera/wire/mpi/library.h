@@ -12,8 +12,8 @@
 namespace tessera::wire::mpi {
 
 /// Thread-safe. Looks for, in this order: the file named by TESSERA_MPI_LIBRARY (a shim, or a library with the standard
-/// ABI); libtessera_mpi_shim.so on the loader's path or beside this library; libmpi_abi.so.1 on the loader's path, or in
-/// the folder lib beside mpiexec's.
+/// ABI); libtessera_mpi_shim.so on the loader's path or in this library's folder; libmpi_abi.so.1 on the loader's path,
+/// or in the folder lib of the MPI whose mpiexec is on PATH.
 ///
 /// The library is finalized when the process exits, if it was initialized here and every group has ended without a
 /// failure. Otherwise mpirun learns of the end without MPI_Finalize, and ends the job's other processes.
