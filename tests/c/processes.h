@@ -81,8 +81,8 @@ inline void run_rank(int n, const char* transport, const std::function<void(Rank
   EXPECT_EQ(rank.complaints.count, 0) << "rank " << rank.rank << " of " << n << ":\n" << rank.complaints.text;
 }
 
-/// Runs body on n processes that join through a folder, or in this one under mpirun; their complaints fail the test. `killed`: this rank may end
-/// abnormally, and its complaints are ignored.
+/// Runs body on n processes that join through a folder, or in this one under mpirun; their complaints fail the test.
+/// `killed`: this rank may end abnormally, and its complaints are ignored.
 inline void run_processes(int n, const char* transport, const std::function<void(Rank&)>& body, int killed = -1) {
   if (ranks_of_mpirun() > 0) return run_rank(n, transport, body);
   const TemporaryFolder folder;

@@ -59,7 +59,8 @@ struct Sum {
 };
 
 // Reductions of more bytes in small groups go over messages. Medians of neighbouring runs, MPICH 5.0.2, two ranks on
-// two busy cores through shared memory, time of MPI_Allreduce / time of all_reduce (with the library's own; over messages):
+// two busy cores through shared memory, time of MPI_Allreduce / time of all_reduce (with the library's own; over
+// messages):
 //   4 KB 0.37; 0.38    1 MB 0.87; 1.01    64 MB 0.94; 1.43
 constexpr std::size_t most_bytes_of_library = std::size_t{512} << 10;
 constexpr int most_ranks_of_messages = 16;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// wire/mpi/: groups whose ranks talk through a cluster's own MPI. This header: the part of MPI that Tessera calls, as a
-/// table of C functions with types that are the same for every MPI.
+/// wire/mpi/: groups whose ranks talk through a cluster's own MPI. This header: the part of MPI that Tessera calls, as
+/// a table of C functions with types that are the same for every MPI.
 ///
 /// functions_mpi.cpp fills the table. It is compiled twice: by the build against the standard ABI (standard_abi/mpi.h)
 /// as libtessera_mpi.so, for any library that has it; and on a cluster, by tools/mpi_shim.sh against the <mpi.h> there,
