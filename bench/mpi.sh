@@ -43,5 +43,6 @@ chmod +x "$work/enter"
 export TESSERA_MPI_LIBRARY=$work/libtessera_mpi_shim.so MASTER_ADDR=$net.1 MASTER_PORT=29500
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self OMPI_MCA_btl_tcp_if_include=eth0
 ip netns exec ${name}a "$libraries/openmpi/mpirun" --prtemca plm_ssh_agent "$work/enter" \
-  --prtemca prte_if_include eth0 --host $net.1:1,$net.2:1 -x TESSERA_MPI_LIBRARY -x MASTER_ADDR -x MASTER_PORT -x OMPI_MCA_pml \
+  --prtemca prte_if_include eth0 --host $net.1:1,$net.2:1 \
+  -x TESSERA_MPI_LIBRARY -x MASTER_ADDR -x MASTER_PORT -x OMPI_MCA_pml \
   -x OMPI_MCA_btl -x OMPI_MCA_btl_tcp_if_include -x TESSERA_MPI_COLLECTIVES -n 2 "$work/all_reduce"
