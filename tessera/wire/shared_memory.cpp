@@ -94,6 +94,7 @@ std::shared_ptr<Transport> make_shared_memory(const Place& place) {
   how.job_rank = place.world_rank;
   how.host_ranks = place.host_ranks;
   how.timeout = place.timeout;
+  how.any_thread_sends = true;
   auto communicator = std::make_unique<Communicator>(shm::process_segment(), how);
   communicator->connect(place.exchange("shared memory", communicator->announcement()));
   // No rank may continue, and possibly end, before every rank has mapped all segments.

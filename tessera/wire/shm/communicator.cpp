@@ -1,5 +1,6 @@
 #include <tessera/base/error.h>
 #include <tessera/wire/mismatch.h>
+#include <tessera/wire/other_threads.h>
 #include <tessera/wire/shm/communicator.h>
 #include <tessera/wire/shm/header.h>
 
@@ -219,7 +220,16 @@ void Communicator::look(int for_rank, const Wait& wait) const {
   if (now < deadline(wait)) return;
   throw Failure(Code::timeout,
                 concat("waited ", format_real(std::chrono::duration<double>(now - wait.begin).count(), 3), " s for ",
-                       member_text(for_rank), " ", wait.what, " (timeout); ", last_operation(for_rank)));
+                       missing_text(for_rank, wait), " ", wait.what, " (timeout), in ", launch::describe(wait.entry),
+                       "; ", last_operation(for_rank)));
+}
+
+std::string Communicator::missing_text(int for_rank, const Wait& wait) const {
+  std::string text = member_text(for_rank);
+  for (int r = 0; wait.lacks && r < size(); ++r) {
+    if (r != rank() && r != for_rank && wait.lacks(r)) text += concat(", ", member_text(r));
+  }
+  return text;
 }
 
 void Communicator::fail(const std::string& reason, Code code) {
@@ -271,6 +281,7 @@ void Communicator::Sleeping::show() {
   if (turn % 2 != 0) return;
   record.for_pid.store(communicator_.members_[static_cast<std::size_t>(for_rank_)].pid);
   record.rank = communicator_.options_.job_rank;
+  record.others_may_send = communicator_.options_.any_thread_sends && has_other_threads() ? 1 : 0;
   record.entry = wait_.entry;
   shown_ = record.turn.compare_exchange_strong(turn, turn + 1);
 }
@@ -296,6 +307,9 @@ void Communicator::Sleeping::look() {
 void Communicator::Sleeping::look_for_ring() {
   if (communicator_.own_.header().waiting.starter.load() < 0) return;
   const pid_t self = getpid();
+  const auto is_message = [](launch::Op op) { return op == launch::Op::send || op == launch::Op::recv; };
+  bool has_message = is_message(wait_.entry.op);
+  bool others_may_send = communicator_.own_.header().waiting.others_may_send != 0;
   std::vector<std::uint64_t> turns, looks;
   std::string text = concat("rank ", communicator_.options_.job_rank, " waits in ", launch::describe(wait_.entry));
   pid_t pid = communicator_.members_[static_cast<std::size_t>(for_rank_)].pid;
@@ -308,10 +322,13 @@ void Communicator::Sleeping::look_for_ring() {
     if (turn % 2 == 0 || record.starter.load() < 0) return;
     turns.push_back(turn);
     looks.push_back(record.looks.load());
-    text += concat("; rank ", record.rank, " (pid ", pid, ") in ", launch::describe(copy_entry(record.entry)));
+    const launch::Entry entry = copy_entry(record.entry);
+    has_message = has_message || is_message(entry.op);
+    others_may_send = others_may_send || record.others_may_send != 0;
+    text += concat("; rank ", record.rank, " (pid ", pid, ") in ", launch::describe(entry));
     pid = record.for_pid.load();
   }
-  if (pid != self || turns.empty()) return;
+  if (pid != self || turns.empty() || (has_message && others_may_send)) return;
   if (turns != ring_seen_) {
     ring_seen_ = std::move(turns);
     looks_seen_ = std::move(looks);

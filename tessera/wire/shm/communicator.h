@@ -23,6 +23,9 @@ struct CommunicatorOptions {
   int job_rank = 0;    ///< this process's rank in the job, for messages
   int host_ranks = 1;  ///< ranks of the job on this host: if they outnumber the cores, waits do not spin
   std::chrono::milliseconds timeout{1'800'000};  ///< the longest wait for a peer
+  /// Any thread may start sends and receives: a cycle of waits with a message in it is a deadlock only if no process in
+  /// it has other threads of the program.
+  bool any_thread_sends = false;
   /// Returns an external reason to stop waiting (from the launcher), or nullopt. Called about 20 times per second.
   std::function<std::optional<std::string>()> stop_requested;
 };
@@ -60,6 +63,8 @@ class Communicator {
     const std::atomic<bool>* starter_blocked = nullptr;
     Clock::time_point until = Clock::time_point::max();  ///< at this time, await() returns false without an error
     Clock::time_point begin = Clock::now();
+    /// Whether a rank still has to act, for the error text. Empty: only the awaited one.
+    std::function<bool(int rank)> lacks = {};
   };
   /// Blocks until ready() returns true (returns true) or until `wait.until` (returns false). `for_rank`: the rank that
   /// must act, any_source for any. `bell`: rings when it has acted: its pulse, or this rank's own bell. Throws Failure
@@ -143,6 +148,7 @@ class Communicator {
   void check_peer(int for_rank, const Wait& wait) const;
   Clock::time_point deadline(const Wait& wait) const;
   std::string last_operation(int rank) const;
+  std::string missing_text(int for_rank, const Wait& wait) const;
 
   Segment& own_;
   CommunicatorOptions options_;

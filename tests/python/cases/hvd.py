@@ -274,6 +274,9 @@ def refused(rank):
         hvd.allreduce(torch.ones(3 + rank.rank), name="shapes")
     with raises("float32", ValueError):
         hvd.allreduce(torch.ones(3, dtype=(torch.float32, torch.float64)[rank.rank]), name="dtypes")
+    with raises("tessera: op='sum' is not a reduction; there are hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, "
+                "hvd.Product", ValueError):
+        hvd.allreduce(torch.ones(2), op="sum")
     with raises("splits", ValueError):
         hvd.alltoall(torch.ones(3), torch.tensor([1, 1]))
     with raises("not in|root", ValueError):

@@ -67,17 +67,26 @@ def init(comm=None, process_sets=None):
     _State.sets = {0: global_process_set}
     for one in process_sets or []:
         add_process_set(one)
+    _c.at_exit(_end)
 
 
-def shutdown():
-    """Ends this rank's part. Orderly when all ranks call it: they meet first."""
+def _end(failed):
+    """A script that ends without shutdown(): what it has handed in is finished, unless an exception ended it."""
+    shutdown(0 if failed else _c.PATIENCE_AT_EXIT)
+
+
+def shutdown(seconds=None):
+    """Ends this rank's part. Orderly when all ranks call it: they meet first. `seconds`: how long it waits for the
+    others at most."""
     engine, world = _State.engine, _State.world
     if engine is None:
         return
     if engine.size > 1 and engine._broken is None:
         try:
-            engine.wait(engine.submit("tessera.shutdown", ("barrier", "", (), "", 0), Barrier(engine.groups[0]),
-                                      tuple(range(engine.size))))
+            meeting = engine.submit("tessera.shutdown", ("barrier", "", (), "", 0), Barrier(engine.groups[0]),
+                                    tuple(range(engine.size)))
+            if seconds is None or meeting.event.wait(seconds):
+                engine.wait(meeting)
         except (HorovodInternalError, ValueError):
             pass  # somebody has left or failed: there is nobody to meet
     engine.close()
@@ -237,7 +246,8 @@ def _op_of(average, op):
         raise ValueError("tessera: `average` and `op` state the same thing")
     op = (Average if average or average is None else Sum) if op is None else op
     if op not in _OPS:
-        raise ValueError("tessera: no reduction {!r}".format(op))
+        raise ValueError("tessera: op={!r} is not a reduction; there are {}".format(
+            op, ", ".join("hvd." + known for known in _OPS)))
     return op
 
 
