@@ -16,6 +16,7 @@ struct LaunchCommand {
   LaunchOptions options;
   std::vector<std::string> command;  ///< the program and its arguments; a .py file runs with python3 -u
   bool help = false;                 ///< --help was given before the program
+  bool check_build = false;          ///< horovodrun's --check_build, likewise
 
   std::vector<HostSlots>
       hosts;              ///< from --hostfile or --host_list, filtered; empty: this host, or one agent of several

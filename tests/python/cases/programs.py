@@ -2,16 +2,23 @@
 `tessera launch`."""
 import atexit
 import ctypes
+import importlib.util
+import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 
-from harness import Skip, case
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+from harness import Skip, case, equal
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
@@ -169,3 +176,80 @@ assert table.to_dense().tolist() == [2.0, 0.0, 2.0]
 dist.destroy_process_group()
 """, 2)
     assert not any("Warning" in o for o in outputs), outputs
+
+
+def example(name):
+    """(The module of examples/python, its file.)"""
+    path = os.path.join(ROOT, "examples", "python", name + ".py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module, path
+
+
+def launched_as_by_horovodrun(rank, script, *arguments):
+    """Has rank 0 run the script on 2 processes with horovodrun's options; this rank's losses there."""
+    losses = os.path.join(rank.folder, "losses")
+    if rank.rank == 0:
+        command = [program(), "launch", "-np", "2", "-H", "localhost:2", "--gloo", "--start-timeout", "100",
+                   "--timeline-filename", os.path.join(rank.folder, "timeline"), sys.executable, script,
+                   *arguments, "--losses", losses]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+        assert done.returncode == 0, done.stdout + done.stderr
+        with open(os.path.join(rank.folder, "timeline.1")) as file:
+            assert "all_reduce" in file.read()
+    else:
+        program()
+    rank.meet("launched")
+    with open("{}.{}".format(losses, rank.rank)) as file:
+        return torch.tensor(json.load(file))
+
+
+def ddp_losses(rank, model, rate, loss_of, batches, momentum=0.0):
+    """Losses of torch's DDP on Gloo, which sends rank 0's weights to the others."""
+    dist.init_process_group("gloo", store=rank.store(), rank=rank.rank, world_size=2)
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum), []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = loss_of(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
+@case("horovodrun's command with the MNIST example: its losses are DDP's", 2, seconds=200, only="tessera")
+def mnist(rank):
+    module, path = example("hvd_mnist")
+    ours = launched_as_by_horovodrun(rank, path, "--epochs", "1", "--gradient-predivide-factor", "2")
+    torch.manual_seed(42)
+    data = module.digits(1024, 1)
+    sampler = DistributedSampler(data, num_replicas=2, rank=rank.rank)
+    sampler.set_epoch(1)
+    loader = DataLoader(data, batch_size=32, sampler=sampler)
+    theirs = ddp_losses(rank, module.Net(), 0.06, torch.nn.functional.nll_loss, loader, 0.9)
+    assert len(ours) == 16 and ours[-1] < ours[0], ours
+    equal(ours, theirs, 1e-5)
+
+
+@case("horovodrun's command with the synthetic benchmark: its losses are DDP's", 2, seconds=200, only="tessera",
+      more=True)
+def synthetic_benchmark(rank):
+    module, path = example("hvd_synthetic_benchmark")
+    ours = launched_as_by_horovodrun(rank, path, "--num-iters", "1")
+    torch.manual_seed(rank.rank)
+    theirs = ddp_losses(rank, module.build(), 0.02, torch.nn.functional.cross_entropy,
+                        [module.fake_data(16, rank.rank)] * 7)
+    equal(ours, theirs, 1e-5)
+
+
+@case("horovodrun's command with the elastic example: its losses are DDP's", 2, seconds=200, only="tessera",
+      more=True)
+def elastic(rank):
+    module, path = example("hvd_elastic")
+    ours = launched_as_by_horovodrun(rank, path, "--fail-at", "12")
+    torch.manual_seed(rank.rank)
+    theirs = ddp_losses(rank, torch.nn.Linear(8, 1), 0.05, torch.nn.functional.mse_loss,
+                        [module.batch_of(i, rank.rank, 2) for i in range(30)])
+    equal(ours, theirs, 1e-5)

@@ -11,6 +11,7 @@ import threading
 import torch
 
 from tessera import _c
+from . import _environment
 from ._compression import Compression
 from ._engine import Engine, HorovodInternalError  # noqa: F401
 from ._operations import (Adasum, Allgather, Allreduce, Alltoall, Average, Barrier, Broadcast, Max, Min, Product,
@@ -55,14 +56,19 @@ def init(comm=None, process_sets=None):
     """Meets the other ranks, as the launcher of this process has described them (tessera launch, torchrun, mpirun,
     srun,
     RANK and WORLD_SIZE by hand); nothing described: one rank. `process_sets`: registered at once, equal on all
-    ranks."""
+    ranks. Horovod's variables count: HOROVOD_TIMELINE, HOROVOD_GLOO_TIMEOUT_SECONDS, HOROVOD_START_TIMEOUT,
+    HOROVOD_GLOO_IFACE, HOROVOD_FUSION_THRESHOLD."""
     if _State.engine is not None:
         return
     if comm is not None:
         raise ValueError("tessera: init(comm=...) is not possible; use process sets")
-    world = _c.handle("init_environment", "hvd.{}".format(next(_worlds)).encode(), None)
+    world = _c.handle("init_environment", "hvd.{}".format(next(_worlds)).encode(),
+                      ctypes.byref(_environment.options()))
     own, size_ = _c.number("rank", world), _c.number("size", world)
-    _State.world, _State.engine, _State.names = world, Engine(world, own, size_, zeros), {}
+    if _environment.timeline(own):
+        _c.call("timeline_start", world, _environment.timeline(own).encode())
+    _State.world, _State.names = world, {}
+    _State.engine = Engine(world, own, size_, zeros, _environment.fusion_bytes())
     global_process_set.ranks, global_process_set.process_set_id = list(range(size_)), 0
     _State.sets = {0: global_process_set}
     for one in process_sets or []:
