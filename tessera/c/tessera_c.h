@@ -42,7 +42,7 @@ typedef int32_t tessera_status;
 enum {
   TESSERA_OK = 0,
   TESSERA_INVALID = 1,   /* an invalid argument: null, an unknown handle, a rank out of range, ... */
-  TESSERA_PEER_LOST = 2, /* another rank is gone, has left, or failed: the text names it */
+  TESSERA_PEER_LOST = 2, /* another rank is gone, has left, failed, or (on this host) is stopped: the text names it */
   TESSERA_TIMEOUT = 3,   /* a rank did not arrive in time: the text names it */
   TESSERA_MISMATCH = 4,  /* the ranks started different operations: the text names both */
   TESSERA_ABORTED = 5,   /* tessera_group_abort() on this rank or another; the text has the reason */

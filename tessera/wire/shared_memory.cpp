@@ -10,6 +10,8 @@ namespace {
 using shm::Communicator;
 using shm::WorkQueue;
 
+// How long a stopped process may stay stopped before those who wait for it give up.
+constexpr std::chrono::seconds stopped_limit(3);
 // How long a collective for which others poll may be pending before the group's thread runs it.
 constexpr std::chrono::milliseconds patience(20);
 
@@ -95,6 +97,7 @@ std::shared_ptr<Transport> make_shared_memory(const Place& place) {
   how.host_ranks = place.host_ranks;
   how.timeout = place.timeout;
   how.any_thread_sends = true;
+  how.stopped_limit = stopped_limit;
   auto communicator = std::make_unique<Communicator>(shm::process_segment(), how);
   communicator->connect(place.exchange("shared memory", communicator->announcement()));
   // No rank may continue, and possibly end, before every rank has mapped all segments.

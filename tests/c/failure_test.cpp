@@ -190,6 +190,30 @@ TEST(SharedMemory, RanksThatReceiveFromEachOtherAreNamed) {
 }
 #endif
 
+TEST(SharedMemory, ARankStoppedBySignalIsNamed) {
+  run_processes(3, "shm", [](Rank& me) {
+    me.ok(tessera_barrier(me.group, nullptr, nullptr), "barrier");
+    if (me.rank == 1) {
+      const pid_t self = getpid();
+      if (fork() == 0) {  // lets this rank go on later
+        std::this_thread::sleep_for(std::chrono::seconds(8));
+        kill(self, SIGCONT);
+        _exit(0);
+      }
+      raise(SIGSTOP);
+      return;
+    }
+    const auto begin = Clock::now();
+    float number = 0;
+    const std::string text =
+        me.status(me.rank == 0 ? tessera_recv(me.group, &number, 1, TESSERA_FLOAT32, 1, 0, nullptr, nullptr, nullptr)
+                               : tessera_barrier(me.group, nullptr, nullptr),
+                  TESSERA_PEER_LOST, "waiting for a stopped rank");
+    me.expect(seconds_since(begin) > 2 && seconds_since(begin) < 5, text);
+    me.expect(has(text, "rank 1 (pid ") && has(text, "is stopped (SIGSTOP)"), text);
+  });
+}
+
 // Over TCP a sender may be done before the receiver checks: the next operation then reports the error.
 tessera_status then_barrier(tessera_group group, tessera_status status) {
   return status == TESSERA_OK ? tessera_barrier(group, nullptr, nullptr) : status;

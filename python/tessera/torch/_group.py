@@ -598,7 +598,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
     def barrier(self, opts=None):
         """Ends when all ranks have come, and what this rank has started before has ended."""
         after = None
-        if any(operation.followed is not None and not operation.ended for operation in self._live):
+        if self._live and any(o.followed is not None and not o.ended for o in self._live):
             def after():
                 pass  # the follower ends operations in order: those before it have been copied back
         if after is not None and opts is not None and not getattr(opts, "asyncOp", True):

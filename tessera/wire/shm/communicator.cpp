@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <sstream>
 
@@ -24,6 +25,17 @@ using std::chrono::nanoseconds;
 constexpr milliseconds slice_limit(50);
 // How long a cycle of waiting processes must show no progress to count as a deadlock.
 constexpr int still_looks = 8;  // x slice_limit
+
+// A process that looks less often has itself not run.
+constexpr milliseconds longest_gap(1000);
+
+// The state letter of /proc/PID/stat; 0: unknown.
+char process_state(pid_t pid) {
+  std::string stat;
+  std::getline(std::ifstream(concat("/proc/", pid, "/stat")), stat);
+  const std::size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < stat.size() ? stat[name_end + 2] : '\0';
+}
 
 int thread_id() {
   thread_local const int self = static_cast<int>(syscall(SYS_gettid));
@@ -210,6 +222,26 @@ void Communicator::check_peer(int for_rank, const Wait& wait) const {
                        "; ", last_operation(for_rank), ". ", fewer_batches_hint));
 }
 
+// A debugger's stop does not count. Nor does a time in which this process was stopped itself: it has not looked then.
+void Communicator::check_stopped(int for_rank, const Wait& wait) {
+  if (options_.stopped_limit.count() == 0 || for_rank == any_source) return;
+  Member& member = members_[static_cast<std::size_t>(for_rank)];
+  const auto now = Clock::now();
+  const std::lock_guard lock(stopped_mutex_);
+  if (process_state(member.pid) != 'T') {
+    member.stopped_since = {};
+    return;
+  }
+  if (member.stopped_since == Clock::time_point{} || now - member.stopped_seen > longest_gap)
+    member.stopped_since = now;
+  member.stopped_seen = now;
+  if (now - member.stopped_since < options_.stopped_limit) return;
+  throw Failure(Code::peer_lost,
+                concat(member_text(for_rank), " is stopped (SIGSTOP) and has not gone on within ",
+                       format_real(std::chrono::duration<double>(now - member.stopped_since).count(), 3),
+                       " s, while this rank waits for it ", wait.what, " in ", launch::describe(wait.entry)));
+}
+
 Communicator::Clock::time_point Communicator::deadline(const Wait& wait) const {
   return wait.begin + (wait.timeout.count() > 0 ? wait.timeout : options_.timeout);
 }
@@ -292,6 +324,7 @@ void Communicator::Sleeping::look() {
   if (now < next_look_ && now < communicator_.deadline(wait_) && !left) return;
   next_look_ = now + slice_limit;
   communicator_.look(for_rank_, wait_);
+  communicator_.check_stopped(for_rank_, wait_);
   if (for_rank_ == any_source) return;
   if (wait_.starter_blocked != nullptr && wait_.starter_blocked->load()) {
     if (!shown_) show();

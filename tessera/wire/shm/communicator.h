@@ -26,6 +26,8 @@ struct CommunicatorOptions {
   /// Any thread may start sends and receives: a cycle of waits with a message in it is a deadlock only if no process in
   /// it has other threads of the program.
   bool any_thread_sends = false;
+  /// A wait for a rank whose process is stopped (SIGSTOP) fails after this time; 0: it goes on.
+  std::chrono::milliseconds stopped_limit{0};
   /// Returns an external reason to stop waiting (from the launcher), or nullopt. Called about 20 times per second.
   std::function<std::optional<std::string>()> stop_requested;
 };
@@ -121,6 +123,8 @@ class Communicator {
     int job_rank = 0;
     Control* control = nullptr;
     pid_t pid = -1;
+    // How long this rank has seen the process stopped, without a gap.
+    Clock::time_point stopped_since{}, stopped_seen{};
   };
 
   // The slow path of await().
@@ -146,6 +150,7 @@ class Communicator {
   int spins_to(int rank) const;
   void check_members(int for_rank, const Wait& wait) const;
   void check_peer(int for_rank, const Wait& wait) const;
+  void check_stopped(int for_rank, const Wait& wait);
   Clock::time_point deadline(const Wait& wait) const;
   std::string last_operation(int rank) const;
   std::string missing_text(int for_rank, const Wait& wait) const;
@@ -156,7 +161,7 @@ class Communicator {
   Control* control_ = nullptr;
   std::vector<Member> members_;
   int spins_ = 0;
-  std::mutex fail_mutex_;
+  std::mutex fail_mutex_, stopped_mutex_;
 };
 
 /// Sets a flag (if not null) while the object lives.
