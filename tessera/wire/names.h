@@ -9,7 +9,7 @@ namespace tessera::wire {
 
 constexpr std::size_t longest_key = 128, longest_group_name = 255;
 
-/// Throws Failure (invalid) unless `key` has 1 to longest_key letters, digits and "/_-. :", as every store accepts them.
+/// Throws Failure (invalid) unless `key` has 1 to longest_key letters, digits and "/_-. :", which every store accepts.
 /// `what` names it in the text: "the key".
 void check_key(const char* what, std::string_view key);
 

@@ -114,9 +114,10 @@ TEST_F(HorovodFlagsTest, HorovodsFileIsRead) {
   EXPECT_TRUE(exports(command, "HOROVOD_GLOO_TIMEOUT_SECONDS=9"));  // the option wins
   EXPECT_FALSE(exports(command, "HOROVOD_GLOO_TIMEOUT_SECONDS=7"));
   EXPECT_EQ(command.options.hang_timeout, -1);
-  EXPECT_EQ(join(command.notes, "\n"),
-            concat("reading horovodrun's settings from ", file, "\n", file,
-                   ":4:18 (--cycle_time_ms) has no effect: operations that wait are combined at once, without a cycle"));
+  EXPECT_EQ(
+      join(command.notes, "\n"),
+      concat("reading horovodrun's settings from ", file, "\n", file,
+             ":4:18 (--cycle_time_ms) has no effect: operations that wait are combined at once, without a ", "cycle"));
   const std::string wrong = written("wrong.yaml", "params:\n  fusion_treshold_mb: 8\n");
   EXPECT_NE(
       error({"--config-file", wrong}).find("unknown key params.fusion_treshold_mb; did you mean fusion_threshold_mb?"),

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// launch/cli/: the command line of `tessera launch` with its help, and the environments of other launchers.
-/// This header: the command line, with the option names that users of accelerate, torchrun and DeepSpeed know.
+/// This header: the command line, with the option names that users of accelerate, torchrun, horovodrun and
+/// DeepSpeed know.
 
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/cli/emit.h>

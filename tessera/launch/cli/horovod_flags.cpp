@@ -216,10 +216,7 @@ std::vector<LaunchFlag> horovod_flags() {
   const std::string one_algorithm = "the algorithm follows from the size and from where the ranks are";
   const std::string stamps = "lines of output have no time stamps";
   std::vector<LaunchFlag> rows = {
-      {{},
-       "",
-       "As in horovodrun, for scripts with tessera.hvd",
-       {}},
+      {{}, "", "As in horovodrun, for scripts with tessera.hvd", {}},
       {{"-np", "--num_proc"},
        "N",
        "ranks, in the first N slots of the hosts",
@@ -285,7 +282,7 @@ std::vector<LaunchFlag> horovod_flags() {
       {{"--stall_check"}, "", "", [](C&, V&, S, S) {}},
       {{"--gloo"}, "", "", [](C&, V&, S, S) {}},  // no MPI: so it is
       {{"--verbose"}, "", "", [](C&, V&, S, S) {}},
-      {{"--disable_cache"}, "", "", [](C&, V&, S, S) {}},  // of checks that are not made here
+      {{"--disable_cache"}, "", "", [](C&, V&, S, S) {}},  // the checks of hosts that it caches are not made here
       without_effect({"--stall_check_warning_time_seconds"}, "S",
                      "a hang is reported when it ends the job; see --hang_timeout"),
       without_effect({"--cycle_time_ms"}, "MS", at_once),

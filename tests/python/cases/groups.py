@@ -338,7 +338,8 @@ def tessera_torch():
 def shared_tensors(rank):
     rank.start()
     make = tessera_torch().empty_shared
-    for shape, dtype in (((3, 5), torch.float32), ((1 << 20,), torch.bfloat16), ((), torch.int64), ((0, 4), torch.uint8)):
+    for shape, dtype in (((3, 5), torch.float32), ((1 << 20,), torch.bfloat16), ((), torch.int64),
+                         ((0, 4), torch.uint8)):
         t = make(*shape, dtype=dtype)
         assert t.shape == shape and t.dtype == dtype and t.is_contiguous()
         t.fill_(rank.rank + 1)
