@@ -12,7 +12,7 @@ using shm::WorkQueue;
 
 // How long a stopped process may stay stopped before those who wait for it give up.
 constexpr std::chrono::seconds stopped_limit(3);
-// How long a collective for which others poll may be pending before the group's thread runs it.
+// How long a collective that is only polled may stay pending before the group's thread runs it.
 constexpr std::chrono::milliseconds patience(20);
 
 class PendingTask final : public Pending {

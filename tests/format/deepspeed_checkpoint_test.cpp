@@ -308,7 +308,7 @@ TEST(DeepspeedCheckpointFolder, a_stage_that_is_not_known) {
   EXPECT_EQ(copy.error(), concat(copy.state(optimizer0), ": has ZeRO stage 4; 1, 2 and 3 are supported"));
 }
 
-/// Without the list of paddings that BF16_Optimizer writes, a missing stage means that the writer is unknown.
+/// Without the list of paddings that BF16_Optimizer writes, a file without a stage has an unknown writer.
 TEST(DeepspeedCheckpointFolder, no_stage_and_not_of_bf16_optimizer) {
   const Copy copy("bf16_optimizer");
   copy.replace("bf16_"s + optimizer0, "group_paddings", "other_paddings");

@@ -94,7 +94,7 @@ def shutdown(seconds=None):
             if seconds is None or meeting.event.wait(seconds):
                 engine.wait(meeting)
         except (HorovodInternalError, ValueError):
-            pass  # somebody has left or failed: there is nobody to meet
+            pass  # a rank has left or failed, so no other rank would join
     engine.close()
     _State.engine = _State.world = None
     _c.lib.shutdown(world)
