@@ -118,7 +118,7 @@ int code_at_exit = -1;
   std::exit(code);
 }
 
-// A program that ends without tessera_shutdown() has finished its part: the others go on.
+// A program that ends without tessera_shutdown() has finished its part: the others continue.
 TEST_P(Failures, ARankThatExitsLeavesInOrder) {
   run(3, [](Rank& me) {
     std::vector<float> numbers(2'000'000, me.rank == 0 ? 7.0F : 0.0F);
@@ -195,7 +195,7 @@ TEST(SharedMemory, ARankStoppedBySignalIsNamed) {
     me.ok(tessera_barrier(me.group, nullptr, nullptr), "barrier");
     if (me.rank == 1) {
       const pid_t self = getpid();
-      if (fork() == 0) {  // lets this rank go on later
+      if (fork() == 0) {  // resumes this rank later
         std::this_thread::sleep_for(std::chrono::seconds(8));
         kill(self, SIGCONT);
         _exit(0);

@@ -316,7 +316,7 @@ def stopped(rank):
     dist.barrier()
     if rank.rank == 2:
         pid = os.getpid()
-        if os.fork() == 0:  # lets it go on when the others have named it
+        if os.fork() == 0:  # resumes it when the others have named it
             time.sleep(9)
             os.kill(pid, signal.SIGCONT)
             os._exit(0)
