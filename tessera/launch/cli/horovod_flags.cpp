@@ -36,7 +36,7 @@ LaunchFlag exported(std::string name, std::string value, std::string variable, s
           }};
 }
 
-/// Accepted; a note says why it has no effect. `value` empty: a switch.
+/// Accepts an option without effect; the reason is reported in a note. `value` empty: a switch.
 LaunchFlag without_effect(std::vector<std::string> names, std::string value, std::string why) {
   return {std::move(names), std::move(value), "",
           [why = std::move(why)](C& c, V&, S n, S) { c.notes.push_back(concat(n, " has no effect: ", why)); }};
@@ -130,7 +130,7 @@ void take_horovod_file(V& given, C& command, const std::string& path, const Valu
   }
 }
 
-/// What the script prints.
+/// Returns the script's standard output.
 std::string output_of(const std::string& script) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(script.c_str(), "r"), [](FILE*) { return 0; });
   if (!pipe) throw InputError(concat("--host_discovery_script ", script, ": cannot be started"));

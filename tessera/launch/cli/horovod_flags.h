@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Options of horovodrun as options of `tessera launch`: each acts, or a note says why it has no effect, or an error
-/// names the replacement. What the ranks must know is passed in Horovod's own variables, which tessera.hvd reads.
+/// Options of horovodrun as options of `tessera launch`: each acts, or is reported as being without effect, or an error
+/// names the replacement. Settings for the ranks are passed in Horovod's own variables, which tessera.hvd reads.
 
 #include <string>
 #include <vector>
@@ -33,7 +33,7 @@ void take_horovod(FlagValues& given, LaunchCommand& command);
 /// "one:2,two:4". Throws InputError naming `flag`.
 std::vector<HostSlots> parse_horovod_hosts(const std::string& list, const std::string& flag);
 
-/// What --check_build prints.
+/// Returns the text of --check_build.
 std::string horovod_build();
 
 }  // namespace tessera::launch

@@ -26,7 +26,7 @@ struct CommunicatorOptions {
   /// Any thread may start sends and receives: a cycle of waits with a message in it is a deadlock only if no process in
   /// it has other threads of the program.
   bool any_thread_sends = false;
-  /// A wait for a rank whose process is stopped (SIGSTOP) fails after this time; 0: it goes on.
+  /// A wait for a rank whose process is stopped (SIGSTOP) fails after this time; 0: it continues.
   std::chrono::milliseconds stopped_limit{0};
   /// Returns an external reason to stop waiting (from the launcher), or nullopt. Called about 20 times per second.
   std::function<std::optional<std::string>()> stop_requested;
