@@ -69,10 +69,12 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/install/TesseraConfigVers
 # pkg-config, too, finds an installation that was moved.
 file(RELATIVE_PATH tessera_prefix_from_pkgconfig "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/install/tessera.pc @ONLY)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/tessera_c.pc.in ${PROJECT_BINARY_DIR}/install/tessera_c.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/install/TesseraConfig.cmake ${PROJECT_BINARY_DIR}/install/TesseraConfigVersion.cmake
         ${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake
         DESTINATION ${tessera_cmake_dir})
-install(FILES ${PROJECT_BINARY_DIR}/install/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/install/tessera.pc ${PROJECT_BINARY_DIR}/install/tessera_c.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # Every example is a folder that can be copied out: its source, the headers beside it that it includes, its settings and
 # a CMakeLists.txt of five lines. The one above them builds all.
@@ -103,7 +105,8 @@ file(GLOB tessera_examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cp
 foreach(example ${tessera_examples})
   tessera_install_example(${example})
 endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/examples/c/all_reduce.c ${PROJECT_SOURCE_DIR}/examples/c/all_reduce.py
+install(FILES ${PROJECT_SOURCE_DIR}/examples/c/all_reduce.c ${PROJECT_SOURCE_DIR}/examples/c/all_reduce.f90
+        ${PROJECT_SOURCE_DIR}/examples/c/all_reduce.py
         DESTINATION ${tessera_examples_dir}/c)
 install(FILES ${PROJECT_SOURCE_DIR}/examples/outside/examples.cmake RENAME CMakeLists.txt
         DESTINATION ${tessera_examples_dir})

@@ -62,6 +62,8 @@ def rank_main(rank, size, rounds, only):
     compare("barrier", lambda g: lambda: dist.barrier(g), 200)
     compare("all_reduce, 1 MB", lambda g: lambda: dist.all_reduce(large[:1 << 18], group=g), 20)
     compare("all_reduce, 64 MB", lambda g: lambda: dist.all_reduce(large, group=g), 2, 1e3, "ms")
+    shared = tessera.torch.empty_shared(16 << 20).fill_(1)
+    compare("all_reduce, 64 MB of empty_shared()", lambda g: lambda: dist.all_reduce(shared, group=g), 2, 1e3, "ms")
 
     def burst(g):
         def run():

@@ -3,10 +3,12 @@
 `lib` is loaded when it is first used: $TESSERA_C_LIBRARY, or libtessera_c.so in the package's folder `lib`, or what the
 loader finds under that name. `call("all_reduce", ...)` calls a function and raises what its status says.
 """
+import atexit
 import ctypes
 import ctypes.util
 import glob
 import os
+import sys
 
 ABI = 1
 
@@ -157,6 +159,24 @@ class _Library:
 
 
 lib = _Library()
+
+PATIENCE_AT_EXIT = 5.0  # seconds that a program which ends waits for operations that it has started
+_endings = {}  # function -> the process that has asked for it
+
+
+def at_exit(function):
+    """Has function(failed) called when the program ends, before the library's own end: the last one first, each once.
+    `failed`: an exception ends the program. Not in forked children."""
+    if not _endings:
+        atexit.register(_end)
+    _endings[function] = os.getpid()
+
+
+def _end():
+    failed = getattr(sys, "last_value", None) is not None
+    for function, process in reversed(list(_endings.items())):
+        if process == os.getpid():
+            function(failed)
 
 
 def error_of(status, text=None, classes=ERRORS):

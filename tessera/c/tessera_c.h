@@ -42,7 +42,7 @@ typedef int32_t tessera_status;
 enum {
   TESSERA_OK = 0,
   TESSERA_INVALID = 1,   /* an invalid argument: null, an unknown handle, a rank out of range, ... */
-  TESSERA_PEER_LOST = 2, /* another rank is gone, has left, or failed: the text names it */
+  TESSERA_PEER_LOST = 2, /* another rank is gone, has left, failed, or (on this host) is stopped: the text names it */
   TESSERA_TIMEOUT = 3,   /* a rank did not arrive in time: the text names it */
   TESSERA_MISMATCH = 4,  /* the ranks started different operations: the text names both */
   TESSERA_ABORTED = 5,   /* tessera_group_abort() on this rank or another; the text has the reason */
@@ -141,9 +141,9 @@ typedef struct tessera_store_functions {
 /// Creates a world from the environment set by this process's launcher: tessera launch, torchrun, mpirun (Open MPI,
 /// MPICH, MVAPICH2), srun, a Kubernetes Indexed Job, or RANK / WORLD_SIZE / MASTER_ADDR / MASTER_PORT set by hand;
 /// without any of these, one rank. If MASTER_PORT is torchrun's own store, the next port is used. `name` may be NULL;
-/// worlds that exist at the same time need different names. Collective: returns when every rank has joined.
-/// TESSERA_INVALID: the variables contradict each other (the message lists them); TESSERA_TIMEOUT: names the missing
-/// ranks.
+/// worlds that exist at the same time need different names, of the characters of store keys. Collective: returns when
+/// every rank has joined. TESSERA_INVALID: the variables contradict each other (the message lists them);
+/// TESSERA_TIMEOUT: names the missing ranks.
 tessera_status tessera_init_environment(const char* name, const tessera_options* options, tessera_world* world);
 /// Joins at host:port, where rank 0 serves an authenticated store (options.join_store: the store already exists).
 /// Worlds of one process with equal host, port and secret share it under different names. 0 <= rank < size.
@@ -159,8 +159,8 @@ tessera_status tessera_init_functions(const tessera_store_functions* store, int3
                                       const char* name, const tessera_options* options, tessera_world* world);
 /// Ends the world and all its groups: unfinished operations fail with TESSERA_SHUT_DOWN here and with TESSERA_PEER_LOST
 /// on other ranks. Works may still be queried and freed. Blocks until this rank's threads have ended, but does not wait
-/// for other ranks (call a barrier first for an orderly end). Over TCP, a process that ends without it may break the
-/// last operations of its peers; over MPI, mpirun then ends the job.
+/// for other ranks (call a barrier first for an orderly end). exit() does the same for worlds that are still open;
+/// a process that ends by _exit() or a signal counts as lost (over MPI, mpirun then ends the job).
 tessera_status tessera_shutdown(tessera_world world);
 
 /* ---- topology -------------------------------------------------------------------------------------------------- */
@@ -179,7 +179,8 @@ tessera_status tessera_host_name(tessera_world world, int32_t host, char* buffer
 
 /* ---- the world's store ----------------------------------------------------------------------------------------- */
 
-/// Stores a value for the program's other ranks (its keys are separate from the library's own). `bytes` <= 64 MB.
+/// Stores a value for the program's other ranks (its keys are separate from the library's own). Keys have 1 to 128
+/// letters, digits and "/_-. :". `bytes` <= 64 MB.
 tessera_status tessera_store_set(tessera_world world, const char* key, const void* value, int64_t bytes);
 /// Waits for the key, at most timeout_ms (TESSERA_TIMEOUT names it). Writes at most `capacity` bytes; *bytes is the
 /// length of the whole value, even if that is more (then call again).
@@ -194,8 +195,8 @@ tessera_status tessera_store_remove(tessera_world world, const char* key);
 tessera_status tessera_world_group(tessera_world world, tessera_group* group);
 /// Creates a group of some ranks of the world, in this order. Collective among those ranks only; other ranks do not
 /// call it. `name` appears in errors and, together with the ranks, identifies the group (NULL: derived from the ranks);
-/// groups with equal name and ranks are distinguished by their order of creation. `ranks` are distinct and include this
-/// rank.
+/// groups with equal name and ranks are distinguished by their order of creation. At most 255 bytes without control
+/// characters. `ranks` are distinct and include this rank.
 tessera_status tessera_group_create(tessera_world world, const int32_t* ranks, int32_t count, const char* name,
                                     tessera_group* group);
 /// Every rank of `parent` calls it; ranks with equal colour form a group, ordered by key, then by rank in the parent.

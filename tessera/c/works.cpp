@@ -1,6 +1,6 @@
+#include <tessera/base/system/quiet_thread.h>
 #include <tessera/c/handles.h>
-
-#include <signal.h>
+#include <tessera/wire/other_threads.h>
 
 #include <condition_variable>
 #include <deque>
@@ -22,11 +22,7 @@ class Orphans {
     changed_.notify_one();
     if (running_) return;
     running_ = true;
-    sigset_t all, former;
-    sigfillset(&all);  // signals belong to the program's threads
-    pthread_sigmask(SIG_SETMASK, &all, &former);
-    std::thread([this] { run(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &former, nullptr);
+    quiet_thread(wire::helper_thread, [this] { run(); }).detach();
   }
 
  private:

@@ -21,7 +21,11 @@ namespace {
 std::atomic<Handles*> current{nullptr};
 
 Handles* fresh() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { current.store(new Handles); });
+  static const int registered = pthread_atfork(nullptr, nullptr, [] {
+    auto* own = new Handles;
+    own->of_parent = current.load();
+    current.store(own);
+  });
   (void)registered;
   return new Handles;
 }
@@ -86,7 +90,17 @@ void check_place(int rank, int size) {
   }
 }
 
+// The program ends without tessera_shutdown(): other ranks must not take this one for dead while they finish what it has
+// finished.
+void end_worlds() {
+  std::vector<std::shared_ptr<wire::World>> open;
+  handles().worlds.each([&](std::uint64_t, const WorldHandle& world) { open.push_back(world.world); });
+  for (const auto& world : open) world->close();
+}
+
 tessera_world open(std::shared_ptr<wire::Store> store, wire::WorldOptions options) {
+  static const int registered = std::atexit(end_worlds);
+  (void)registered;
   auto world = std::make_shared<WorldHandle>();
   world->world = std::make_shared<wire::World>(std::move(store), std::move(options));
   auto all = std::make_shared<GroupHandle>();

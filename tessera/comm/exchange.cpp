@@ -1,10 +1,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <tessera/base/system/quiet_thread.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/exchange.h>
 #include <tessera/comm/heartbeat.h>
-#include <tessera/comm/thread.h>
 
 #include <atomic>
 #include <chrono>

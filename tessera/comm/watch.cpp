@@ -3,9 +3,9 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
+#include <tessera/base/system/quiet_thread.h>
 #include <tessera/comm/blocked.h>
 #include <tessera/comm/exchange.h>
-#include <tessera/comm/thread.h>
 #include <tessera/comm/watch.h>
 #include <tessera/wire/neighbours.h>
 

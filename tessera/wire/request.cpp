@@ -3,6 +3,8 @@
 #include <tessera/wire/request.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <string_view>
@@ -71,6 +73,31 @@ Need need_of(const Request& request, int rank, int size) {
   return {};
 }
 
+// Whether the operation allows input to be exactly a part of output: this rank's, of an all_gather.
+bool is_own_part(const Request& request, int rank, std::int64_t input_bytes, std::int64_t width) {
+  if (request.op != Op::all_gather) return false;
+  const auto own = static_cast<std::ptrdiff_t>(rank);
+  const std::int64_t before =
+      request.uneven
+          ? std::accumulate(request.output_counts.begin(), request.output_counts.begin() + own, std::int64_t{0}) * width
+          : rank * input_bytes;
+  return static_cast<const std::byte*>(request.input) == static_cast<const std::byte*>(request.output) + before;
+}
+
+void check_overlap(const Request& request, int rank, const Need& need, std::int64_t width) {
+  const std::int64_t input_bytes = need.input * width, output_bytes = need.output * width;
+  if (input_bytes == 0 || output_bytes == 0) return;
+  const auto input = reinterpret_cast<std::uintptr_t>(request.input);
+  const auto output = reinterpret_cast<std::uintptr_t>(request.output);
+  const bool apart = input + static_cast<std::uintptr_t>(input_bytes) <= output ||
+                     output + static_cast<std::uintptr_t>(output_bytes) <= input;
+  if (apart || (input == output && input_bytes == output_bytes)) return;
+  if (is_own_part(request, rank, input_bytes, width)) return;
+  refuse(request, "the input (", input_bytes, " bytes) and the output (", output_bytes,
+         " bytes) overlap; possible are equal pointers and sizes",
+         request.op == Op::all_gather ? ", and this rank's part of the output as the input" : "");
+}
+
 }  // namespace
 
 bool is_message(Op op) { return op == Op::send || op == Op::recv; }
@@ -111,6 +138,7 @@ void check(const Request& request, int rank, int size) {
   const Need need = need_of(request, rank, size);
   if (need.input > 0 && request.input == nullptr) refuse(request, "the input is null");
   if (need.output > 0 && request.output == nullptr) refuse(request, "the output is null");
+  check_overlap(request, rank, need, width);
 }
 
 std::int64_t payload_elements(const Request& request, int size) {

@@ -10,6 +10,8 @@ namespace {
 using shm::Communicator;
 using shm::WorkQueue;
 
+// How long a stopped process may stay stopped before those who wait for it give up.
+constexpr std::chrono::seconds stopped_limit(3);
 // How long a collective that is only polled may stay pending before the group's thread runs it.
 constexpr std::chrono::milliseconds patience(20);
 
@@ -94,6 +96,8 @@ std::shared_ptr<Transport> make_shared_memory(const Place& place) {
   how.job_rank = place.world_rank;
   how.host_ranks = place.host_ranks;
   how.timeout = place.timeout;
+  how.any_thread_sends = true;
+  how.stopped_limit = stopped_limit;
   auto communicator = std::make_unique<Communicator>(shm::process_segment(), how);
   communicator->connect(place.exchange("shared memory", communicator->announcement()));
   // No rank may continue, and possibly end, before every rank has mapped all segments.

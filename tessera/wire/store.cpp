@@ -1,12 +1,12 @@
+#include <tessera/base/system/quiet_thread.h>
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/store/store_client.h>
 #include <tessera/launch/store/store_server.h>
 #include <tessera/wire/failure.h>
+#include <tessera/wire/other_threads.h>
 #include <tessera/wire/store.h>
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <map>
@@ -88,11 +88,7 @@ void serve_if_new(const StorePlace& place) {
   options.port = place.port;
   options.secret = place.secret;
   auto server = asked([&] { return std::make_shared<launch::StoreServer>(options); });
-  sigset_t blocked, former;
-  sigfillset(&blocked);  // signals belong to the program's threads
-  pthread_sigmask(SIG_SETMASK, &blocked, &former);
-  std::thread(serve, std::move(server)).detach();
-  pthread_sigmask(SIG_SETMASK, &former, nullptr);
+  quiet_thread(helper_thread, [server = std::move(server)] { serve(server); }).detach();
   all.places[{place.host, place.port}] = place.secret;
 }
 

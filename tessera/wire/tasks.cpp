@@ -1,6 +1,7 @@
 #include <tessera/wire/tasks.h>
 
-#include <signal.h>
+#include <tessera/base/system/quiet_thread.h>
+#include <tessera/wire/other_threads.h>
 
 #include <utility>
 
@@ -14,11 +15,7 @@ std::shared_ptr<Tasks::Task> Tasks::push(std::function<void()> run) {
   if (broken_) std::rethrow_exception(broken_);
   queue_.push_back(task);
   if (!thread_.joinable()) {
-    sigset_t all, former;
-    sigfillset(&all);  // signals belong to the program's threads
-    pthread_sigmask(SIG_SETMASK, &all, &former);
-    thread_ = std::thread([this] { work(); });
-    pthread_sigmask(SIG_SETMASK, &former, nullptr);
+    thread_ = quiet_thread(helper_thread, [this] { work(); });
   }
   changed_.notify_all();
   return task;

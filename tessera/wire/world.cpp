@@ -2,6 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/launch/fleet/rank_list.h>
+#include <tessera/wire/names.h>
 #include <tessera/wire/shm/control.h>
 #include <tessera/wire/shm/segment.h>
 
@@ -45,6 +46,7 @@ World::World(std::shared_ptr<Store> store, WorldOptions options)
     throw Failure(Code::invalid,
                   concat("rank ", options_.rank, " does not exist in a world of ", options_.size, " ranks."));
   }
+  check_key("the world's name", options_.name);
   meet();
   std::vector<int> ranks(static_cast<std::size_t>(options_.size));
   for (int r = 0; r < options_.size; ++r) ranks[static_cast<std::size_t>(r)] = r;
@@ -167,6 +169,7 @@ void World::check_open() const {
 
 std::shared_ptr<Group> World::make_group(const std::vector<int>& ranks, const std::string& name) {
   check_open();
+  check_group_name(name);
   std::vector<int> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   if (ranks.empty()) throw Failure(Code::invalid, "a group needs at least one rank.");
@@ -202,6 +205,7 @@ std::shared_ptr<Group> World::make_group(const std::vector<int>& ranks, const st
 
 std::shared_ptr<Group> World::split(Group& parent, int colour, int key_of_rank, const std::string& name) {
   check_open();
+  check_group_name(name);
   if (colour < -1) throw Failure(Code::invalid, concat("the colour is ", colour, "."));
   const std::int32_t mine[2] = {colour, key_of_rank};
   std::vector<std::int32_t> all(2 * static_cast<std::size_t>(parent.size()));
@@ -230,10 +234,12 @@ std::shared_ptr<Group> World::split(Group& parent, int colour, int key_of_rank, 
 
 void World::set(const std::string& name, const std::string& value) {
   check_open();
+  check_key("the key", name);
   store_->set(key("user/" + name), value);
 }
 std::string World::get(const std::string& name, std::chrono::milliseconds timeout) {
   check_open();
+  check_key("the key", name);
   try {
     return store_->get(key("user/" + name), timeout);
   } catch (const Failure& failure) {
@@ -243,10 +249,12 @@ std::string World::get(const std::string& name, std::chrono::milliseconds timeou
 }
 std::int64_t World::add(const std::string& name, std::int64_t delta) {
   check_open();
+  check_key("the key", name);
   return store_->add(key("user/" + name), delta);
 }
 void World::remove(const std::string& name) {
   check_open();
+  check_key("the key", name);
   store_->remove(key("user/" + name));
 }
 

@@ -4,8 +4,11 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "processes.h"
 
@@ -100,6 +103,114 @@ TEST_P(Failures, AStoppedRankIsNamedAfterTheTimeout) {
     const std::string text = me.status(tessera_barrier(me.group, &call, nullptr), TESSERA_TIMEOUT, "barrier");
     me.expect(seconds_since(begin) >= 0.9 && seconds_since(begin) < 1.0 + patience, "after another time");
     me.expect(has(text, "rank 2 (pid ") || has(text, "failed: waited 1"), text);
+    me.expect(has(text, "in barrier #1 of group 'world' (3 ranks)"), text);
+  });
+}
+
+// exit() of a forked rank, where leak checkers would report what the parent had allocated. The handler is registered
+// before any of the library's, and therefore runs after them.
+int code_at_exit = -1;
+[[maybe_unused]] const int registered = std::atexit([] {
+  if (code_at_exit >= 0) _exit(code_at_exit);
+});
+[[noreturn]] void exit_without_leak_check(int code) {
+  code_at_exit = code;
+  std::exit(code);
+}
+
+// A program that ends without tessera_shutdown() has finished its part: the others continue.
+TEST_P(Failures, ARankThatExitsLeavesInOrder) {
+  run(3, [](Rank& me) {
+    std::vector<float> numbers(2'000'000, me.rank == 0 ? 7.0F : 0.0F);
+    const auto count = static_cast<std::int64_t>(numbers.size());
+    if (me.rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    tessera_work work = 0;
+    me.ok(tessera_broadcast(me.group, numbers.data(), count, TESSERA_FLOAT32, 0, nullptr, &work), "broadcast");
+    me.ok(tessera_work_wait(work, -1, nullptr), "wait");
+    me.ok(tessera_work_free(work), "free");
+    me.expect(numbers.front() == 7 && numbers.back() == 7, "the root's numbers");
+    if (me.rank == 0) exit_without_leak_check(me.complaints.count == 0 ? 0 : 1);
+    if (me.rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      me.ok(tessera_send(me.group, numbers.data(), 9, TESSERA_FLOAT32, 1, 0, nullptr, nullptr), "send");
+      return;
+    }
+    me.ok(tessera_recv(me.group, numbers.data(), 9, TESSERA_FLOAT32, 2, 0, nullptr, nullptr, nullptr), "recv");
+    const std::string text =
+        me.status(tessera_recv(me.group, numbers.data(), 9, TESSERA_FLOAT32, 0, 0, nullptr, nullptr, nullptr),
+                  TESSERA_PEER_LOST, "recv from the rank that has left");
+    me.expect(has(text, "rank 0 (pid ") && has(text, "left the group"), text);
+  });
+}
+
+TEST(SharedMemory, ATimeoutNamesAllMissingRanks) {
+  run_processes(4, "shm", [](Rank& me) {
+    me.ok(tessera_barrier(me.group, nullptr, nullptr), "barrier");
+    if (me.rank >= 2) {
+      std::this_thread::sleep_for(std::chrono::seconds(3));
+      return;
+    }
+    tessera_call call{};
+    call.size = sizeof call;
+    call.timeout_ms = 500;
+    float number = 0;
+    const std::string text =
+        me.status(tessera_all_reduce(me.group, &number, &number, 1, TESSERA_FLOAT32, TESSERA_SUM, &call, nullptr),
+                  TESSERA_TIMEOUT, "all_reduce");
+    me.expect(has(text, "rank 2 (pid ") && has(text, ", rank 3 (pid ") && has(text, "to start it (timeout)"), text);
+    me.expect(has(text, "all_reduce #1 of group 'world' (4 ranks, 1 x float32, sum)") && has(text, "waited 0.5"), text);
+  });
+}
+
+// The program's other threads may send: ranks that block in recv are not a deadlock.
+TEST_P(Failures, RanksThatReceiveWhileOtherThreadsWillSendAreNoDeadlock) {
+  run(2, [](Rank& me) {
+    float mine = static_cast<float>(me.rank), theirs = -1;
+    std::atomic<tessera_status> sent{TESSERA_SYSTEM};
+    std::thread sender([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      sent = tessera_send(me.group, &mine, 1, TESSERA_FLOAT32, 1 - me.rank, 0, nullptr, nullptr);
+    });
+    me.ok(tessera_recv(me.group, &theirs, 1, TESSERA_FLOAT32, 1 - me.rank, 0, nullptr, nullptr, nullptr), "recv");
+    sender.join();
+    me.expect(sent == TESSERA_OK && theirs == static_cast<float>(1 - me.rank), "the message");
+  });
+}
+
+#if !defined(__SANITIZE_THREAD__)  // which has a thread of its own
+TEST(SharedMemory, RanksThatReceiveFromEachOtherAreNamed) {
+  run_processes(2, "shm", [](Rank& me) {
+    float number = 0;
+    const auto begin = Clock::now();
+    const std::string text =
+        me.status(tessera_recv(me.group, &number, 1, TESSERA_FLOAT32, 1 - me.rank, 0, nullptr, nullptr, nullptr),
+                  TESSERA_MISMATCH, "recv");
+    me.expect(has(text, "the ranks wait for each other") && seconds_since(begin) < 5, text);
+  });
+}
+#endif
+
+TEST(SharedMemory, ARankStoppedBySignalIsNamed) {
+  run_processes(3, "shm", [](Rank& me) {
+    me.ok(tessera_barrier(me.group, nullptr, nullptr), "barrier");
+    if (me.rank == 1) {
+      const pid_t self = getpid();
+      if (fork() == 0) {  // resumes this rank later
+        std::this_thread::sleep_for(std::chrono::seconds(8));
+        kill(self, SIGCONT);
+        _exit(0);
+      }
+      raise(SIGSTOP);
+      return;
+    }
+    const auto begin = Clock::now();
+    float number = 0;
+    const std::string text =
+        me.status(me.rank == 0 ? tessera_recv(me.group, &number, 1, TESSERA_FLOAT32, 1, 0, nullptr, nullptr, nullptr)
+                               : tessera_barrier(me.group, nullptr, nullptr),
+                  TESSERA_PEER_LOST, "waiting for a stopped rank");
+    me.expect(seconds_since(begin) > 2 && seconds_since(begin) < 5, text);
+    me.expect(has(text, "rank 1 (pid ") && has(text, "is stopped (SIGSTOP)"), text);
   });
 }
 

@@ -333,6 +333,54 @@ TEST_F(Misuse, TheStore) {
   EXPECT_EQ(tessera_store_set(world, "a/b", nullptr, 3), TESSERA_INVALID);
 }
 
+TEST_F(Misuse, KeysAndNames) {
+  const std::string allowed = "Az09/_-. :", most(128, 'k');
+  EXPECT_EQ(tessera_store_set(world, allowed.c_str(), "1", 1), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(tessera_store_set(world, "../../up", "1", 1), TESSERA_OK) << tessera_last_error();
+  EXPECT_FALSE(path_exists(folder_.path() + "/../../up"));
+  EXPECT_EQ(tessera_store_set(world, most.c_str(), "1", 1), TESSERA_OK) << tessera_last_error();
+  const std::string only = " may have letters, digits and \"/_-. :\" only.";
+  char value[8];
+  std::int64_t bytes = 0;
+  expect(tessera_store_set(world, "", "1", 1), TESSERA_INVALID, "the key is empty.");
+  expect(tessera_store_get(world, "a*b", 0, value, 8, &bytes), TESSERA_INVALID, "the key 'a*b'" + only);
+  expect(tessera_store_add(world, "a\nb", 1, nullptr), TESSERA_INVALID, "the key 'a\\x0ab'" + only);
+  expect(tessera_store_remove(world, "\xc3\xa4"), TESSERA_INVALID, "the key '\xc3\xa4'" + only);
+  expect(tessera_store_set(world, (most + "k").c_str(), "1", 1), TESSERA_INVALID,
+         "the key '" + most.substr(0, 40) + "...' has 129 bytes; at most 128 are possible.");
+  tessera_world other = 0;
+  expect(tessera_init_folder(folder_.path().c_str(), 0, 1, "", nullptr, &other), TESSERA_INVALID,
+         "the world's name is empty.");
+  expect(tessera_init_folder(folder_.path().c_str(), 0, 1, "a\\b", nullptr, &other), TESSERA_INVALID,
+         "the world's name 'a\\b'" + only);
+  const std::int32_t ranks[] = {0};
+  tessera_group made = 0;
+  expect(tessera_group_create(world, ranks, 1, "a\tb", &made), TESSERA_INVALID,
+         "the group's name 'a\\x09b' has control characters.");
+  expect(tessera_group_split(group, 0, 0, std::string(256, 'g').c_str(), &made), TESSERA_INVALID,
+         "the group's name '" + std::string(40, 'g') + "...' has 256 bytes; at most 255 are possible.");
+}
+
+TEST_F(Misuse, Overlaps) {
+  const std::string tail = "overlap; possible are equal pointers and sizes";
+  EXPECT_EQ(tessera_all_reduce(group, x, x, 4, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr), TESSERA_OK);
+  EXPECT_EQ(tessera_all_reduce(group, x, x + 4, 4, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr), TESSERA_OK);
+  const auto reduce = [&](const float* from, float* to) {
+    return tessera_all_reduce(group, from, to, 4, TESSERA_FLOAT32, TESSERA_SUM, nullptr, nullptr);
+  };
+  expect(reduce(x, x + 3), TESSERA_INVALID, "all_reduce: the input (16 bytes) and the output (16 bytes) " + tail + ".");
+  expect(reduce(x + 3, x), TESSERA_INVALID, "all_reduce: the input (16 bytes) and the output (16 bytes) " + tail + ".");
+  const std::int64_t counts[] = {4};
+  expect(tessera_all_to_all_v(group, x, counts, x + 1, counts, TESSERA_FLOAT32, nullptr, nullptr), TESSERA_INVALID,
+         "all_to_all: the input (16 bytes) and the output (16 bytes) " + tail + ".");
+  expect(tessera_all_gather(group, x + 1, x, 2, TESSERA_FLOAT32, nullptr, nullptr), TESSERA_INVALID,
+         "all_gather: the input (8 bytes) and the output (8 bytes) " + tail +
+             ", and this rank's part of the output as the input.");
+  EXPECT_EQ(tessera_batch_begin(group), TESSERA_OK);
+  expect(reduce(x, x + 1), TESSERA_INVALID, "all_reduce: the input (16 bytes) and the output (16 bytes) " + tail + ".");
+  EXPECT_EQ(tessera_batch_end(group, nullptr), TESSERA_OK);
+}
+
 // Binary compatibility: functions are only added at the end of the list, none is removed, and nothing else is exported.
 TEST(Abi, TheLibraryExportsTheHeadersFunctionsAndNothingElse) {
   std::ifstream header(source_path("tessera/c/tessera_c.h"));

@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")]
 for name, value in (("OMP_NUM_THREADS", "1"), ("GLOO_SOCKET_IFNAME", "lo"), ("TORCH_CPP_LOG_LEVEL", "ERROR")):
     os.environ.setdefault(name, value)
-MODULES = ("c10d_gloo", "distributed", "groups", "ddp", "sharded", "hvd", "numpy_arrays")
+MODULES = ("c10d_gloo", "distributed", "groups", "ddp", "sharded", "hvd", "numpy_arrays", "programs")
 SAME = 1e-5  # tolerance between two backends that sum in different orders
 
 

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The C interface as others use it: the header compiles as C99 and C++, the examples run under our launcher, torchrun's
-# and Open MPI's environments, and the library needs nothing but the C++ run time.
+# The C interface as others use it: the header compiles as C99 and C++, the examples (C and, where there is gfortran,
+# Fortran by pkg-config; Python) run under our launcher, torchrun's and Open MPI's environments, and the library needs
+# nothing but the C++ run time.
 #   tests/scripts/c_interface.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -12,8 +13,22 @@ fail() { echo "c_interface: $*" >&2; exit 1; }
 cat > "$work/header.c" <<< '#include <tessera/c/tessera_c.h>'
 cc -std=c99 -pedantic -Wall -Wextra -Werror -I"$root" -fsyntax-only "$work/header.c"
 c++ -x c++ -std=c++11 -Wall -Wextra -Werror -I"$root" -fsyntax-only "$work/header.c"
-cc -std=c99 -Wall -Wextra -Werror -I"$root" "$root/examples/c/all_reduce.c" -L"$build" -ltessera_c \
-  -Wl,-rpath,"$build" -o "$work/all_reduce"
+# As installed, in a folder of its own.
+mkdir -p "$work/prefix/include/tessera/c" "$work/prefix/lib/pkgconfig"
+cp "$root/tessera/c/tessera_c.h" "$work/prefix/include/tessera/c"
+cp -a "$build"/libtessera_c.so* "$work/prefix/lib"
+cp "$build/install/tessera_c.pc" "$work/prefix/lib/pkgconfig"
+export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
+cc -std=c99 -Wall -Wextra -Werror $(pkg-config --cflags tessera_c) "$root/examples/c/all_reduce.c" \
+  $(pkg-config --libs tessera_c) -o "$work/all_reduce"
+programs=("$work/all_reduce" "python3 $root/examples/c/all_reduce.py")
+if command -v gfortran > /dev/null; then
+  gfortran -std=f2008 -Wall -Werror -J"$work" "$root/examples/c/all_reduce.f90" $(pkg-config --libs tessera_c) \
+    -o "$work/all_reduce_fortran"
+  programs+=("$work/all_reduce_fortran")
+else
+  echo "c_interface: skipped: the example in Fortran, since there is no gfortran"
+fi
 
 needed=$(readelf -d "$build/libtessera_c.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
          grep -vE '^(libstdc\+\+|libm|libgcc_s|libc|ld-linux.*)\.so' || true)
@@ -21,7 +36,7 @@ needed=$(readelf -d "$build/libtessera_c.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/
 
 export TESSERA_C_LIBRARY=$build/libtessera_c.so
 said="ranks added 1000 numbers each"
-for program in "$work/all_reduce" "python3 $root/examples/c/all_reduce.py"; do
+for program in "${programs[@]}"; do
   got=$($program) || fail "$program alone"
   [[ $got == "1 $said"* ]] || fail "$program alone: $got"
   got=$("$build/tessera" launch --num_processes 3 $program 2>&1) || fail "$program under our launcher: $got"

@@ -48,7 +48,7 @@ void check_training(const launch::LaunchCommand& command) {
 
 int launch_command(const Arguments& arguments) {
   const launch::LaunchCommand command = launch::parse_launch_command(arguments);
-  if (!command.help) {
+  if (!command.help && !command.check_build) {
     for (const std::string& note : command.notes) log::warning(note);
     check_training(command);
   }

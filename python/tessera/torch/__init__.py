@@ -14,8 +14,9 @@ import torch.distributed as dist
 from ._errors import (Aborted, BackendError, InvalidArgument, Mismatch, PeerLost, ShutDown, StoreFailed,  # noqa: F401
                       TimedOut)
 from ._group import VERSION, ProcessGroupTessera
+from ._memory import empty_shared
 
-__all__ = ["ProcessGroupTessera", "BackendError", "InvalidArgument", "PeerLost", "TimedOut", "Mismatch", "Aborted",
+__all__ = ["ProcessGroupTessera", "empty_shared", "BackendError", "InvalidArgument", "PeerLost", "TimedOut", "Mismatch", "Aborted",
            "ShutDown", "StoreFailed"]
 
 _default = None  # a weak reference to the group that the last init_process_group() created

@@ -9,8 +9,12 @@ same ranks, the shadow, so that their order does not depend on how far the main 
 """
 import collections
 import ctypes
+import re
 import sys
 import threading
+import time
+import weakref
+import zlib
 from collections import deque
 from datetime import timedelta
 
@@ -76,6 +80,29 @@ class World:
             _c.lib.shutdown(handle)
 
 
+_open_groups = weakref.WeakSet()
+
+
+def _end_groups(failed):
+    """A script that ends without destroy_process_group(): what it has started is finished, unless an exception ended
+    it."""
+    groups = list(_open_groups)
+    until = time.monotonic() + (0 if failed else _c.PATIENCE_AT_EXIT)
+    for group in groups:
+        for operation in list(group._live):
+            operation.block(max(0.0, until - time.monotonic()))
+    for group in groups:
+        group.shutdown()
+
+
+def _meeting_name(name):
+    """A world's name (a store key) for a group of any name."""
+    plain = re.sub("[^A-Za-z0-9/_. :-]", "_", name)[:60]
+    if plain != name:
+        plain += "-{:08x}".format(zlib.crc32(name.encode()))
+    return "process group {} number {} of torch".format(plain, _meetings[name])
+
+
 class ProcessGroupTessera(dist.ProcessGroup):
     """A group of the backend "tessera". `ranks`: of the world, in the group's order; None: all of a new world."""
 
@@ -91,8 +118,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
             # Keys of an earlier group of this name may still be in a store that outlives the group (that of torchrun's
             # agent).
             _meetings[name] += 1
-            meeting = "process group {} number {} of torch".format(name, _meetings[name])
-            world, ranks = World(store, rank, size, timeout, meeting), list(range(size))
+            world, ranks = World(store, rank, size, timeout, _meeting_name(name)), list(range(size))
             self._group = _c.handle("world_group", world.handle)
             self._own = False
         else:
@@ -101,6 +127,8 @@ class ProcessGroupTessera(dist.ProcessGroup):
         self._world, self._ranks = world, ranks
         world.enter()
         self._open = True
+        _open_groups.add(self)
+        _c.at_exit(_end_groups)
         self._set_default_timeout(timeout)
         if VERSION >= (2, 8):
             self._register_named_backend()
@@ -108,6 +136,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
     @staticmethod
     def _make(world, ranks, name):
         handle = ctypes.c_uint64()
+        name = re.sub("[\x00-\x1f\x7f]", "_", name)[:60]
         status = _c.lib.group_create(world.handle, (ctypes.c_int32 * len(ranks))(*ranks), len(ranks), name.encode(),
                                      _byref(handle))
         if status:
@@ -570,7 +599,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
     def barrier(self, opts=None):
         """Ends when all ranks have come, and what this rank has started before has ended."""
         after = None
-        if any(operation.followed is not None and not operation.ended for operation in self._live):
+        if self._live and any(o.followed is not None and not o.ended for o in self._live):
             def after():
                 pass  # the follower ends operations in order, so earlier ones have been copied back by then
         if after is not None and opts is not None and not getattr(opts, "asyncOp", True):
@@ -650,6 +679,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
         if not self._open:
             return
         self._open = False
+        _open_groups.discard(self)
         if self._shadow:
             _c.lib.group_destroy(self._shadow)
         if self._own:

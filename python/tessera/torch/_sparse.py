@@ -6,6 +6,13 @@ from ._arguments import check_like, invalid
 from ._work import EndedWork
 
 
+def sparse_of(places, values, shape):
+    """torch.sparse_coo_tensor() of entries that are valid already. Without a decision about checks torch warns, and its
+    argument check_invariants does not count as one."""
+    with torch.sparse.check_sparse_tensor_invariants(False):
+        return torch.sparse_coo_tensor(places, values, shape)
+
+
 def all_reduce_sparse(group, tensors, opts):
     """Every tensor of this rank becomes the sum of all tensors of all ranks. Blocking."""
     where = "allreduce"
@@ -35,7 +42,7 @@ def all_reduce_sparse(group, tensors, opts):
     group._allgather_base(all_rows, rows).wait()
     group._allgather_base(all_places, places).wait()
     used = torch.cat([torch.arange(r * most, r * most + int(n)) for r, n in enumerate(counts)])
-    result = torch.sparse_coo_tensor(all_places[used].t(), all_rows[used], total.shape).coalesce()
+    result = sparse_of(all_places[used].t(), all_rows[used], total.shape).coalesce()
     with torch.no_grad():
         for t in tensors:
             t.copy_(result)

@@ -4,13 +4,13 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/system/quiet_thread.h>
 #include <tessera/comm/c10d/c10d_backend.h>
 #include <tessera/comm/c10d/c10d_wait.h>
 #include <tessera/comm/c10d/ring_link.h>
 #include <tessera/comm/kernel_types.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/ring/queue.h>
-#include <tessera/comm/thread.h>
 
 #include <atomic>
 #include <chrono>

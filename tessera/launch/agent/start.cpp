@@ -10,6 +10,7 @@
 #include <tessera/base/system/endpoint.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/ports.h>
+#include <tessera/launch/cli/horovod_flags.h>
 #include <tessera/launch/fleet/ssh.h>
 #include <tessera/launch/store/hmac.h>
 #include <cerrno>
@@ -128,8 +129,8 @@ std::optional<Secret> secret_of(const LaunchCommand& command) {
 }
 
 int start(const LaunchCommand& command, const std::string& program) {
-  if (command.help || !command.emit.empty()) {
-    const std::string text = command.help ? launch_help() : emit(command);
+  if (command.help || command.check_build || !command.emit.empty()) {
+    const std::string text = command.help ? launch_help() : command.check_build ? horovod_build() : emit(command);
     if (std::fputs(text.c_str(), stdout) < 0) throw Error("cannot write to standard output");
     return 0;
   }

@@ -94,6 +94,17 @@ void leave_out_bad_hosts(const std::string& file, std::vector<HostSlots>& hosts,
   if (hosts.empty()) throw InputError(concat("--bad_hosts ", file, ": no host is left"));
 }
 
+/// horovodrun's -np: ranks in the first slots of the hosts.
+void take_first_slots(int count, std::vector<HostSlots>& hosts) {
+  int left = count;
+  for (HostSlots& host : hosts) {
+    host.slots.resize(std::min(host.slots.size(), static_cast<std::size_t>(left)));
+    left -= static_cast<int>(host.slots.size());
+  }
+  if (left > 0) throw InputError(concat("-np ", count, ", but the hosts have ", count - left, " slots"));
+  std::erase_if(hosts, [](const HostSlots& host) { return host.slots.empty(); });
+}
+
 /// Applies the hosts of a hostfile or list: number of machines, ranks, and the first host's address.
 void take_hosts(const FlagValues& given, LaunchCommand& result) {
   LaunchOptions& options = result.options;
@@ -101,6 +112,10 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
   if (!given.hostfile.empty() && !given.host_list.empty()) {
     throw InputError("--hostfile and --host_list both name the hosts: remove one of them");
   }
+  if (!given.horovod.hosts.empty() && !(given.hostfile.empty() && given.host_list.empty())) {
+    throw InputError("-H HOST:SLOTS and --hostfile or --host_list both name the hosts: remove one of them");
+  }
+  if (!given.horovod.hosts.empty()) hosts = parse_horovod_hosts(given.horovod.hosts, "-H");
   if (!given.hostfile.empty()) hosts = read_hostfile(given.hostfile);
   if (!given.host_list.empty()) {
     for (const std::string& name : expand_node_list(given.host_list)) {
@@ -157,6 +172,7 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
       host.slots.resize(static_cast<std::size_t>(*given.per_machine));
     }
   }
+  if (given.horovod.takes_first_slots && given.total) take_first_slots(*given.total, hosts);
   int total = 0;
   for (const HostSlots& host : hosts) total += static_cast<int>(host.slots.size());
   if (given.total && *given.total != total) {
@@ -269,8 +285,10 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
     } else {
       throw InputError(concat("tessera launch: ", name, " needs a value"));
     }
+    given.typed.insert(canonical(name));
     flag.apply(result, given, name, value);
-    if (result.help) return result;
+    result.check_build = given.horovod.check_build;
+    if (result.help || result.check_build) return result;
   }
   result.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())),
                         arguments.end());
@@ -292,6 +310,7 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
   } else if (!result.command.empty() && result.command[0].ends_with(".py")) {
     result.command.insert(result.command.begin(), {"python3", "-u"});
   }
+  take_horovod(given, result);
   take_training(given, result);
   take_kubeflow(given);
   if (given.machines) result.options.num_machines = *given.machines;

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// launch/cli/: the command line of `tessera launch` with its help, and the environments of other launchers.
-/// This header: the command line, with the option names that users of accelerate, torchrun and DeepSpeed know.
+/// This header: the command line, with the option names that users of accelerate, torchrun, horovodrun and
+/// DeepSpeed know.
 
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/cli/emit.h>
@@ -16,6 +17,7 @@ struct LaunchCommand {
   LaunchOptions options;
   std::vector<std::string> command;  ///< the program and its arguments; a .py file runs with python3 -u
   bool help = false;                 ///< --help was given before the program
+  bool check_build = false;          ///< horovodrun's --check_build, likewise
 
   std::vector<HostSlots>
       hosts;              ///< from --hostfile or --host_list, filtered; empty: this host, or one agent of several

@@ -3,6 +3,7 @@
 #include <dirent.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/affinity.h>
 #include <algorithm>
@@ -12,14 +13,6 @@
 namespace tessera::launch {
 
 namespace {
-
-int number(const std::string& name, const std::string& value, int minimum, int maximum) {
-  const auto parsed = parse_int(value);
-  if (!parsed || *parsed < minimum || *parsed > maximum) {
-    throw InputError(concat(name, " ", value, ": expected an integer from ", minimum, " to ", maximum));
-  }
-  return static_cast<int>(*parsed);
-}
 
 double real(const std::string& name, const std::string& value, double minimum, double maximum) {
   const auto parsed = parse_real(value);
@@ -52,14 +45,14 @@ int processes(const std::string& name, const std::string& value) {
   if (!parse_int(value)) {
     throw InputError(concat(name, " ", value, ": expected an integer from 1 to 4096, or gpu, cpu or auto"));
   }
-  return number(name, value, 1, 4096);
+  return flag_number(name, value, 1, 4096);
 }
 
 int machines(const std::string& name, const std::string& value) {
   const auto colon = value.find(':');
-  if (colon == std::string::npos) return number(name, value, 1, 65'536);
-  const int minimum = number(name, value.substr(0, colon), 1, 65'536);
-  const int maximum = number(name, value.substr(colon + 1), 1, 65'536);
+  if (colon == std::string::npos) return flag_number(name, value, 1, 65'536);
+  const int minimum = flag_number(name, value.substr(0, colon), 1, 65'536);
+  const int maximum = flag_number(name, value.substr(colon + 1), 1, 65'536);
   if (minimum != maximum) {
     throw InputError(concat(name, " ", value,
                             ": the number of machines of a job is fixed; give one number. A checkpoint "
@@ -90,7 +83,7 @@ StreamFlags streams(const std::string& name, const std::string& value) {
     const int chosen = one(colon == std::string::npos ? "" : part.substr(colon + 1));
     if (rank == "*") {
       result.all = chosen;
-    } else if (!result.of_rank.emplace(number(name, rank, 0, 4095), chosen).second) {
+    } else if (!result.of_rank.emplace(flag_number(name, rank, 0, 4095), chosen).second) {
       throw InputError(concat(name, " ", value, ": rank ", rank, " is listed twice"));
     }
   }
@@ -126,11 +119,6 @@ using C = LaunchCommand;
 using V = FlagValues;
 using S = const std::string&;
 
-/// Builds an option of other launchers that is not supported here.
-LaunchFlag refused(std::vector<std::string> names, const std::string& value, const std::string& advice) {
-  return {std::move(names), value, "",
-          [advice](C&, V&, S name, S) { throw InputError(concat("tessera launch: ", name, " ", advice)); }};
-}
 LaunchFlag ignored(std::vector<std::string> names, const std::string& value) {
   return {std::move(names), value, "", [](C&, V&, S, S) {}};
 }
@@ -151,7 +139,7 @@ std::vector<LaunchFlag> make_flags() {
        "T",
        "OMP_NUM_THREADS of each rank (default: its value here, else its share "
        "of the cores)",
-       [](C& c, V&, S n, S s) { c.options.threads_per_process = number(n, s, 1, 4096); }},
+       [](C& c, V&, S n, S s) { c.options.threads_per_process = flag_number(n, s, 1, 4096); }},
       {{"--bind_cores", "--bind_cores_to_rank", "--enable_cpu_affinity"},
        "",
        "bind each rank to its share of the "
@@ -175,7 +163,7 @@ std::vector<LaunchFlag> make_flags() {
        "which machine this is, 0 .. M-1 (default, or auto: from Slurm, Kubernetes "
        "or mpirun)",
        [](C&, V& v, S n, S s) {
-         if (s != "auto") v.machine_rank = number(n, s, 0, 65'535);
+         if (s != "auto") v.machine_rank = flag_number(n, s, 0, 65'535);
        }},
       {{"--main_process_ip", "--master_addr"},
        "A",
@@ -185,7 +173,7 @@ std::vector<LaunchFlag> make_flags() {
        "P",
        "port there; with one machine it becomes MASTER_PORT (default: a "
        "free one; 0 means the same)",
-       [](C&, V& v, S n, S s) { v.port = number(n, s, 0, 65'535); }},
+       [](C&, V& v, S n, S s) { v.port = flag_number(n, s, 0, 65'535); }},
       {{"--rdzv_endpoint"}, "A:P", "both of the above", [](C&, V& v, S n, S s) { v.endpoint = text(n, s); }},
       {{"--secret_file"},
        "FILE",
@@ -195,11 +183,18 @@ std::vector<LaunchFlag> make_flags() {
        "",
        "no secret: anyone who can reach the port may join",
        [](C& c, V&, S, S) { c.trusted_network = true; }},
-      {{"--hostfile", "-H", "--deepspeed_hostfile"},
+      {{"--hostfile", "-H", "--deepspeed_hostfile", "-hostfile"},
        "FILE",
        "lines NAME slots=N: an agent is started on each host with "
        "ssh",
-       [](C&, V& v, S n, S s) { v.hostfile = text(n, s); }},
+       [](C&, V& v, S n, S s) {
+         // horovodrun's -H is a list: one:2,two:4
+         if (n == "-H" && s.find(':') != std::string::npos && !path_exists(s)) {
+           v.horovod.hosts = s;
+         } else {
+           v.hostfile = text(n, s);
+         }
+       }},
       {{"--host_list"},
        "LIST",
        "the same from a list: gpu[01-04],login; ranks by --nproc_per_node",
@@ -233,7 +228,7 @@ std::vector<LaunchFlag> make_flags() {
       {{"--max_restarts"},
        "N",
        "start all ranks again after a failure, at most N times (default 0)",
-       [](C& c, V&, S n, S s) { c.options.max_restarts = number(n, s, 0, 1'000'000); }},
+       [](C& c, V&, S n, S s) { c.options.max_restarts = flag_number(n, s, 0, 1'000'000); }},
       {{"--host_timeout"},
        "S",
        "seconds without contact until another machine is considered lost (default 30)",
@@ -277,7 +272,7 @@ std::vector<LaunchFlag> make_flags() {
        "R,R",
        "show the output of these local ranks only",
        [](C& c, V&, S n, S s) {
-         for (const std::string& rank : split(s, ',')) c.options.shown_ranks.push_back(number(n, rank, 0, 4095));
+         for (const std::string& rank : split(s, ',')) c.options.shown_ranks.push_back(flag_number(n, rank, 0, 4095));
        }},
       {{"--no_prefix"}, "", "no [rank R] before each line", [](C& c, V&, S, S) { c.options.prefix_output = false; }},
 
@@ -325,11 +320,11 @@ std::vector<LaunchFlag> make_flags() {
       {{"--gpus_per_machine"},
        "G",
        "GPUs to request",
-       [](C& c, V&, S n, S s) { c.emission.gpus_per_machine = number(n, s, 0, 4096); }},
+       [](C& c, V&, S n, S s) { c.emission.gpus_per_machine = flag_number(n, s, 0, 4096); }},
       {{"--cpus_per_machine"},
        "C",
        "cores to request",
-       [](C& c, V&, S n, S s) { c.emission.cpus_per_machine = number(n, s, 1, 65'536); }},
+       [](C& c, V&, S n, S s) { c.emission.cpus_per_machine = flag_number(n, s, 1, 65'536); }},
 
       {{}, "", "", {}},
       {{"--help", "-h"}, "", "show this help", [](C& c, V&, S, S) { c.help = true; }},
@@ -357,24 +352,42 @@ std::vector<LaunchFlag> make_flags() {
       {{"--host_label"}, "NAME", "", [](C& c, V&, S, S s) { c.options.host_label = s; }},
       {{"--secret_from_stdin"}, "", "", [](C& c, V&, S, S) { c.secret_from_stdin = true; }},
 
-      refused({"--run_path"}, "", "runs a file through Python's runpy; name the program itself"),
-      refused({"--autotuning"}, "MODE",
-              "searches for a fast configuration by trial; tessera plan and tessera train --strategy auto choose one"),
-      refused({"--elastic_training"}, "",
-              "changes the size of a running job; resume a checkpoint on another number of processes instead"),
-      refused({"--mps"}, "", "is for Apple GPUs; Tessera runs on CPUs and NVIDIA GPUs"),
+      refused_flag({"--run_path"}, "", "runs a file through Python's runpy; name the program itself"),
+      refused_flag(
+          {"--autotuning"}, "MODE",
+          "searches for a fast configuration by trial; tessera plan and tessera train --strategy auto choose one"),
+      refused_flag({"--elastic_training"}, "",
+                   "changes the size of a running job; resume a checkpoint on another number of processes instead"),
+      refused_flag({"--mps"}, "", "is for Apple GPUs; Tessera runs on CPUs and NVIDIA GPUs"),
   };
 }
 
 }  // namespace
+
+int flag_number(const std::string& name, const std::string& value, int minimum, int maximum) {
+  const auto parsed = parse_int(value);
+  if (!parsed || *parsed < minimum || *parsed > maximum) {
+    throw InputError(concat(name, " ", value, ": expected an integer from ", minimum, " to ", maximum));
+  }
+  return static_cast<int>(*parsed);
+}
+
+LaunchFlag refused_flag(std::vector<std::string> names, const std::string& value, const std::string& advice) {
+  return {std::move(names), value, "",
+          [advice](LaunchCommand&, FlagValues&, const std::string& name, const std::string&) {
+            throw InputError(concat("tessera launch: ", name, " ", advice));
+          }};
+}
 
 const std::vector<LaunchFlag>& launch_flags() {
   static const std::vector<LaunchFlag> all = [] {
     std::vector<LaunchFlag> flags = make_flags();
     const auto end = std::find_if(flags.begin(), flags.end(),
                                   [](const LaunchFlag& flag) { return flag.names.empty() && flag.help.empty(); });
-    std::vector<LaunchFlag> training = training_flags();
-    flags.insert(end, std::make_move_iterator(training.begin()), std::make_move_iterator(training.end()));
+    std::vector<LaunchFlag> more = training_flags();
+    std::vector<LaunchFlag> horovod = horovod_flags();
+    std::move(horovod.begin(), horovod.end(), std::back_inserter(more));
+    flags.insert(end, std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     return flags;
   }();
   return all;

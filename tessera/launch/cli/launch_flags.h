@@ -3,10 +3,12 @@
 /// The table of `tessera launch`'s options: names, help, and effect.
 
 #include <tessera/launch/cli/command_line.h>
+#include <tessera/launch/cli/horovod_flags.h>
 #include <tessera/launch/cli/training_flags.h>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,8 @@ struct FlagValues {
   std::string hostfile, host_list, include, exclude, bad_hosts;
   StreamFlags tee, redirects;
   TrainingFlags training;
+  HorovodFlags horovod;
+  std::set<std::string> typed;  ///< names of the options of the command line, with '_' for '-'
 };
 
 struct LaunchFlag {
@@ -38,6 +42,11 @@ struct LaunchFlag {
   std::string help;                ///< empty: accepted, not shown
   std::function<void(LaunchCommand&, FlagValues&, const std::string& name, const std::string& value)> apply;
 };
+
+/// An option's integer. Throws InputError for anything else.
+int flag_number(const std::string& name, const std::string& value, int minimum, int maximum);
+/// An option of other launchers that is not supported here; `advice` names the reason and the replacement.
+LaunchFlag refused_flag(std::vector<std::string> names, const std::string& value, const std::string& advice);
 
 /// In the order of the help. A row without names starts a group: `help` is its title.
 const std::vector<LaunchFlag>& launch_flags();

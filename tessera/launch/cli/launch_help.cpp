@@ -63,7 +63,8 @@ std::string launch_help() {
       "\n" +
       wrap(
           "Names may be written with - or _, values after = or as the next word. The other names of accelerate, "
-          "torchrun and DeepSpeed's launcher are accepted too: they work, or an error names the replacement.",
+          "torchrun, horovodrun and DeepSpeed's launcher are accepted too: they work, or an error names the "
+          "replacement.",
           0, 0) +
       "\n\n" +
       wrap(

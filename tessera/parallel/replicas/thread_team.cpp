@@ -1,7 +1,7 @@
 #include <tessera/parallel/replicas/thread_team.h>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/thread.h>
+#include <tessera/base/system/quiet_thread.h>
 #include <tessera/nn/autocast.h>
 
 #include <ATen/Parallel.h>
@@ -17,7 +17,7 @@ ThreadTeam::ThreadTeam(const std::string& name, int intra_op_threads) : intra_op
   // set_num_threads() applies to the calling thread for OpenMP and MKL, but also becomes the default of threads that
   // have not queried it yet; restored below.
   const int here = at::get_num_threads();
-  thread_ = comm::quiet_thread(name.c_str(), [this] { loop(); });
+  thread_ = quiet_thread(name.c_str(), [this] { loop(); });
   start([this] {
     at::get_num_threads();  // a thread adopts the process's number on its first query, so query before setting its own
     at::set_num_threads(intra_op_threads_);

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <tessera/comm/thread.h>
+#include <tessera/base/system/quiet_thread.h>
 
 namespace tessera::train {
 
@@ -21,7 +21,7 @@ void LatestJob::submit(std::function<void()> job) {
     waiting_.swap(job);  // the replaced job is destroyed outside the lock
   }
   changed_.notify_all();
-  if (!thread_.joinable()) thread_ = comm::quiet_thread(name_, [this] { work(); });
+  if (!thread_.joinable()) thread_ = quiet_thread(name_, [this] { work(); });
 }
 
 void LatestJob::finish() {

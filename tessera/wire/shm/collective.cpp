@@ -164,12 +164,16 @@ struct Collectives::Run {
   Slot& slot(int r) const { return *slots[static_cast<std::size_t>(r)]; }
 
   void wait_for_all(const std::atomic<bool>& starter_blocked) {
-    const Communicator::Wait wait{operation.entry, "to start it", operation.timeout, &starter_blocked};
+    const auto has_started = [this](int r) {
+      return communicator.control(r).slots[number % slot_count].posted.load(std::memory_order_acquire) > number;
+    };
+    Communicator::Wait wait{operation.entry, "to start it", operation.timeout, &starter_blocked};
+    wait.lacks = [&](int r) { return !has_started(r); };
     for (int r = 0; r < ranks; ++r) {
       Slot& theirs = communicator.control(r).slots[number % slot_count];
       slots.push_back(&theirs);
       if (r == me) continue;
-      communicator.await_pulse(r, wait, [&] { return theirs.posted.load(std::memory_order_acquire) > number; });
+      communicator.await_pulse(r, wait, [&] { return has_started(r); });
       compare(r, theirs);
     }
   }

@@ -1,5 +1,6 @@
 #include <tessera/base/error.h>
 #include <tessera/wire/mismatch.h>
+#include <tessera/wire/other_threads.h>
 #include <tessera/wire/shm/communicator.h>
 #include <tessera/wire/shm/header.h>
 
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <sstream>
 
@@ -23,6 +25,17 @@ using std::chrono::nanoseconds;
 constexpr milliseconds slice_limit(50);
 // How long a cycle of waiting processes must show no progress to count as a deadlock.
 constexpr int still_looks = 8;  // x slice_limit
+
+// A process that looks less often has itself not run.
+constexpr milliseconds longest_gap(1000);
+
+// The state letter of /proc/PID/stat; 0: unknown.
+char process_state(pid_t pid) {
+  std::string stat;
+  std::getline(std::ifstream(concat("/proc/", pid, "/stat")), stat);
+  const std::size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < stat.size() ? stat[name_end + 2] : '\0';
+}
 
 int thread_id() {
   thread_local const int self = static_cast<int>(syscall(SYS_gettid));
@@ -209,6 +222,26 @@ void Communicator::check_peer(int for_rank, const Wait& wait) const {
                        "; ", last_operation(for_rank), ". ", fewer_batches_hint));
 }
 
+// A debugger's stop does not count. Nor does a time in which this process was stopped itself: it has not looked then.
+void Communicator::check_stopped(int for_rank, const Wait& wait) {
+  if (options_.stopped_limit.count() == 0 || for_rank == any_source) return;
+  Member& member = members_[static_cast<std::size_t>(for_rank)];
+  const auto now = Clock::now();
+  const std::lock_guard lock(stopped_mutex_);
+  if (process_state(member.pid) != 'T') {
+    member.stopped_since = {};
+    return;
+  }
+  if (member.stopped_since == Clock::time_point{} || now - member.stopped_seen > longest_gap)
+    member.stopped_since = now;
+  member.stopped_seen = now;
+  if (now - member.stopped_since < options_.stopped_limit) return;
+  throw Failure(Code::peer_lost,
+                concat(member_text(for_rank), " is stopped (SIGSTOP) and has not gone on within ",
+                       format_real(std::chrono::duration<double>(now - member.stopped_since).count(), 3),
+                       " s, while this rank waits for it ", wait.what, " in ", launch::describe(wait.entry)));
+}
+
 Communicator::Clock::time_point Communicator::deadline(const Wait& wait) const {
   return wait.begin + (wait.timeout.count() > 0 ? wait.timeout : options_.timeout);
 }
@@ -219,7 +252,16 @@ void Communicator::look(int for_rank, const Wait& wait) const {
   if (now < deadline(wait)) return;
   throw Failure(Code::timeout,
                 concat("waited ", format_real(std::chrono::duration<double>(now - wait.begin).count(), 3), " s for ",
-                       member_text(for_rank), " ", wait.what, " (timeout); ", last_operation(for_rank)));
+                       missing_text(for_rank, wait), " ", wait.what, " (timeout), in ", launch::describe(wait.entry),
+                       "; ", last_operation(for_rank)));
+}
+
+std::string Communicator::missing_text(int for_rank, const Wait& wait) const {
+  std::string text = member_text(for_rank);
+  for (int r = 0; wait.lacks && r < size(); ++r) {
+    if (r != rank() && r != for_rank && wait.lacks(r)) text += concat(", ", member_text(r));
+  }
+  return text;
 }
 
 void Communicator::fail(const std::string& reason, Code code) {
@@ -271,6 +313,7 @@ void Communicator::Sleeping::show() {
   if (turn % 2 != 0) return;
   record.for_pid.store(communicator_.members_[static_cast<std::size_t>(for_rank_)].pid);
   record.rank = communicator_.options_.job_rank;
+  record.others_may_send = communicator_.options_.any_thread_sends && has_other_threads() ? 1 : 0;
   record.entry = wait_.entry;
   shown_ = record.turn.compare_exchange_strong(turn, turn + 1);
 }
@@ -281,6 +324,7 @@ void Communicator::Sleeping::look() {
   if (now < next_look_ && now < communicator_.deadline(wait_) && !left) return;
   next_look_ = now + slice_limit;
   communicator_.look(for_rank_, wait_);
+  communicator_.check_stopped(for_rank_, wait_);
   if (for_rank_ == any_source) return;
   if (wait_.starter_blocked != nullptr && wait_.starter_blocked->load()) {
     if (!shown_) show();
@@ -296,6 +340,9 @@ void Communicator::Sleeping::look() {
 void Communicator::Sleeping::look_for_ring() {
   if (communicator_.own_.header().waiting.starter.load() < 0) return;
   const pid_t self = getpid();
+  const auto is_message = [](launch::Op op) { return op == launch::Op::send || op == launch::Op::recv; };
+  bool has_message = is_message(wait_.entry.op);
+  bool others_may_send = communicator_.own_.header().waiting.others_may_send != 0;
   std::vector<std::uint64_t> turns, looks;
   std::string text = concat("rank ", communicator_.options_.job_rank, " waits in ", launch::describe(wait_.entry));
   pid_t pid = communicator_.members_[static_cast<std::size_t>(for_rank_)].pid;
@@ -308,10 +355,13 @@ void Communicator::Sleeping::look_for_ring() {
     if (turn % 2 == 0 || record.starter.load() < 0) return;
     turns.push_back(turn);
     looks.push_back(record.looks.load());
-    text += concat("; rank ", record.rank, " (pid ", pid, ") in ", launch::describe(copy_entry(record.entry)));
+    const launch::Entry entry = copy_entry(record.entry);
+    has_message = has_message || is_message(entry.op);
+    others_may_send = others_may_send || record.others_may_send != 0;
+    text += concat("; rank ", record.rank, " (pid ", pid, ") in ", launch::describe(entry));
     pid = record.for_pid.load();
   }
-  if (pid != self || turns.empty()) return;
+  if (pid != self || turns.empty() || (has_message && others_may_send)) return;
   if (turns != ring_seen_) {
     ring_seen_ = std::move(turns);
     looks_seen_ = std::move(looks);

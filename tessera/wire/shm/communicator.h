@@ -23,6 +23,11 @@ struct CommunicatorOptions {
   int job_rank = 0;    ///< this process's rank in the job, for messages
   int host_ranks = 1;  ///< ranks of the job on this host: if they outnumber the cores, waits do not spin
   std::chrono::milliseconds timeout{1'800'000};  ///< the longest wait for a peer
+  /// Any thread may start sends and receives: a cycle of waits with a message in it is a deadlock only if no process in
+  /// it has other threads of the program.
+  bool any_thread_sends = false;
+  /// A wait for a rank whose process is stopped (SIGSTOP) fails after this time; 0: it continues.
+  std::chrono::milliseconds stopped_limit{0};
   /// Returns an external reason to stop waiting (from the launcher), or nullopt. Called about 20 times per second.
   std::function<std::optional<std::string>()> stop_requested;
 };
@@ -60,6 +65,8 @@ class Communicator {
     const std::atomic<bool>* starter_blocked = nullptr;
     Clock::time_point until = Clock::time_point::max();  ///< at this time, await() returns false without an error
     Clock::time_point begin = Clock::now();
+    /// Whether a rank still has to act, for the error text. Empty: only the awaited one.
+    std::function<bool(int rank)> lacks = {};
   };
   /// Blocks until ready() returns true (returns true) or until `wait.until` (returns false). `for_rank`: the rank that
   /// must act, any_source for any. `bell`: rings when it has acted: its pulse, or this rank's own bell. Throws Failure
@@ -116,6 +123,8 @@ class Communicator {
     int job_rank = 0;
     Control* control = nullptr;
     pid_t pid = -1;
+    // How long this rank has seen the process stopped, without a gap.
+    Clock::time_point stopped_since{}, stopped_seen{};
   };
 
   // The slow path of await().
@@ -141,8 +150,10 @@ class Communicator {
   int spins_to(int rank) const;
   void check_members(int for_rank, const Wait& wait) const;
   void check_peer(int for_rank, const Wait& wait) const;
+  void check_stopped(int for_rank, const Wait& wait);
   Clock::time_point deadline(const Wait& wait) const;
   std::string last_operation(int rank) const;
+  std::string missing_text(int for_rank, const Wait& wait) const;
 
   Segment& own_;
   CommunicatorOptions options_;
@@ -150,7 +161,7 @@ class Communicator {
   Control* control_ = nullptr;
   std::vector<Member> members_;
   int spins_ = 0;
-  std::mutex fail_mutex_;
+  std::mutex fail_mutex_, stopped_mutex_;
 };
 
 /// Sets a flag (if not null) while the object lives.

@@ -9,7 +9,7 @@
 
 namespace tessera::wire::shm {
 
-constexpr std::uint32_t segment_version = 3;
+constexpr std::uint32_t segment_version = 4;
 
 /// The operation that blocks the process's operation-starting thread: an edge of the wait-for graph. A cycle of such
 /// edges is a deadlock: ranks started operations in different orders, or of different groups.
@@ -20,6 +20,7 @@ struct WaitRecord {
   std::atomic<std::int32_t> for_pid;  ///< the process that must act
   std::atomic<std::int32_t> starter;  ///< the thread that starts operations; -1: several, so no conclusion is possible
   std::int32_t rank;                  ///< rank in the job
+  std::int32_t others_may_send;       ///< other threads of the process may start sends and receives
   launch::Entry entry;                ///< the waiting operation
 };
 

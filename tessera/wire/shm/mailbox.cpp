@@ -1,7 +1,7 @@
 #include <tessera/base/error.h>
+#include <tessera/base/system/quiet_thread.h>
+#include <tessera/wire/other_threads.h>
 #include <tessera/wire/shm/mailbox.h>
-
-#include <signal.h>
 
 #include <algorithm>
 #include <bit>
@@ -166,11 +166,7 @@ std::shared_ptr<Message> Mailbox::start(Operation operation) {
   (is_send(*message) ? sends_ : receives_).push_back(message);
   move();
   if (!message->ended && !thread_.joinable()) {
-    sigset_t all, former;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &former);
-    thread_ = std::thread([this] { serve(); });
-    pthread_sigmask(SIG_SETMASK, &former, nullptr);
+    thread_ = quiet_thread(helper_thread, [this] { serve(); });
   }
   return message;
 }

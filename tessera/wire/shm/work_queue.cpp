@@ -1,7 +1,7 @@
 #include <tessera/base/error.h>
+#include <tessera/base/system/quiet_thread.h>
+#include <tessera/wire/other_threads.h>
 #include <tessera/wire/shm/work_queue.h>
-
-#include <signal.h>
 
 namespace tessera::wire::shm {
 
@@ -42,11 +42,7 @@ std::shared_ptr<WorkQueue::Task> WorkQueue::start(Operation operation) {
 void WorkQueue::want_thread() {
   ++wanted_;
   if (thread_.joinable()) return;
-  sigset_t all, former;
-  sigfillset(&all);  // signals belong to the program's threads
-  pthread_sigmask(SIG_SETMASK, &all, &former);
-  thread_ = std::thread([this] { work(); });
-  pthread_sigmask(SIG_SETMASK, &former, nullptr);
+  thread_ = quiet_thread(helper_thread, [this] { work(); });
 }
 
 // Runs the oldest task and releases the lock while it runs.

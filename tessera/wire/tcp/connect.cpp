@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/store/hmac.h>
 #include <tessera/wire/shm/segment.h>
+#include <tessera/wire/tcp/at_exit.h>
 #include <tessera/wire/tcp/mesh.h>
 
 #include <arpa/inet.h>
@@ -279,6 +280,7 @@ std::shared_ptr<Mesh> connect(const Place& place, const std::string& address) {
   }
   auto mesh = std::make_shared<Mesh>(place.rank, std::move(sockets), std::move(members));
   mesh->start();
+  end_at_exit(mesh);
   return mesh;
 }
 

@@ -1,12 +1,15 @@
 #include <tessera/wire/tcp/mesh.h>
 
+#include <tessera/base/system/quiet_thread.h>
 #include <tessera/base/text.h>
 #include <tessera/wire/mismatch.h>
+#include <tessera/wire/other_threads.h>
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -44,11 +47,7 @@ Mesh::Mesh(int rank, std::vector<launch::UniqueFd> sockets, std::vector<std::str
 Mesh::~Mesh() = default;
 
 void Mesh::start() {
-  sigset_t all, former;
-  sigfillset(&all);  // signals belong to the program's threads
-  pthread_sigmask(SIG_SETMASK, &all, &former);
-  std::thread([self = shared_from_this()] { self->run(); }).detach();
-  pthread_sigmask(SIG_SETMASK, &former, nullptr);
+  quiet_thread(helper_thread, [self = shared_from_this()] { self->run(); }).detach();
 }
 
 void Mesh::wake() const {
@@ -558,6 +557,19 @@ void Mesh::close() {
   }
   changed_.notify_all();
   wake();
+}
+
+bool Mesh::all_arrived() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    int unacknowledged = 0;
+    return peer.finished ||
+           (peer.out.empty() && (ioctl(peer.fd.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0));
+  });
+}
+
+void Mesh::drain(Clock::time_point until) {
+  std::unique_lock lock(mutex_);
+  while (!all_arrived() && Clock::now() < until) changed_.wait_for(lock, std::chrono::milliseconds(1));
 }
 
 }  // namespace tessera::wire::tcp

@@ -67,6 +67,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   void fail(const std::string& reason, Code code);
   void check();
   void close();
+  /// After close(): waits until the peers' hosts have everything that was sent, at most until that time.
+  void drain(Clock::time_point until);
 
  private:
   struct Header {
@@ -124,6 +126,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   void wake() const;
   void run();
   bool all_finished() const;
+  bool all_arrived() const;
 
   const int rank_;
   const std::vector<std::string> members_;

@@ -1,5 +1,6 @@
 """Groups, ways to start, and what happens when things go wrong."""
 import os
+import signal
 import threading
 import time
 from datetime import timedelta
@@ -307,3 +308,51 @@ def no_reduction(rank):
 def two_backends(rank):
     with raises("gloo in the same group"):
         dist.init_process_group("cpu:tessera,cuda:gloo", store=rank.store(), rank=0, world_size=1)
+
+
+@case("a rank that is stopped (SIGSTOP) is named within 5 s", 3, seconds=40, only="tessera")
+def stopped(rank):
+    rank.start(timeout=60)
+    dist.barrier()
+    if rank.rank == 2:
+        pid = os.getpid()
+        if os.fork() == 0:  # resumes it when the others have named it
+            time.sleep(9)
+            os.kill(pid, signal.SIGCONT)
+            os._exit(0)
+        os.kill(pid, signal.SIGSTOP)
+        return
+    for start in (lambda: dist.all_reduce(torch.ones(1 << 20)), lambda: dist.barrier()):
+        begin = time.monotonic()
+        with raises(r"rank 2 \(pid \d+\).* is stopped \(SIGSTOP\)", tessera_torch().PeerLost):
+            start()
+        assert time.monotonic() - begin < 5, time.monotonic() - begin
+
+
+def tessera_torch():
+    import tessera.torch
+    return tessera.torch
+
+
+@case("tensors of empty_shared()", 2, only="tessera")
+def shared_tensors(rank):
+    rank.start()
+    make = tessera_torch().empty_shared
+    for shape, dtype in (((3, 5), torch.float32), ((1 << 20,), torch.bfloat16), ((), torch.int64),
+                         ((0, 4), torch.uint8)):
+        t = make(*shape, dtype=dtype)
+        assert t.shape == shape and t.dtype == dtype and t.is_contiguous()
+        t.fill_(rank.rank + 1)
+        dist.all_reduce(t)
+        equal(t, torch.full(shape, 3, dtype=dtype))
+    assert make(2, 3).dtype == torch.get_default_dtype() and make([2, 3]).shape == (2, 3)
+    # Memory is freed with the last view of a tensor, and used again.
+    seen = set()
+    for _ in range(50):
+        t = make(1 << 18)
+        row = t[5:]
+        del t
+        row.fill_(1)
+        seen.add(row.data_ptr())
+        del row
+    assert len(seen) < 5, len(seen)

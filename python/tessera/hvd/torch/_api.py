@@ -11,6 +11,7 @@ import threading
 import torch
 
 from tessera import _c
+from . import _environment
 from ._compression import Compression
 from ._engine import Engine, HorovodInternalError  # noqa: F401
 from ._operations import (Adasum, Allgather, Allreduce, Alltoall, Average, Barrier, Broadcast, Max, Min, Product,
@@ -55,29 +56,43 @@ def init(comm=None, process_sets=None):
     """Meets the other ranks, as the launcher of this process has described them (tessera launch, torchrun, mpirun,
     srun,
     RANK and WORLD_SIZE by hand); nothing described: one rank. `process_sets`: registered at once, equal on all
-    ranks."""
+    ranks. Horovod's variables count: HOROVOD_TIMELINE, HOROVOD_GLOO_TIMEOUT_SECONDS, HOROVOD_START_TIMEOUT,
+    HOROVOD_GLOO_IFACE, HOROVOD_FUSION_THRESHOLD."""
     if _State.engine is not None:
         return
     if comm is not None:
         raise ValueError("tessera: init(comm=...) is not possible; use process sets")
-    world = _c.handle("init_environment", "hvd.{}".format(next(_worlds)).encode(), None)
+    world = _c.handle("init_environment", "hvd.{}".format(next(_worlds)).encode(),
+                      ctypes.byref(_environment.options()))
     own, size_ = _c.number("rank", world), _c.number("size", world)
-    _State.world, _State.engine, _State.names = world, Engine(world, own, size_, zeros), {}
+    if _environment.timeline(own):
+        _c.call("timeline_start", world, _environment.timeline(own).encode())
+    _State.world, _State.names = world, {}
+    _State.engine = Engine(world, own, size_, zeros, _environment.fusion_bytes())
     global_process_set.ranks, global_process_set.process_set_id = list(range(size_)), 0
     _State.sets = {0: global_process_set}
     for one in process_sets or []:
         add_process_set(one)
+    _c.at_exit(_end)
 
 
-def shutdown():
-    """Ends this rank's part. Orderly when all ranks call it: they meet first."""
+def _end(failed):
+    """A script that ends without shutdown(): what it has handed in is finished, unless an exception ended it."""
+    shutdown(0 if failed else _c.PATIENCE_AT_EXIT)
+
+
+def shutdown(seconds=None):
+    """Ends this rank's part. Orderly when all ranks call it: they meet first. `seconds`: how long it waits for the
+    others at most."""
     engine, world = _State.engine, _State.world
     if engine is None:
         return
     if engine.size > 1 and engine._broken is None:
         try:
-            engine.wait(engine.submit("tessera.shutdown", ("barrier", "", (), "", 0), Barrier(engine.groups[0]),
-                                      tuple(range(engine.size))))
+            meeting = engine.submit("tessera.shutdown", ("barrier", "", (), "", 0), Barrier(engine.groups[0]),
+                                    tuple(range(engine.size)))
+            if seconds is None or meeting.event.wait(seconds):
+                engine.wait(meeting)
         except (HorovodInternalError, ValueError):
             pass  # another rank has left or failed, so there is no one to wait for
     engine.close()
@@ -237,7 +252,8 @@ def _op_of(average, op):
         raise ValueError("tessera: `average` and `op` state the same thing")
     op = (Average if average or average is None else Sum) if op is None else op
     if op not in _OPS:
-        raise ValueError("tessera: no reduction {!r}".format(op))
+        raise ValueError("tessera: op={!r} is not a reduction; there are {}".format(
+            op, ", ".join("hvd." + known for known in _OPS)))
     return op
 
 

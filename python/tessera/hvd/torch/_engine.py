@@ -201,9 +201,11 @@ def describe(description):
 
 
 class Engine:
-    """The negotiation of one world, and its threads. `zeros(engine, description)` takes part for a joined rank."""
+    """The negotiation of one world, and its threads. `zeros(engine, description)` takes part for a joined rank.
+    `fusion_bytes`: of reductions that travel as one."""
 
-    def __init__(self, world, rank, size, zeros):
+    def __init__(self, world, rank, size, zeros, fusion_bytes=16 << 20):
+        self._fusion_bytes = fusion_bytes
         self.rank, self.size, self.world, self._zeros = rank, size, world, zeros
         self.groups = {0: _c.handle("world_group", world)}
         self.set_ranks = {0: tuple(range(size))}
@@ -378,7 +380,11 @@ class Engine:
             count = 1
             join = getattr(requests[at].run, "together", None)
             if join is not None:
-                while at + count < len(requests) and count < 256 and join(requests[at + count].run):
+                left = self._fusion_bytes - requests[at].run.bytes()
+                while at + count < len(requests) and join(requests[at + count].run):
+                    left -= requests[at + count].run.bytes()
+                    if left < 0:
+                        break
                     count += 1
             some = requests[at:at + count]
             at += count

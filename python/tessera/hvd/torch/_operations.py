@@ -25,6 +25,9 @@ class Allreduce:
     def key(self):
         return self.group, self.op, self.prescale, self.postscale, self.tensors[0].dtype
 
+    def bytes(self):
+        return sum(t.numel() * t.element_size() for t in self.tensors)
+
     def together(self, other):
         return type(other) is Allreduce and self.op != Adasum and self.key() == other.key()
 

@@ -4,6 +4,7 @@ import warnings
 
 import torch
 
+from tessera.torch._sparse import sparse_of
 from ._api import (Adasum, Average, Sum, allgather_async, allreduce_async_, global_process_set,
                    grouped_allreduce_async_, size, synchronize)
 from ._compression import Compression
@@ -105,7 +106,7 @@ class _Distributed:
             rows = synchronize(values)
             scale = self._hvd_scales[0] * self._hvd_scales[1] / self._hvd_passes
             rows *= scale / self._hvd_set.size() if self._hvd_op == Average else scale
-            p.grad = torch.sparse_coo_tensor(synchronize(places).t(), rows, gradient.shape)
+            p.grad = sparse_of(synchronize(places).t(), rows, gradient.shape)
         return finish
 
     def synchronize(self):

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-namespace tessera::comm {
+namespace tessera {
 
 /// Starts a thread that has every signal blocked from its first instruction. `name`: shown by top and debuggers, at
 /// most 15 characters.
@@ -23,4 +23,4 @@ std::thread quiet_thread(const char* name, Function function) {
   return thread;
 }
 
-}  // namespace tessera::comm
+}  // namespace tessera
