@@ -26,6 +26,10 @@ std::vector<std::string> unexplained_folders(const std::string& root);
 /// Returns "path:line: ..." for each comment that begins with "of", because its subject is left to be guessed.
 std::vector<std::string> headless_comments(const std::string& root);
 
+/// Returns "path:line: ..." for each preprocessor condition on LibTorch's version outside of
+/// tessera/nn/torch_release.h, which has everything that differs between releases.
+std::vector<std::string> release_conditions(const std::string& root);
+
 /// Checks the walks in CONTRIBUTING.md: there must be six sections "### Walk: NAME" of numbered steps, each beginning
 /// with its file in backquotes, and at most five files per section. Returns the problems.
 std::vector<std::string> wrong_walks(const std::string& root);
