@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What differs between the LibTorch releases that Tessera is built on (tools/torch/): the only place of the project that
-/// asks for LibTorch's version. Internal.
+/// Differences between the LibTorch releases that Tessera is built on (tools/torch/): the only file of the project with
+/// conditions on LibTorch's version. Internal.
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -26,7 +26,7 @@ NodePointer<N> make_node(Arguments&&... arguments) {
   return c10::make_intrusive<N>(std::forward<Arguments>(arguments)...);
 }
 
-/// Makes backward form a new AccumulateGrad for the leaf `parameter`: the present one expects the shape that the leaf had.
+/// Makes backward form a new AccumulateGrad for the leaf `parameter`, because the present one expects the old shape.
 inline void forget_gradient_accumulator(const at::Tensor& parameter) {
   torch::autograd::impl::set_grad_accumulator(
       parameter, c10::weak_intrusive_ptr<torch::autograd::Node>(c10::intrusive_ptr<torch::autograd::Node>()));
