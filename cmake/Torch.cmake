@@ -16,6 +16,8 @@ if(NOT tessera_torch_release IN_LIST tessera_torch_releases)
                       "(the C++ ABI changes between releases). Run 'make deps', or 'tools/deps.sh --torch RELEASE'.")
 endif()
 message(STATUS "LibTorch ${tessera_torch_release}: ${torch_root}")
+set_source_files_properties(${PROJECT_SOURCE_DIR}/tools/tessera/tensors.cpp PROPERTIES
+  COMPILE_DEFINITIONS TESSERA_TORCH_RELEASE="${tessera_torch_release}")
 
 foreach(name c10 torch_cpu)
   add_library(torch::${name} SHARED IMPORTED)
