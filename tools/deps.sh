@@ -45,8 +45,9 @@ stamp="$prefix/.installed"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wheels" ]; then
   echo "downloading LibTorch $release (0.54 GB) into $prefix"
   rm -rf "$prefix"; mkdir -p "$prefix"
-  platforms=(); for p in manylinux_2_28 manylinux_2_25 manylinux2014; do platforms+=(--platform "${p}_$(uname -m)"); done
-  install_wheels "$prefix" --python-version 3.11 "${platforms[@]}" --only-binary=:all: --require-hashes -r "$wanted"
+  of_wheels=(--python-version 3.11 --only-binary=:all:)
+  for p in manylinux_2_28 manylinux_2_25 manylinux2014; do of_wheels+=(--platform "${p}_$(uname -m)"); done
+  install_wheels "$prefix" "${of_wheels[@]}" --require-hashes -r "$wanted"
   echo "$wheels" > "$stamp"
 fi
 # Apache Arrow for Parquet and Arrow files: the wheel's two libraries and their headers (65 MB), without Python.

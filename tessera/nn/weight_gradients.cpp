@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <tessera/base/error.h>
-#include <tessera/nn/torch_release.h>
+#include <tessera/nn/libtorch/release.h>
 
 namespace tessera::nn {
 namespace {

@@ -113,7 +113,7 @@ std::vector<std::string> headless_comments(const std::string& root) {
 }
 
 std::vector<std::string> release_conditions(const std::string& root) {
-  const std::string allowed = "tessera/nn/torch_release.h";
+  const std::string allowed = "tessera/nn/libtorch/release.h";
   std::vector<std::string> found;
   for (const std::string& path : sources(root)) {
     if (path == allowed || path.ends_with(".py") || path.ends_with(".sh")) continue;

@@ -27,7 +27,7 @@ std::vector<std::string> unexplained_folders(const std::string& root);
 std::vector<std::string> headless_comments(const std::string& root);
 
 /// Returns "path:line: ..." for each preprocessor condition on LibTorch's version outside of
-/// tessera/nn/torch_release.h, which has everything that differs between releases.
+/// tessera/nn/libtorch/release.h, which has everything that differs between releases.
 std::vector<std::string> release_conditions(const std::string& root);
 
 /// Checks the walks in CONTRIBUTING.md: there must be six sections "### Walk: NAME" of numbered steps, each beginning

@@ -32,7 +32,7 @@ TEST(Text, CommentsSayWhatTheySpeakOf) { expect_nothing(headless_comments(tesser
 TEST(Text, OneHeaderAsksForTheReleaseOfLibTorch) {
   const std::string root = tessera::testing::source_path();
   expect_nothing(release_conditions(root));
-  const std::vector<std::string> lines = lines_of(root, "tessera/nn/torch_release.h");
+  const std::vector<std::string> lines = lines_of(root, "tessera/nn/libtorch/release.h");
   EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
     return line.starts_with("#if TORCH_VERSION_M");
   })) << "it asks no longer: the rule is about another file";
@@ -118,15 +118,15 @@ TEST(TextRules, CommentsSayWhatTheySpeakOf) {
 
 TEST(TextRules, ConditionsOnTheReleaseAreFound) {
   MadeUpTree tree;
-  tree.add("tessera/nn/torch_release.h", "#if TORCH_VERSION_MINOR >= 15\n#endif\n");
+  tree.add("tessera/nn/libtorch/release.h", "#if TORCH_VERSION_MINOR >= 15\n#endif\n");
   tree.add("tessera/nn/a.cpp", "// #if TORCH_VERSION_MINOR\nconst char* v = TORCH_VERSION;\n#if 1\n#endif\n");
   EXPECT_TRUE(release_conditions(tree.root()).empty());
   tree.add("tests/nn/b.cpp",
            "#  if TORCH_VERSION_MAJOR > 2\n#elif defined(X) && \\\n  TORCH_ABI_VERSION > 3\n#endif\n");
   EXPECT_EQ(
       release_conditions(tree.root()),
-      (Violations{"tests/nn/b.cpp:1: a condition on LibTorch's version; only tessera/nn/torch_release.h has one",
-                  "tests/nn/b.cpp:3: a condition on LibTorch's version; only tessera/nn/torch_release.h has one"}));
+      (Violations{"tests/nn/b.cpp:1: a condition on LibTorch's version; only tessera/nn/libtorch/release.h has one",
+                  "tests/nn/b.cpp:3: a condition on LibTorch's version; only tessera/nn/libtorch/release.h has one"}));
 }
 
 TEST(TextRules, ColumnsAreCodePoints) {

@@ -1,8 +1,8 @@
 #include <tessera/parallel/dispatch/managed.h>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/libtorch/release.h>
 #include <tessera/nn/parameter_semantics.h>
-#include <tessera/nn/torch_release.h>
 #include <tessera/parallel/dispatch/managed_memory.h>
 
 #include <c10/core/InferenceMode.h>

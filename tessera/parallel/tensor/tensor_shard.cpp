@@ -8,8 +8,8 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/embedding.h>
+#include <tessera/nn/libtorch/release.h>
 #include <tessera/nn/linear.h>
-#include <tessera/nn/torch_release.h>
 
 #include <utility>
 

@@ -1,9 +1,9 @@
 /// \file
-/// What torch_release.h bridges behaves alike in each release of LibTorch.
+/// The functions of nn/libtorch/release.h behave alike with each release of LibTorch.
 
 #include <gtest/gtest.h>
 
-#include <tessera/nn/torch_release.h>
+#include <tessera/nn/libtorch/release.h>
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
