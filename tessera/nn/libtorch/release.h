@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// nn/libtorch/: differences between the LibTorch releases that Tessera is built on (tools/torch/). This header: the only
-/// file of the project with conditions on LibTorch's version. Internal.
+/// nn/libtorch/: differences between the LibTorch releases that Tessera is built on (tools/torch/). This header: the
+/// only file of the project with conditions on LibTorch's version. Internal.
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>

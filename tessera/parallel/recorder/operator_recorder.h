@@ -5,8 +5,8 @@
 ///
 /// The dispatch key `Fake` has no kernels in LibTorch (2.11, 2.15) and is below Autograd. While it is included in a
 /// thread's state (which backward's threads inherit), every operator reaches a boxed fallback, is recorded, and
-/// continues; operators nested in it are not recorded. Nothing is changed: values, gradients and random numbers are those
-/// of an unrecorded step.
+/// continues; operators nested in it are not recorded. Nothing is changed: values, gradients and random numbers are
+/// those of an unrecorded step.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
