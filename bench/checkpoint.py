@@ -25,7 +25,7 @@ parser.add_argument("--saves", type=int, default=6)
 parser.add_argument("--json", default="")
 args = parser.parse_args()
 
-PROCS, EVERY = 2, 12  # processes; steps between saves: enough time for a save and for dd
+PROCS, EVERY = 2, 12  # number of processes; steps between saves, which leave enough time for a save and for dd
 FLAGS = {"full_shard": ["--fsdp", "full_shard"], "ddp": [], "zero1": ["--zero_stage", "1"]}
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 SAVED = re.compile(r"saved (\S+) \(([\d.]+) (\w+), training waited ([\d.]+) s, rank 0 wrote ([\d.]+) (\w+) in ([\d.]+) "

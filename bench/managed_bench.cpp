@@ -27,7 +27,7 @@ using namespace tessera;
 
 namespace {
 
-/// Everything is always materialized: this measures the call of the materializer and its return, with one mutex.
+/// All parameters are always materialized, so this measures only the call of the materializer, with one mutex.
 class OpenMaterializer final : public parallel::Materializer {
  public:
   void enter(std::span<const std::size_t> units, bool, const char*) override {

@@ -62,7 +62,7 @@ struct Way {
   double best[3] = {1e30, 1e30, 1e30};  // forward, rows, weights
 };
 
-/// Forward, and backward separately to the rows and to the weights.
+/// Forward, and separately the backward passes to the rows and to the weights.
 void measure(Way& way, const at::Tensor& x, const at::Tensor& dy) {
   {
     const at::NoGradGuard no_grad;

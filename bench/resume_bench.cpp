@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   const Part part{world.rank(), world.size(), std::string(argv[2]) == "whole"};
   at::set_num_threads(argc > 3 ? std::atoi(argv[3]) : 1);
   nn::keep_memory();
-  at::empty({1 << 20}).zero_();  // LibTorch's own first-call cost
+  at::empty({1 << 20}).zero_();  // pays LibTorch's first-call cost
   const std::int64_t idle = train::resident_bytes();
   const double cpu = train::process_cpu_seconds();
   std::vector<double> times;

@@ -26,7 +26,7 @@ using tessera::comm::Reduction;
 /// "count" numbers of one rank: 10 r + i.
 at::Tensor numbers(int rank, std::int64_t count) { return at::arange(count, at::kFloat) + 10 * rank; }
 
-/// All ranks' numbers, [R, count].
+/// Returns the numbers of all ranks, [R, count].
 at::Tensor everybodys(int ranks, std::int64_t count) {
   std::vector<at::Tensor> rows;
   for (int r = 0; r < ranks; ++r) rows.push_back(numbers(r, count));
@@ -144,7 +144,8 @@ void run(const Group& group, Tour& tour, bool one_host) {
   if (ranks > 1) {
     at::Tensor received = at::empty({2});
     const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
-    auto sending = group.send(numbers(rank, 2), next);  // started first on every rank: neither waits for the other
+    auto sending = group.send(numbers(rank, 2), next);  // every rank starts this first, so neither rank waits for the
+                                                        // other
     group.recv(received, previous).wait();
     sending.wait();
     tour.show("send, recv", "from every rank to the next one, in a ring (pipelines: activations)", numbers(rank, 2),
@@ -160,7 +161,7 @@ void run(const Group& group, Tour& tour, bool one_host) {
   group.all_reduce(came, Reduction::max).wait();
   group.all_reduce(left, Reduction::min).wait();
   const bool held = !one_host || left.item<double>() >= came.item<double>();  // clocks of two hosts are not comparable
-  if (!held) throw tessera::Error("barrier: a rank left before the last one came");
+  if (!held) throw tessera::Error("barrier: a rank left before the last rank had entered");
   if (rank == 0)
     std::printf("\nbarrier: no rank left before the last one, which came %d ms late, had arrived\n", 20 * (ranks - 1));
 }

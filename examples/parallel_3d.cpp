@@ -77,13 +77,13 @@ void example(int argc, char** argv) {
     own.push_back(stages[static_cast<std::size_t>(stage)]);
   model->keep_stages(own);
   const tessera::models::WeightSource weights(*model, weights_folder);
-  tessera::models::fill_parameters(*model, &weights);  // nothing of other stages is read
+  tessera::models::fill_parameters(*model, &weights);  // tensors of other stages are not read
 
   std::optional<tessera::TensorParallel> parts;
   if (tensor.size() > 1)
     parts.emplace(*model,
                   tessera::TensorParallelOptions{.group = tensor, .plan = tessera::models::tensor_plan(*model)});
-  const std::string tied = model->tied_parameter();  // embeddings that the last stage needs too
+  const std::string tied = model->tied_parameter();  // embeddings, which the last stage also needs
   const int first = steps.rank_of.front(), last = steps.rank_of.back();
   std::vector<std::string> held;
   if (!tied.empty() && pipeline.rank() == last && first != last) held.push_back(tied);
@@ -109,7 +109,7 @@ void example(int argc, char** argv) {
   for (int step = 0; step < 10; ++step) {
     const at::Tensor ids = rows_of_step(step, std::min<std::int64_t>(model->vocab_size(), 97));
     const std::int64_t rows = rows_per_step / data.size() / micro_batches;
-    TESSERA_CHECK(rows > 0, "8 rows do not divide by ", data.size(), " data-parallel ranks and 4 micro-batches");
+    TESSERA_CHECK(rows > 0, "8 rows cannot be divided by ", data.size(), " data-parallel ranks and 4 micro-batches");
     for (int i = 0; i < micro_batches; ++i) {
       auto& batch = batches[static_cast<std::size_t>(i)];
       batch.ids = batch.labels = ids.narrow(0, (i * data.size() + data.rank()) * rows, rows).contiguous();

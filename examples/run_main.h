@@ -1,5 +1,6 @@
 #pragma once
-// How every example ends: with 0, or with one line of error and its exit code (2: bad input; 1: a failure at run time).
+// Ends every example: with 0, or with a one-line error message and its exit code (2: bad input; 1: a failure at run
+// time).
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

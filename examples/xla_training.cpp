@@ -17,7 +17,7 @@
 
 namespace xla = tessera::xla;
 
-/// Rows in which every token is the one before it plus the row's step.
+/// Rows in which every token is the previous token plus the row's step.
 static xla::CompiledStep::MicroBatch counting(const MyConfig& config) {
   const at::Tensor first = at::randint(config.vocabulary, {8, 1}, at::kLong),
                    step = at::randint(1, 4, {8, 1}, at::kLong);
@@ -27,7 +27,7 @@ static xla::CompiledStep::MicroBatch counting(const MyConfig& config) {
 
 static void example(int argc, char** argv) {
   xla::DeviceRequest request;
-  if (argc > 1) request.count = std::stoi(argv[1]);  // virtual ones; a TPU has as many as it has
+  if (argc > 1) request.count = std::stoi(argv[1]);  // number of virtual devices; a TPU has a fixed number
   const auto devices = xla::open_devices(request);
   std::printf("%s\n", devices->describe().c_str());
   at::manual_seed(0);
@@ -44,7 +44,7 @@ static void example(int argc, char** argv) {
   };
   const auto step = devices->compile(*model, loss, options);
 
-  const double share = 1.0 / devices->count();  // every device has a micro-batch of its own
+  const double share = 1.0 / devices->count();  // every device has its own micro-batch
   for (int i = 1; i <= 60; ++i) {
     std::vector<xla::CompiledStep::MicroBatch> batches;
     for (int d = 0; d < devices->count(); ++d) batches.push_back(counting(config));
@@ -55,7 +55,7 @@ static void example(int argc, char** argv) {
   }
   std::printf("bytes of parameters, gradients and states on each device: %lld\n",
               static_cast<long long>(step->memory().states));
-  step->write_back();  // the module has what was trained: saved, evaluated, resumed as any other
+  step->write_back();  // the module has the trained weights, and can be saved, evaluated and resumed like any other
   std::printf("on the CPU: loss %.4f\n", loss(counting(config).tensors).item<double>());
 }
 

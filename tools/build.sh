@@ -33,7 +33,7 @@ begun=$SECONDS every=25 clear= line='%s\n'
     status=0
     IFS= read -r -t 8 text || status=$?
     text=$held$text held=
-    if [ $status -gt 128 ]; then  # nothing in eight seconds: a step takes long
+    if [ $status -gt 128 ]; then  # no line for eight seconds: a step is taking long
       held=$text
       show "$current"
       continue

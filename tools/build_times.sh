@@ -14,7 +14,7 @@ cpu_seconds() {  # COMMAND...: its user and system time, children included
 }
 measure() {  # TITLE COMMAND...
   local spent
-  spent=$(cpu_seconds "${@:2}")  # its failure ends the script, since it is a command of its own
+  spent=$(cpu_seconds "${@:2}")  # a failure ends the script because this is a separate command
   printf '%-52s %8.1f CPU-s\n' "$1" "$spent"
 }
 

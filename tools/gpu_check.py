@@ -109,7 +109,7 @@ class Check:
                 line = {"item": name, "ok": True, **(function(limit) or {})}
             except Skipped as why:
                 line = {"item": name, "ok": None, "why": str(why)}
-            except Exception as error:  # one failing item does not end the session
+            except Exception as error:  # a failing item does not end the session
                 line = {"item": name, "ok": False, "why": str(error)[-600:]}
         line["seconds"] = round(time.monotonic() - began, 1)
         self.lines.append(line)

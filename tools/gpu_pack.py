@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Libraries of LibTorch and CUDA, and libraries of every Linux with glibc 2.36 or later.
 OTHERS = re.compile(r"lib(torch|c10|shm|caffe2|cu|nv|nccl|gomp|arrow|parquet)|ld-linux|linux-vdso|"
                     r"lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+)\.so")
-MOST_MB = 31  # it is carried to the machine
+MOST_MB = 30  # it is carried to the machine
 
 
 def libraries_of(path):
@@ -52,7 +52,7 @@ def main():
     for path in programs:
         shutil.copy(path, options.pack)
         subprocess.run(["strip", os.path.join(options.pack, os.path.basename(path))], check=True)
-    shutil.move(os.path.join(lib, "libtessera_tool.so"), options.pack)  # the program looks for it in its own folder
+    shutil.move(os.path.join(lib, "libtessera_tool.so"), options.pack)  # the program searches its own folder for it
     shutil.copytree(os.path.join(HERE, "tests/fixtures/llama"), os.path.join(options.pack, "tests/fixtures/llama"),
                     ignore=shutil.ignore_patterns("expected*"))
     shutil.copy(os.path.join(HERE, "tools/gpu_check.py"), options.pack)

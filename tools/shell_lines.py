@@ -49,9 +49,9 @@ def known(name, variables):
     if name in variables:
         return variables[name]
     if name.endswith("]"):
-        return ""  # a list that the text does not make is empty
+        return ""  # a list that the text does not define is empty
     if name == "PROMPT_VERSION":
-        return "v1"  # as LLaVA's comments ask the reader to set
+        return "v1"  # values that LLaVA's comments ask the reader to set
     return "1" if SET_BY_LAUNCHERS.search(name) else UNREAD
 
 

@@ -119,7 +119,7 @@ def replace_links(lib):
     for path in libraries(lib):
         found = re.search(r"\(SONAME\).*\[(.*)\]", output_of("readelf", "-d", path))
         if found and found.group(1) != os.path.basename(path):
-            os.replace(path, os.path.join(lib, found.group(1)))  # in place of the link of that name
+            os.replace(path, os.path.join(lib, found.group(1)))  # replaces the link of that name
             linker = re.sub(r"\.so\..*", ".so", path)
             os.remove(linker)
             write(linker, f"INPUT({found.group(1)})\n")

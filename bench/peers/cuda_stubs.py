@@ -7,7 +7,7 @@ Needs gcc and binutils.
 """
 import collections, os, re, subprocess, sys, tempfile
 
-NVIDIA = re.compile(r"lib(cu(?!da\.)|nv|nccl)\w*\.so\.\d+")  # libcuda itself belongs to the driver: never replaced
+NVIDIA = re.compile(r"lib(cu(?!da\.)|nv|nccl)\w*\.so\.\d+")  # libcuda belongs to the driver and is never replaced
 RETURNS_TEXT = re.compile(r"(Error|Status|Result)?(String|Name)$|GetVersionString$")
 RETURNS_ZERO = re.compile(r"^(__cuda\w+|cudaGetLastError|cudaPeekAtLastError)$")
 BODIES = {"cudaGetDeviceCount": "int cudaGetDeviceCount(int* n) { if (n) *n = 0; return 100; }",

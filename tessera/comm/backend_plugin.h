@@ -24,7 +24,7 @@ struct BackendPlugin {
 };
 
 /// Loads the plug-in of a device ("cuda") once: libtessera_cuda.so from this library's folder or the loader's path.
-/// Throws InputError with build instructions if it is missing or belongs to another build.
+/// Throws InputError with build instructions if it is missing or from a different build.
 const void* plugin_table(const std::string& device, const char* symbol, int abi);
 template <class Table>
 const Table& plugin_table(const std::string& device) {
@@ -41,7 +41,7 @@ void load_device(Device device);
 Device found_device(std::string& why);
 
 /// Returns the process's device: the CPU, or the GPU for this local rank (round robin), and makes it current on the
-/// calling thread. Call before the process's first backward pass. Throws InputError without a GPU.
+/// calling thread. Call before the process's first backward pass. Throws InputError if there is no GPU.
 c10::Device open_device(Device device, int local_rank);
 
 }  // namespace tessera::comm

@@ -37,7 +37,7 @@ class Blend {
 
  private:
   corpus::BlendOrder order_;
-  std::vector<std::int64_t> begins_;  // the first row of each part, and the end
+  std::vector<std::int64_t> begins_;  // the first row of each part, and the total number of rows
 };
 
 }  // namespace tessera::data

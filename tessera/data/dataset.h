@@ -31,10 +31,10 @@ namespace tessera::data {
 inline constexpr std::int64_t not_scored = -100;
 
 /// One row of a dataset. ids and labels have the same length; labels[t] is ids[t], or -100 where t is not scored.
-/// document_starts: positions within the row, ascending, the first is 0 (one document: {0}). types: token types of a
-/// pair of texts, same length; empty: all 0.
+/// document_starts: positions within the row, ascending, starting with 0 ({0} for a single document). types: token
+/// types of a pair of texts, same length; empty: all 0.
 struct Row {
-  std::vector<std::int64_t> ids, labels, document_starts;  ///< tokens, labels, positions of documents
+  std::vector<std::int64_t> ids, labels, document_starts;  ///< token ids, labels, starts of documents
   std::vector<std::int64_t> types = {};                    ///< token types of a pair of texts; empty: all 0
   std::vector<std::string> images = {};                    ///< files of its images, in the order of their tokens
 };
@@ -48,30 +48,30 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t size() const = 0;                    ///< rows
-  virtual std::int64_t max_length() const = 0;              ///< maximum tokens of a row
+  virtual std::int64_t max_length() const = 0;              ///< maximum number of tokens in a row
   virtual std::int64_t length(std::int64_t row) const = 0;  ///< tokens of a row; row in [0, size())
   virtual Row read(std::int64_t row) const = 0;  ///< row as in length(); throws InputError for invalid ids in a file
   /// Reads a row as the given sample, counted over all epochs: random choices within a row (fill in the middle) may
   /// differ each time it is read.
   virtual Row read_sample(std::int64_t row, std::int64_t /*sample*/) const { return read(row); }
-  virtual std::int64_t tokens() const;  ///< in all rows; O(size())
+  virtual std::int64_t tokens() const;  ///< total over all rows; O(size())
   /// For a blend: the weighted order of its rows. size() is then the number of samples per epoch, and rows are in [0,
   /// Blend::rows()). Otherwise null.
   virtual const Blend* blend() const { return nullptr; }
   /// Whether rows are produced while they are read, in sample order (stream/row_stream.h): row i is sample i, the
   /// dataset is endless, and rows cannot be read again.
   virtual bool streamed() const { return false; }
-  /// Completes a batch of this dataset's rows for the model: adds data that is not part of the rows (pixels of
-  /// `images`, files in the order of the rows) and selects what is scored (Objective; `first`: number of its first
-  /// sample in the run).
+  /// Completes a batch of this dataset's rows for the model: adds data that the rows do not contain (pixels of
+  /// `images`, files in the order of the rows) and selects the scored positions (Objective; `first`: number of its
+  /// first sample in the run).
   virtual Batch complete(Batch batch, const std::vector<std::string>& images, std::int64_t first) const;
 };
 
 // Blocks: rows of block_size tokens, one document each, labels = ids. A remainder shorter than a block is dropped (as
 // in run_clm.py).
 
-/// Blocks of tokens in memory. Every id must be in [0, vocab_size); otherwise throws InputError naming `source`,
-/// position and numbers.
+/// Blocks of tokens in memory. Throws InputError naming `source`, the position and the numbers if an id is not in [0,
+/// vocab_size).
 std::shared_ptr<const Dataset> token_blocks(std::vector<std::int32_t> tokens, std::int64_t block_size,
                                             std::int64_t vocab_size, const std::string& source);
 /// Blocks of a Megatron .bin/.idx pair, memory-mapped, as one stream over all documents. Ids are checked against
@@ -84,7 +84,7 @@ std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> all, std::in
 
 /// Called with the number of a file's bytes tokenized so far, from the calling thread, a few times a second.
 using ReadProgress = std::function<void(const std::string& path, std::uint64_t done, std::uint64_t of)>;
-/// Logs "FILE: 12.0 MiB of 40.0 MiB tokenized (30%)" every five seconds; shorter work logs nothing.
+/// Logs "FILE: 12.0 MiB of 40.0 MiB tokenized (30%)" every five seconds; work that takes less logs nothing.
 ReadProgress logged_progress();
 
 /// The training and the validation data of a run.
@@ -94,7 +94,7 @@ struct Datasets {
   double train_bytes_per_token = 0;   ///< bytes per token of text input; 0: unknown
   /// Identifies the rows in checkpoints, before any random choices (contents.h); empty: unknown.
   std::string train_contents = {}, validation_contents = {};
-  std::vector<std::string> notes, warnings;  ///< messages to be logged once (by rank 0)
+  std::vector<std::string> notes, warnings;  ///< messages for rank 0 to log once
 };
 
 /// Opens the files named by train_file and validation_file (corpus/data_list.h). Text files, one after the other,
@@ -127,16 +127,16 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
                        const std::optional<ImageInput>& images = {});
 
 /// The order of rows: index of the i-th sample of a run (i counts samples over all epochs). A pure function of
-/// (strategy, seed, i) and of the dataset's size or, for group_by_length, its lengths and rows_per_step; hence the same
-/// for any world size. Seeking is O(1), except that group_by_length first sorts the epoch that contains i, O(n log n),
-/// and keeps that order. In a blend BlendOrder selects the part of each sample, and the strategy applies within parts.
-/// `sequential`: file order, every epoch. `random`: a different permutation every epoch, keyed by (seed, epoch) (see
-/// sampler.cpp). `group_by_length` (transformers' LengthGroupedSampler): the random permutation is cut into megabatches
-/// of up to 50 steps, each sorted by length, longest first; the longest row of all comes first, so that an epoch that
-/// does not fit in memory fails at once. `group_by_modality_length` (LLaVA's get_modality_length_grouped_indices):
-/// every step but an epoch's last has either only rows with images or only rows without; the rows of a step are
-/// distributed to its micro-batches so that their total lengths are similar. Copies share their state; any number of
-/// threads may use one.
+/// (strategy, seed, i) and of the dataset's size or, for group_by_length, its lengths and rows_per_step; so it is the
+/// same for any world size. Seeking is O(1), except that group_by_length first sorts the epoch that contains i, O(n log
+/// n), and keeps that order. In a blend BlendOrder selects the part of each sample, and the strategy applies within
+/// parts. `sequential`: file order, every epoch. `random`: a different permutation every epoch, keyed by (seed, epoch)
+/// (see sampler.cpp). `group_by_length` (transformers' LengthGroupedSampler): the random permutation is cut into
+/// megabatches of up to 50 steps, each sorted by length, longest first; the longest row of all comes first, so that a
+/// run whose rows do not fit in memory fails at once. `group_by_modality_length` (LLaVA's
+/// get_modality_length_grouped_indices): every step except the last of an epoch has either only rows with images or
+/// only rows without; the rows of a step are distributed to its micro-batches so that their total lengths are similar.
+/// Copies share their state. Thread-safe.
 class Sampler {
  public:
   /// Throws InputError for the strategies that group by length, which need the data, and for dataset_size < 1.

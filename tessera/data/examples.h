@@ -32,7 +32,8 @@
 
 namespace tessera::data {
 
-/// Tokens of many examples, with a flag per token whether it is scored. Immutable: any number of threads may read.
+/// Tokens of many examples, with a flag per token that specifies whether it is scored. Immutable: any number of threads
+/// may read.
 class ExampleSource {
  public:
   virtual ~ExampleSource() = default;
@@ -72,7 +73,7 @@ ExampleOptions example_options(const DataConfig& config, const text::Tokenizer& 
 std::shared_ptr<const Dataset> example_rows(std::shared_ptr<const ExampleSource> examples, std::int64_t first,
                                             std::int64_t count);
 
-/// Examples [first, first + count) packed into rows of at most `capacity` tokens (which no example may exceed). The
+/// Examples [first, first + count) packed into rows of at most `capacity` tokens (no example may exceed it). The
 /// first token of every document is not scored. Rows are ordered by their first example; pack() assigns examples to
 /// rows as a pure function of their lengths.
 std::shared_ptr<const Dataset> packed_rows(std::shared_ptr<const ExampleSource> examples, std::int64_t first,

@@ -260,8 +260,8 @@ class DatasetOpener {
   ImageOptions images_;
 };
 
-/// Number of blocks or examples to hold out for evaluation at the end of each contents, in order. At least one in
-/// total, taken from the largest.
+/// Number of blocks or examples at the end of each Contents to hold out for evaluation, in order. If all would be 0 at
+/// a positive percentage, one is taken from the largest.
 std::vector<std::int64_t> held_out(const std::vector<Part>& parts, double percentage) {
   if (!(percentage >= 0 && percentage < 100))
     throw InputError(

@@ -85,7 +85,7 @@ std::vector<std::vector<std::int64_t>> pack(std::span<const std::int64_t> length
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return length(a) > length(b); });
 
   std::vector<std::vector<std::int64_t>> rows;
-  std::map<std::int64_t, std::vector<std::size_t>> by_room;  // free tokens -> rows with that many
+  std::map<std::int64_t, std::vector<std::size_t>> by_room;  // number of free tokens -> rows with that much room
   for (const std::int64_t i : order) {
     TESSERA_CHECK(length(i) >= 1 && length(i) <= capacity, "an example of ", length(i), " tokens in rows of ",
                   capacity);

@@ -21,12 +21,12 @@ namespace tessera::data {
 
 /// Encodes a record's two examples one after the other, each at most options.max_length tokens, its prompt at most the
 /// last options.max_prompt_length. The first token of each is not scored, since nothing predicts it. If either answer
-/// has no scored token left, nothing of the pair is scored (and it is left out). Throws InputError with
+/// has no scored token left, no token of the pair is scored (and it is left out). Throws InputError with
 /// file:line:column, and corpus::LeftOut for an empty answer. Any number of threads may call it.
 void encode_pair(const Value& record, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                  corpus::EncodedRecord& out);
 
-/// Records [first, first + count) of this kind as rows of two documents. max_length() is that of one example.
+/// Records [first, first + count) of pairs as rows of two documents. max_length() is that of one example.
 std::shared_ptr<const Dataset> pair_rows(std::shared_ptr<const ExampleSource> pairs, std::int64_t first,
                                          std::int64_t count, std::int64_t max_length);
 

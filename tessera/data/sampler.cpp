@@ -36,8 +36,8 @@ struct Sampler::Groups {
   std::vector<std::int32_t> lengths;
   std::int64_t megabatch = 1;  // rows
   bool by_modality = false;
-  std::vector<bool> images;  // by_modality: whether a row has any
-  std::int64_t batches = 1;  // by_modality: micro-batches per megabatch, which is a step
+  std::vector<bool> images;  // by_modality: whether each row has images
+  std::int64_t batches = 1;  // by_modality: micro-batches per megabatch (one step)
 
   std::mutex mutex;
   std::int64_t epoch = -1;
@@ -53,7 +53,7 @@ struct Sampler::Groups {
       return lengths[static_cast<std::size_t>(a)] < lengths[static_cast<std::size_t>(b)];
     };
     const auto longer = [&](std::int64_t a, std::int64_t b) { return shorter(b, a); };
-    std::size_t longest = 0;  // position of the longest row: the first of some megabatch
+    std::size_t longest = 0;  // position of the longest row, which is the first of its megabatch
     for (std::size_t begin = 0; begin < size; begin += static_cast<std::size_t>(megabatch)) {
       const std::size_t end = std::min(size, begin + static_cast<std::size_t>(megabatch));
       std::stable_sort(order.begin() + static_cast<std::ptrdiff_t>(begin),

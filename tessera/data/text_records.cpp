@@ -42,7 +42,7 @@ std::optional<Value> first_record(const std::vector<corpus::SourceFile>& sources
   return std::nullopt;
 }
 
-/// Part of the cache key: what the tokens of conversations depend on.
+/// Part of the cache key: the settings that determine the tokens of conversations.
 std::string chat_settings(const ExampleOptions& options, std::vector<std::string>& notes) {
   if (options.chat == nullptr) return ", no chat template";
   if (options.chat->asks_for_the_day())

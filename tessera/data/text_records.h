@@ -23,7 +23,7 @@ corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, c
                                       const ExampleOptions& options, int threads, std::vector<std::string>& notes);
 
 /// Identifies the tokenizer in cache keys: the bytes it was loaded from and its output for a varied probe text, so that
-/// a fixed tokenizer counts as a different one.
+/// a bug fix in the tokenizer changes the key.
 std::string identity_of(const text::Tokenizer& tokenizer);
 
 /// Finds or makes the tokens in `cache_dir` ("": the default folder; "none": privately; small data is always private).

@@ -30,15 +30,15 @@ class JsonlReader {
 
   /// Maps the file. Throws InputError when it cannot be read.
   explicit JsonlReader(const std::string& path);
-  /// Reads bytes owned by the caller; `name` is the file name in messages.
+  /// Reads bytes owned by the caller; `name` is used as the file name in messages.
   JsonlReader(std::string_view bytes, const std::string& name);
 
-  /// The next non-blank line, not yet parsed; nullopt at the end.
+  /// Returns the next non-blank line, not yet parsed; nullopt at the end.
   std::optional<Line> next_line();
   /// Parses a line. Throws InputError "file:line:column: ..." for ill-formed UTF-8 or JSON. Any number of threads may
   /// parse lines at the same time.
   Value parse(const Line& line) const;
-  /// next_line() and parse() combined. After an error the next call continues with the next line.
+  /// Combines next_line() and parse(). After an error the next call continues with the next line.
   std::optional<Value> next();
 
   std::uint64_t bytes_read() const noexcept { return at_; }  ///< for progress

@@ -24,14 +24,14 @@ std::string version_event(double wall_time);
 std::string scalar_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
 /// Markdown for the "text" page; `text` must be UTF-8.
 std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view text);
-/// A (re)start: readers discard data from `step` on in older files of the folder.
+/// An event that marks a (re)start: readers discard data from `step` on in older files of the folder.
 std::string start_event(double wall_time, std::int64_t step);
 
 /// length (8 bytes, little-endian), its masked CRC-32C, message, masked CRC-32C of the message.
 std::string tfrecord(std::string_view message);
 
-/// One event file, open for appending. Every event is one write, so readers see whole records. Not copyable; one thread
-/// at a time.
+/// One event file, open for appending. Every event is one write, so readers see whole records. Not copyable; not
+/// thread-safe.
 class EventFile {
  public:
   /// Creates `folder` if it is missing and in it events.out.tfevents.SECONDS.HOST.PID.N (the first free N), starting

@@ -30,7 +30,7 @@ constexpr const char* chatml_source =
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 constexpr std::array<const char*, 3> reasoning_names = {"reasoning_content", "thinking", "reasoning"};
-constexpr std::string_view continued_mark = "CONTINUE_FINAL_MESSAGE_TAG ";  // transformers' own; never in the result
+constexpr std::string_view continued_mark = "CONTINUE_FINAL_MESSAGE_TAG ";  // from transformers; never in the result
 constexpr std::size_t most_messages = 100'000;
 constexpr std::array<const char*, 4> object_writers = {"tojson", "items", "dictsort", "dict"};
 
@@ -398,7 +398,7 @@ std::vector<Piece> ChatTemplate::completion_pieces(const tessera::Value& message
 // Tokens.
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), line_feed_(tokenizer.encode("\n")) {
-  // Text after a line feed has the same tokens as anywhere except at the start of a text.
+  // Text after a line feed has the same tokens as text elsewhere, except at the start of a text.
   const std::vector<std::int32_t> alone = tokenizer.encode("x"), behind = tokenizer.encode("\nx");
   puts_blank_ = behind.size() > line_feed_.size() && std::equal(line_feed_.begin(), line_feed_.end(), behind.begin()) &&
                 !std::equal(alone.begin(), alone.end(), behind.begin() + static_cast<std::ptrdiff_t>(line_feed_.size()),

@@ -70,8 +70,8 @@ class ChatTemplate {
   /// `scored`. A template with `{% generation %}` marks them itself. For others, the text of a turn is what is added
   /// between rendering the messages before it, with the generation prompt, and rendering the messages up to it. Some
   /// templates write a turn differently when others follow (Qwen3 omits its thoughts); for these the conversation is
-  /// rendered again with different content in place of the turn, which then extends from the end of the generation
-  /// prompt to the common rest of both texts (or to a special token that follows). If that is ambiguous, throws
+  /// rendered again with different content in place of the turn, whose text then extends from the end of the generation
+  /// prompt to the common suffix of both texts (or to a special token that follows). If that is ambiguous, throws
   /// InputError naming the message and the remedy: scores are never guessed. Blanks after the end marker, which the
   /// model never generates, are not scored.
   std::vector<Piece> scored_pieces(const tessera::Value& messages, const ChatOptions& options = {}) const;
@@ -79,8 +79,9 @@ class ChatTemplate {
   /// The scored part of a completion.
   enum class Completion { assistant, whole, without_last_blanks };
   /// The same if the first `prompt` messages are a prompt and the rest completes it. The prompt, including the
-  /// template's beginning of the assistant's answer, is not scored. Of the rest, the parts scored by scored_pieces()
-  /// are scored; or all of it, as in TRL; or all except whitespace after its last special token.
+  /// template's beginning of the assistant's answer, is not scored. Of the rest, depending on the scored part, the
+  /// parts that scored_pieces() scores are scored, or all of it (as in TRL), or all except whitespace after its last
+  /// special token.
   std::vector<Piece> completion_pieces(const tessera::Value& messages, std::size_t prompt, Completion scored,
                                        const ChatOptions& options = {}) const;
 
@@ -94,7 +95,7 @@ class ChatTemplate {
   const std::string* special_token_in(const tessera::Value& value) const;
 
  private:
-  struct Given;  // the template's view of a conversation
+  struct Given;  // a conversation as the template sees it
   const jinja::Template& used(const ChatOptions& options) const;
   Given given(const tessera::Value& messages, const ChatOptions& options) const;
   std::vector<jinja::Span> spans_of_turns(const Given& given, const jinja::Rendered& whole, std::size_t first) const;

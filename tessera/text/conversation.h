@@ -18,7 +18,7 @@ struct Conversation {
   std::string_view version;     ///< its name
   Style style;                  ///< format of the turns
   std::string_view system;      ///< text before the first question
-  std::string_view begin, end;  ///< llama_2: before each question but the first; all: after an answer
+  std::string_view begin, end;  ///< llama_2: before each question except the first; all: after an answer
   bool marks_images = false;    ///< puts <Image> and </Image> around each image
 };
 

@@ -26,7 +26,7 @@ enum class SplitBehavior {
 /// Matches the numbers that Digits cuts out: char::is_numeric of Rust's library.
 struct DigitsPattern {};
 
-/// A code point for which this is true is a match by itself.
+/// Whether a code point is a match by itself.
 using CodePredicate = bool (*)(std::uint32_t code_point);
 
 struct SplitStep {

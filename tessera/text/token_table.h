@@ -13,7 +13,7 @@
 
 namespace tessera::text {
 
-bool is_set(const Value* value);  ///< present and not null
+bool is_set(const Value* value);  ///< whether the member is present and not null
 const Value& member_or_null(const Value& object, std::string_view key);
 
 /// Logs that `truncation` and `padding` are not applied.

@@ -305,9 +305,9 @@ TEST(ContextAttentionErrors, name_rule_numbers_and_remedy) {
     const auto message = [&](const auto& call) { return error_of<InputError>(call); };
     EXPECT_EQ(
         message([&] { (void)context_attention(x(4, 6), x(4, 6), x(4, 6), ulysses); }),
-        "context parallelism by a2a divides heads over 4 ranks: 6 heads must be a multiple of it and 6 key heads a "
-        "multiple or a divisor of it; use p2p or all_gather, which keep heads whole");
-    EXPECT_NE(message([&] { (void)context_attention(x(4, 12), x(4, 3), x(4, 3), ulysses); }).find("3 key heads"),
+        "context parallelism by a2a divides heads over 4 ranks: the number of heads (6) must be a multiple of that, "
+        "and the number of key heads (6) a multiple or a divisor; use p2p or all_gather, which keep heads whole");
+    EXPECT_NE(message([&] { (void)context_attention(x(4, 12), x(4, 3), x(4, 3), ulysses); }).find("key heads (3)"),
               std::string::npos);
     EXPECT_NE(message([&] {
                 (void)context_attention(x(3, 4), x(3, 4), x(3, 4), ring);

@@ -389,15 +389,15 @@ TEST(MegatronGpt, WhatMakesNoModel) {
       {R"("num_experts": 4, "router_balancing": "auction")", "supported: sinkhorn"},
       {R"("num_experts": 4, "num_experts_per_tok": 5)", "num_experts_per_tok"},
       {R"("num_experts": 6, "n_group": 4)", "6 experts do not divide into n_group 4 equal groups"},
-      {R"("num_experts": 4, "add_bias_linear": true)", "experts have no biases here"},
+      {R"("num_experts": 4, "add_bias_linear": true)", "experts with biases are not implemented"},
       {R"("num_experts": 4, "shared_expert_gate": true)", "shared_expert_gate needs shared_expert_intermediate_size"},
       {R"("gated_linear_unit": true, "hidden_act": "gelu")", "hidden_act"},
       {R"("layer_types": ["linear_attention"])", "layer_types has 1 entries for 2 layers"},
       {R"("layer_types": ["full_attention", "mamba"])", "layer type \"mamba\" is not supported"},
       {R"("layer_types": ["full_attention", "linear_attention"], "linear_num_value_heads": 6)",
        "linear_num_value_heads 6 is not a multiple of linear_num_key_heads 16"},
-      {R"("attn_output_gate": true, "kv_lora_rank": 8)", "latent attention has no gates here"},
-      {R"("kv_lora_rank": 8, "qk_layernorm": true)", "latents have no other norms here"},
+      {R"("attn_output_gate": true, "kv_lora_rank": 8)", "latent attention with gates is not implemented"},
+      {R"("kv_lora_rank": 8, "qk_layernorm": true)", "other norms of latents are not implemented"},
       {R"("kv_lora_rank": 8, "num_key_value_heads": 2)", "in latent attention every head has its own keys"},
   };
   for (const auto& [members, text] : cases)

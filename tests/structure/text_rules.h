@@ -30,6 +30,10 @@ std::vector<std::string> headless_comments(const std::string& root);
 /// tessera/nn/libtorch/release.h, which has everything that differs between releases.
 std::vector<std::string> release_conditions(const std::string& root);
 
+/// Returns "path:line: ..." for each istreambuf_iterator in tessera/ and tools/: unlike getline(), it throws out of the
+/// function when read() fails, as it does for a file of /proc whose process has just ended.
+std::vector<std::string> throwing_readers(const std::string& root);
+
 /// Checks the walks in CONTRIBUTING.md: there must be six sections "### Walk: NAME" of numbered steps, each beginning
 /// with its file in backquotes, and at most five files per section. Returns the problems.
 std::vector<std::string> wrong_walks(const std::string& root);

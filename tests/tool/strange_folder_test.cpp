@@ -36,7 +36,8 @@ TEST_F(StrangeFolder, WhatIsBesideTheWeightsIsCarriedAndWhatIsSaidOfThemIsTrue) 
   const Strings saves = {"--save_steps", "1", "--disable_dropout"};
   const auto whole = tessera(finetuning("whole", batch(2, 1, 1) + saves));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  EXPECT_TRUE(contains(whole.err, "its weights are not quantized, although its config.json says so (gptq)"))
+  EXPECT_TRUE(
+      contains(whole.err, "its weights are not quantized, although its config.json specifies quantization (gptq)"))
       << whole.err;
   const auto adapters = tessera(finetuning("adapters", batch(2, 1, 1) + Strings{"--lora_r", "2", "--lora_merge"}));
   ASSERT_EQ(adapters.exit_code, 0) << adapters.err;

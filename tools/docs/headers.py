@@ -67,7 +67,7 @@ def name_of(text):
     if match := re.match(r"using\s+(\w+)\s*=", plain):
         return "type", match[1]
     if re.match(r"(using|typedef)\b", plain):
-        return None, ""  # a using-declaration is described at its origin
+        return None, ""  # a using-declaration is documented where the name is declared
     if match := re.match(r"(class|struct|union|enum(?: class| struct)?)\s+(?:alignas\([^)]*\)\s*)?(\w+)", plain):
         rest = plain[match.end():].strip()
         if rest == "":

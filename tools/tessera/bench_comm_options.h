@@ -18,7 +18,7 @@ namespace tessera::tool {
 
 struct BenchCommOptions {
   int num_processes = 2;
-  std::vector<std::string> backends = {"auto"};  ///< measured alternately, in the same processes
+  std::vector<std::string> backends = {"auto"};  ///< backends, measured alternately in the same processes
   std::vector<std::string> ops;
   std::vector<std::int64_t> bytes;  ///< ascending; size of the larger tensor of an operation
   std::string dtype = "float32";

@@ -139,7 +139,9 @@ JobFigures run_job(const std::vector<std::string>& arguments, const std::string&
                         {process.stdout_pipe().get(), POLLIN, 0},
                         {process.stderr_pipe().get(), POLLIN, 0}};
     ::poll(watched, 4, 50);
-    if (signals.next() != 0) throw Error("interrupted", ExitCode::interrupted);  // ~Process ends the run
+    if (signals.next() != 0)
+      throw Error("interrupted", ExitCode::interrupted);  // the destructor of Process ends the
+                                                          // run
     drain(process.stdout_pipe(), out);
     drain(process.stderr_pipe(), err);
     blocked.look(process.pid());

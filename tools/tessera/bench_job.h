@@ -13,7 +13,7 @@ struct JobFigures {
   double tokens_per_second = 0;
   double compute = 0;        ///< forward, backward, optimizer
   double input = 0;          ///< waiting for data
-  double communication = 0;  ///< blocked in collectives, waiting for late ranks included
+  double communication = 0;  ///< blocked in collectives, including waits for late ranks
   double imbalance = 0;      ///< mean excess over the rank that waits least; 0 when unknown
   double other = 0;          ///< the rest of the step
 };

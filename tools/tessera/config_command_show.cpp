@@ -64,7 +64,7 @@ std::string tree_text(const config::Resolved& resolved, bool all) {
   return out;
 }
 
-/// to_value without default settings, unless `all`.
+/// Like to_value, but without default settings unless `all` is set.
 Value tree_value(const config::Resolved& resolved, bool all) {
   Value out = Value::make_object();
   const Value whole = config::to_value(resolved);
@@ -96,7 +96,7 @@ std::int64_t line_number(const std::string& path, const std::string& problem) {
   return parse_int(rest.substr(0, rest.find(':'))).value_or(std::numeric_limits<std::int64_t>::max());
 }
 
-/// Resolves the settings of files, given as flags, on their own: settings that every run requires may be missing.
+/// Resolves only the settings of files, given as flags: settings that every run requires may be missing.
 config::Resolved resolve_files(Arguments flags, const std::optional<std::string>& processes,
                                config::Problems& problems) {
   if (processes) flags.insert(flags.end(), {"--num_processes", *processes});

@@ -59,7 +59,7 @@ std::string padded(const std::string& text, std::size_t width) {
 std::string text_of(const std::vector<int>& group, bool all) {
   std::string text;
   for (std::size_t i = 0; i < group.size(); ++i) {
-    if (!all && group.size() > most_members && i + 2 == most_members) {  // the first ones and the last one
+    if (!all && group.size() > most_members && i + 2 == most_members) {  // shows the first ranks and the last one
       text += concat(" .. ", group.back());
       break;
     }

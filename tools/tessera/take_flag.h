@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Flags of a command beside those of `tessera train`, taken out before the rest is read.
+/// Removes a command's own flags, in addition to those of `tessera train`, before the rest is read.
 
 #include <tessera/base/error.h>
 
@@ -13,8 +13,8 @@
 
 namespace tessera::tool {
 
-/// Removes "--name VALUE" or "--name=VALUE" and returns the value; `name` with underscores, for which hyphens are as
-/// good. Throws InputError that begins with `command` when the value is missing or two are given.
+/// Removes "--name VALUE" or "--name=VALUE" and returns the value; `name` is written with underscores; hyphens are
+/// accepted, too. Throws InputError that begins with `command` when the value is missing or two are given.
 inline std::optional<std::string> take_flag(std::vector<std::string>& arguments, std::string_view command,
                                             const std::string& name) {
   std::optional<std::string> found;
@@ -37,7 +37,7 @@ inline std::optional<std::string> take_flag(std::vector<std::string>& arguments,
   return found;
 }
 
-/// Removes "--name"; whether it was there.
+/// Removes "--name"; returns whether it was present.
 inline bool take_switch(std::vector<std::string>& arguments, const std::string& name) {
   return std::erase(arguments, "--" + name) > 0;
 }

@@ -34,7 +34,8 @@ constexpr const char* help =
     "  --overwrite              replaces existing files\n"
     "  --append_eod             ends each document with the token for the end of a text (<|endoftext|>)\n";
 
-constexpr char first_solid = '!', last_solid = '~';  // ASCII that is neither blank nor control
+constexpr char first_solid = '!', last_solid = '~';  // an ASCII character that is neither a blank nor a control
+                                                     // character
 
 bool is_solid(char c) { return c >= first_solid && c <= last_solid; }
 

@@ -31,7 +31,7 @@ from ._work import EndedWork, Follower, Operation, OperationWork, SeveralWork
 VERSION = tuple(int(x) for x in torch.__version__.split("+")[0].split(".")[:2])
 # torch 2.6 keeps only the C++ half of a Python Work that it gets through C++: its wait() blocks for ever.
 _CPP_LOSES_WORKS = VERSION < (2, 7)
-_LIVE = 64  # started operations that are kept before ended ones are looked for
+_LIVE = 64  # maximum number of started operations before finished ones are searched for
 
 _get_ident = threading.get_ident
 _byref, _handle_of = ctypes.byref, ctypes.c_uint64
@@ -118,12 +118,12 @@ class ProcessGroupTessera(dist.ProcessGroup):
         try:
             self._backend_for_cpp = _NamedBackend(self._rank, self._size)
         except TypeError:
-            return  # this release cannot make one in Python, and does not look for it
+            return  # this release cannot create one in Python, and does not look for it
         kind = dist.ProcessGroup.BackendType.CUSTOM
         self._register_backend(torch.device("cpu"), kind, self._backend_for_cpp)
         self._set_default_backend(kind)
 
-    # ---- what the group is ----
+    # ---- properties of the group ----
 
     def getBackendName(self):
         return "tessera"
@@ -215,7 +215,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
         operation = Operation(handle.value, keep, after, result)
         follower = self._message_follower if message else self._follower
         if after is not None:
-            # Somebody must copy back even when the Work is dropped and a barrier is what is waited for.
+            # The result must be copied back even if the Work is dropped and the caller waits only for a barrier.
             follower.follow(operation)
         live = self._live
         live.append(operation)
@@ -373,7 +373,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         return self._together([self._reduce_scatter_base(o, i, opts) for o, i in zip(outputs, inputs)], list(outputs))
 
-    # ---- data that is only moved: any dtype ----
+    # ---- operations that only move data: any dtype ----
 
     def broadcast(self, tensors, opts=None, root=None):
         """The root's tensor into all; of several tensors of one shape, the root's number `rootTensor`."""

@@ -12,7 +12,7 @@ def functions_of(store):
         try:
             store.wait([key], timedelta(seconds=max(seconds, 0.001)))
         except (RuntimeError, ValueError) as error:
-            # Stores of different kinds and releases raise different classes for a key that did not come in time.
+            # Stores of different kinds and releases raise different classes for a key that was not set in time.
             if isinstance(error, dist.DistNetworkError) if hasattr(dist, "DistNetworkError") else False:
                 raise
             raise TimeoutError(str(error))

@@ -18,7 +18,7 @@ from torch.futures import Future
 from tessera import _c
 from ._errors import TimedOut, error_of
 
-_SLICE = 500  # ms that a wait spends in C at most: then Python looks for signals such as Ctrl-C
+_SLICE = 500  # maximum ms that a wait spends in C, so that Python can handle signals such as Ctrl-C
 
 
 class Operation:
@@ -60,7 +60,7 @@ class Operation:
         elif self.after is not None:
             try:
                 self.after()
-            except BaseException as error:  # must reach who waits, not end the thread that copies
+            except BaseException as error:  # must reach the waiting caller, not end the thread that copies
                 self.error = error
         self.after = self.keep = None
         self.ended = True

@@ -25,9 +25,9 @@ struct ImageExamples {
   corpus::Findings left_out, remarks;
 };
 
-/// Whether the first record with a non-null list has image records' form: a list `conversations` whose items have
-/// "from" (if the model sees images or --version is set), or `messages` for a model that sees images. Throws InputError
-/// for a record of another form that names images.
+/// Whether the first record with a non-null list has the form of an image record: a list `conversations` whose items
+/// have "from" (if the model sees images or --version is set), or `messages` for a model that sees images. Throws
+/// InputError for a record that names images but has a different form.
 bool has_image_records(const std::vector<corpus::SourceFile>& files, const ImageOptions& images);
 
 /// Reads all records, several at a time. Images must exist but are not opened. Throws InputError with the position of

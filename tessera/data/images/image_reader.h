@@ -11,7 +11,7 @@
 
 namespace tessera::data {
 
-/// Any number of threads may use one.
+/// Thread-safe.
 class ImageReader {
  public:
   /// `pad`: --image_aspect_ratio pad. Throws Error where images cannot be read (image/plugin.h).

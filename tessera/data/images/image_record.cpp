@@ -223,7 +223,7 @@ void encode_messages(const Value& record, const text::Tokenizer& tokenizer, cons
   }
   check_names(out.images, record, images);
   ExampleOptions whole = options;
-  whole.max_length = std::numeric_limits<std::int32_t>::max();  // cut() also counts the images' tokens
+  whole.max_length = std::numeric_limits<std::int32_t>::max();  // cut() also applies the limit to the images' tokens
   ExampleLine example = encode_example(
       record, tokenizer, whole, [&](std::string_view text, bool first, const text::ChatEncoder& encoder) {
         if (out.images.empty()) return encoder.encode(text, first);

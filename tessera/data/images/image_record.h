@@ -42,8 +42,8 @@ ImageRecord kind_of_record(const Value& record);
 /// {"messages": [...], "images": ["NAME", ...]} whose contents are texts or lists of parts {"type": "text", "text"} and
 /// {"type": "image"} (with "image" or "path": a name), which the chat template formats as "<image>". An image is
 /// truncated only as a whole: an example has at most options.max_length tokens, each image counted as input->tokens.
-/// Every id is below options.vocab_size. Throws InputError with the record's position for another form, a number of
-/// images that differs from the number of "<image>" in the text, and a name that leaves the folder or does not exist.
+/// Every id is below options.vocab_size. Throws InputError with the record's position if the form is different, the
+/// number of images differs from the number of "<image>" in the text, or a name leaves the folder or does not exist.
 /// Any number of threads may call it.
 EncodedImages encode_images(const Value& record, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                             const ImageOptions& images);

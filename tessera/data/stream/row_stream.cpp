@@ -98,7 +98,7 @@ void RowStream::start(std::int64_t first, const Value& state) {
   }
 }
 
-/// Number of the first `samples` samples that come from a part.
+/// Returns how many of the first `samples` samples come from a part.
 std::int64_t RowStream::samples_of(std::size_t part, std::int64_t samples) const {
   return order_ ? order_->count(static_cast<std::int64_t>(part), samples) : samples;
 }

@@ -36,13 +36,14 @@ class RowStream final : public Dataset {
   /// Throws InputError for a missing file.
   RowStream(std::vector<StreamPart> parts, const RowStreamOptions& options);
 
-  /// Starts at sample `first`, with the state returned by state_at(first); at 0 without a state. Call once, before any
-  /// row is read. Throws InputError naming the difference when the state was made from other files or settings.
+  /// Starts at sample `first`, with the state returned by state_at(first); without a state, `first` must be 0. Call
+  /// once, before any row is read. Throws InputError naming the difference when the state was made from other files or
+  /// settings.
   void start(std::int64_t first, const Value& state = {});
   /// The state for a checkpoint from which a stream can resume at `sample`: a few numbers, no tokens. Rows before
   /// `sample` may not be read any more. May wait for rows to be made.
   Value state_at(std::int64_t sample) const;
-  /// The first rows, about `max_tokens` tokens, for inspection.
+  /// Returns the first rows, about `max_tokens` tokens, for inspection.
   std::shared_ptr<const Dataset> sample(std::int64_t max_tokens = std::int64_t{1} << 18) const;
 
   std::int64_t size() const override;  ///< endless: more rows than a run has steps

@@ -102,7 +102,7 @@ std::shared_ptr<const RowWindow> WindowMaker::make() {
   }
 }
 
-/// Moves to the start of the window and appends the rest of the record before it.
+/// Seeks to the start of the window and appends the rest of the record that began before it.
 void WindowMaker::begin(RowWindow& window) {
   window.begin_ = next_;
   window.packed_ = options_.packing && request_.examples;

@@ -70,21 +70,21 @@ struct WindowOptions {
   std::function<void(const std::string&)> warn = {};  ///< called for examples that are truncated or left out
 };
 
-/// Makes the windows of some files, one after another, endlessly. One thread at a time; memory: one window.
+/// Makes the windows of some files, one after another, endlessly. Not thread-safe. Holds one window in memory.
 class WindowMaker {
  public:
   /// `request`: the files and how to tokenize them (text_records.h).
   WindowMaker(corpus::TokenRequest request, const WindowOptions& options);
 
   void seek(const WindowPlace& place) { next_ = place; }
-  /// The position at which the next window will begin.
+  /// Returns the position at which the next window will begin.
   const WindowPlace& place() const { return next_; }
   /// Makes the next window, of at least one row. Throws InputError with the position of an unusable record or when an
   /// epoch has no row, and Error for a file that has changed.
   std::shared_ptr<const RowWindow> make();
 
  private:
-  /// The record appended last: its position; its token `skip` is token `at` of the window.
+  /// The record appended last: its position in the files, and the window position `at` of its token `skip`.
   struct Last {
     corpus::CursorPosition cursor;
     std::int64_t skip = 0, at = 0;
@@ -109,9 +109,9 @@ class WindowMaker {
   corpus::RecordCursor cursor_;
   WindowPlace next_;
   corpus::EncodedRecord encoded_;
-  std::string kind_, kind_place_;  ///< kind of all examples; place of the first
+  std::string kind_, kind_place_;  ///< kind of all examples and position of the first
   bool told_cut_ = false, told_dropped_ = false;
-  std::map<std::string, std::int64_t> counts_;  ///< number of records left out or remarked on, by reason
+  std::map<std::string, std::int64_t> counts_;  ///< number of records left out or warned about, by reason
   std::set<std::string> unused_;                ///< fields already reported
 
   // The rest of the record in which the last window ended; cursor_ is positioned after it.

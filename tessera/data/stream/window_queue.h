@@ -14,8 +14,8 @@
 
 namespace tessera::data {
 
-/// The rows of one part of the data, numbered through all epochs. Holds at most two windows: the one being read and the
-/// next, possibly still under construction. Any number of threads may call it.
+/// The rows of one part of the data, numbered consecutively over all epochs. Holds at most two windows: the one being
+/// read and the next, possibly still under construction. Any number of threads may call it.
 class WindowQueue {
  public:
   explicit WindowQueue(std::unique_ptr<WindowMaker> maker) : maker_(std::move(maker)) {}
@@ -46,7 +46,7 @@ class WindowQueue {
   std::mutex mutex_;                    // guards the following members
   std::condition_variable_any changed_;
   std::deque<Found> ready_;
-  Mark next_;  // after the last of ready_
+  Mark next_;  // mark after the last window of ready_
   std::exception_ptr failed_;
   std::jthread worker_;  // last, so that it is joined before the members it uses are destroyed
 };

@@ -23,7 +23,7 @@ namespace {
 struct Checkpoint {
   std::string path;                                ///< the folder TAG
   std::vector<Rank> ranks;                         ///< at least one
-  std::vector<std::shared_ptr<StateFile>> models;  ///< stages 1 and 2: one; stage 3: by rank
+  std::vector<std::shared_ptr<StateFile>> models;  ///< stages 1 and 2: a single file; stage 3: one per rank
 
   std::int64_t stage() const { return ranks.front().stage; }
   /// Values common to all files are read from the first one, as in zero_to_fp32 (zero_model_states[0]).
@@ -89,7 +89,7 @@ Checkpoint open_checkpoint(const Folder& folder, const OpenState& open) {
 /// Tensors in the order in which they were added; names are unique.
 class Weights {
  public:
-  /// `model` is for messages.
+  /// `model` is used in messages.
   explicit Weights(const StateFile& model) : model_(model) {}
 
   bool contains(std::string_view name) const { return indices_.contains(name); }
@@ -122,7 +122,7 @@ class Weights {
   /// Adds `name`, which is tied to `source`. `keep`: as a tensor of its own.
   void add_tied(std::string_view name, std::string_view source, bool keep) {
     const auto found = indices_.find(source);
-    if (found == indices_.end()) return leave_aside(name);  // a frozen parameter's, not saved
+    if (found == indices_.end()) return leave_aside(name);  // tied to a frozen parameter that is not saved
     if (!keep) {
       out_.tied.emplace_back(name, source);
       return;

@@ -20,7 +20,7 @@ struct Rank {
   std::int64_t stage = 0;
   std::int64_t ranks = 0;           ///< number of ranks that the groups are divided over
   std::vector<TorchTensor> groups;  ///< flat, contiguous, of one dtype, without shared bytes; at least one
-  /// By group and parameter: padding elements after it; empty: not recorded.
+  /// Padding elements after each parameter, by group; empty: not recorded.
   std::vector<std::vector<std::int64_t>> alignments;
 };
 

@@ -23,7 +23,7 @@ namespace tessera::format::deepspeed {
 
 std::string shape_text(const std::vector<std::int64_t>& shape);  ///< "[3, 4]"
 
-/// A file written by torch.save. One thread at a time.
+/// A file written by torch.save. Not thread-safe.
 class StateFile {
  public:
   /// `contents`, the whole file, must outlive this object; `where` is for messages.
@@ -55,7 +55,7 @@ class StateFile {
 
   bool is_tensor(const PickleNode& value) const { return archive_.is_tensor(value); }
   TorchTensor tensor(const PickleNode& value, const std::string& name) { return archive_.tensor(value, name); }
-  /// The bytes [begin, end) of the file, which must be inside that storage. A storage's checksum is verified on first
+  /// The bytes [begin, end) of the file, which must be inside that storage. Verifies a storage's checksum on first
   /// access.
   std::span<const std::byte> bytes(std::size_t storage, std::uint64_t begin, std::uint64_t end);
 

@@ -76,7 +76,7 @@ class GgufFile {
   /// Typed metadata. nullopt: no such key. A different type throws InputError naming key and types. integer() accepts
   /// any integer type (a u64 above 2^63 - 1 throws), real() any number, strings() an array of strings.
   std::optional<std::int64_t> integer(std::string_view key) const;
-  std::optional<double> real(std::string_view key) const;  ///< an f32: the shortest decimal that rounds to it
+  std::optional<double> real(std::string_view key) const;  ///< for an f32, the shortest decimal that rounds to it
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string_view> text(std::string_view key) const;
   std::optional<std::vector<std::string_view>> strings(std::string_view key) const;  ///< views into the mapping

@@ -37,7 +37,7 @@ struct GgufModel {
   std::int64_t sliding_window = 0;      ///< 0: none
   double score_cap = 0, logit_cap = 0;  ///< 0: none (gemma2)
   std::optional<GgufExperts> experts;
-  bool tied = false;  ///< the output head is the token embedding
+  bool tied = false;  ///< whether the output head is the token embedding
   bool attention_bias = false, mlp_bias = false;
   bool gemma() const {
     return architecture == GgufArchitecture::gemma || architecture == GgufArchitecture::gemma2 ||
@@ -66,7 +66,7 @@ Value hf_generation_config(const GgufModel& model);
 enum class GgufRearrange {
   none,
   transpose,          ///< GPT-2: Hugging Face's Conv1D stores [in, out], GGUF [out, in]
-  undo_interleaving,  ///< llama's q and k: GGUF rotates rows (2i, 2i+1) of a head as a pair, Hugging Face (i, i + D/2)
+  undo_interleaving,  ///< llama's q and k: GGUF rotates rows 2i and 2i + 1 of a head, Hugging Face i and i + D/2
 };
 
 struct HfTensor {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include <tessera/base/error.h>
-#include <tessera/format/half.h>
+#include <tessera/base/half.h>
 
 namespace tessera::format {
 namespace {

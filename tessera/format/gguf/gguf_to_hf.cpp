@@ -8,9 +8,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/half.h>
 #include <tessera/base/text.h>
 #include <tessera/format/gguf/gguf_quants.h>
-#include <tessera/format/half.h>
 
 namespace tessera::format {
 namespace {
@@ -139,7 +139,7 @@ void write_gguf_to_hf(const GgufFile& file, const GgufToHf& plan, const std::str
     write("tokenizer_config.json", plan.tokenizer.config_json);
   }
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
-  std::vector<std::byte> buffer;  // the only tensor in memory
+  std::vector<std::byte> buffer;  // the only tensor that is in memory
   std::uint64_t done = 0;
   std::vector<TensorSource> sources;
   for (const HfTensor& tensor : plan.tensors) {

@@ -198,7 +198,8 @@ class Reader {
   }
 
   const std::string* token(const std::optional<std::int64_t>& id) const {
-    return id ? &tokens_[static_cast<std::size_t>(*id)] : nullptr;  // the model's ids are inside the vocabulary
+    return id ? &tokens_[static_cast<std::size_t>(*id)] : nullptr;  // the ids in the model's metadata are inside the
+                                                                    // vocabulary
   }
 
   /// llama.cpp adds bos before texts with Llama-3's splitting unless the file specifies otherwise.
@@ -251,7 +252,7 @@ class Reader {
     return config;
   }
 
-  /// A text; with additional named templates (tokenizer.chat_templates), a list as Hugging Face writes it.
+  /// Returns a text or, with additional named templates (tokenizer.chat_templates), a list in Hugging Face's form.
   Value chat_template() const {
     const auto main = file_.text("tokenizer.chat_template");
     const auto names = file_.strings("tokenizer.chat_templates").value_or(std::vector<std::string_view>());

@@ -30,7 +30,7 @@ std::uint32_t update(std::span<const std::byte> bytes, std::uint32_t raw) {
 }
 
 std::uint32_t update_and_copy(std::byte* to, std::span<const std::byte> from, std::uint32_t raw) {
-  constexpr std::size_t block = 12 * 1024;  // still in the first-level cache when the checksum reads it
+  constexpr std::size_t block = 12 * 1024;  // the bytes are still in the first-level cache when the checksum reads them
   while (!from.empty()) {
     const auto part = from.first(std::min(from.size(), block));
     std::memcpy(to, part.data(), part.size());

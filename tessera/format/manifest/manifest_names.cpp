@@ -63,7 +63,7 @@ std::vector<NameProblem> check_names(const std::string& folder, const Manifest& 
   for (const std::string& name : list_folder(folder)) {
     if (listed.contains(name)) continue;
     if (name == "adapter_config.json" ||
-        name == "adapter_model.safetensors")  // PEFT's files would turn a whole model into adapters
+        name == "adapter_model.safetensors")  // with PEFT's files, readers would take a whole model for adapters
       problems.push_back({name, concat(name, " is not listed in ", kManifestName,
                                        ", but would make readers treat the folder as adapters")});
     if (name.ends_with(kIndexSuffix) && !listed.contains(single_file(name)))

@@ -20,7 +20,7 @@ namespace {
 /// Consecutive chunks of a file with the same problem.
 struct Range {
   std::uint64_t begin, end;
-  std::string why;  ///< "": their bytes differ; otherwise why they could not be read
+  std::string why;  ///< "": the bytes differ; otherwise the reason why they could not be read
 };
 
 /// The tensors of a safetensors file that overlap [begin, end), from its current header.
@@ -117,7 +117,7 @@ class Reader {
     std::string problem = file.problem();
     if (problem.empty() && file.size() != listed.digest.size)
       problem = concat(listed.name, " has ", file.size(), " bytes instead of ", listed.digest.size);
-    if (!problem.empty()) {  // nothing to compare with
+    if (!problem.empty()) {  // there is nothing to compare with
       damages.push_back({listed.name, 0, listed.digest.size, {}, std::move(problem)});
       for (const Chunk& chunk : chunks) advance(chunk);
       return;
@@ -175,7 +175,7 @@ class Reader {
   std::vector<Chunk> chunks_;  // the chunks of this share
   std::uint64_t share_bytes_ = 0, done_ = 0, bytes_read_ = 0;
   std::vector<std::byte> buffer_ =
-      std::vector<std::byte>(256 << 10);  // stays in the cache between pread and the checksum
+      std::vector<std::byte>(256 << 10);  // small enough to stay in the cache between pread and the checksum
 };
 
 /// Names come from untrusted files: line breaks and escape sequences must not imitate our own output.
@@ -214,7 +214,7 @@ Verdict verify_folder(const std::string& folder, const Share& share, const Verif
     return verdict;
   }
   if (read != nullptr && manifest_text(read->manifest()) != manifest_text(verdict.manifest))
-    read = nullptr;  // the folder has been replaced since
+    read = nullptr;  // the folder has been replaced in the meantime
   Reader reader(folder, verdict.manifest, share, progress, read);
   std::vector<Damage> found = reader.check();
   found.insert(found.end(), std::make_move_iterator(verdict.damages.begin()),

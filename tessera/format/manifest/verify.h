@@ -2,8 +2,8 @@
 /// \file
 /// Compares a folder with its manifest.json (format/manifest/manifest.h): form, sizes, then every byte. Several
 /// processes can share the reading, and data already loaded need not be read again (format/manifest/read_sums.h). Files
-/// are read with pread through a small buffer, so a file truncated or replaced meanwhile is reported instead of raising
-/// a signal.
+/// are read with pread through a small buffer, so a file that is truncated or replaced in the meantime is reported
+/// instead of raising a signal.
 
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/format/manifest/read_sums.h>
@@ -23,7 +23,7 @@ struct Share {
   int ranks = 1;
 };
 
-/// One deviation from what was written.
+/// One deviation from the written contents.
 struct Damage {
   std::string file;                  ///< name inside the folder; "manifest.json": the manifest itself
   std::uint64_t begin = 0, end = 0;  ///< bytes, whole chunks; [0, listed size) if it is missing or has another size
@@ -43,7 +43,7 @@ struct Verdict {
 /// Called from the calling thread after each chunk, with the bytes of this share done and their total.
 using VerifyProgress = std::function<void(std::uint64_t done, std::uint64_t all)>;
 
-/// Finds the damages of a folder. They are returned, not thrown: several callers have different ones, and none should
+/// Finds the damages of a folder. They are returned, not thrown: several callers find different ones, and none should
 /// leave the others waiting. Every caller checks the manifest's form and own checksum, and that each listed file
 /// exists, is a regular file (not a symbolic link) and has the listed size. Then it reads its share of the bytes. Rank
 /// 0 of the share also checks names: files named by a listed NAME.safetensors.index.json must be listed, and no file

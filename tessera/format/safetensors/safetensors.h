@@ -61,9 +61,9 @@ std::uint64_t safetensors_front_bytes(std::span<const std::byte> front, std::uin
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);                          ///< maps the file and checks its header
-  const std::string& path() const { return mapping_.path(); }                 ///< as given to the constructor
+  const std::string& path() const { return mapping_.path(); }                 ///< the path passed to the constructor
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }  ///< in file order
-  /// The header's __metadata__; empty: absent.
+  /// Returns the header's __metadata__; empty if it is absent.
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   std::uint64_t data_begin() const { return header_.data_begin; }    ///< file offset of the data section
   const TensorInfo* find(const std::string& name) const;             ///< nullptr: not found
@@ -83,8 +83,8 @@ struct TensorSpec {
 };
 
 /// The beginning of a file: header length, header, and padding with spaces, so that the tensors' bytes, which follow
-/// without gaps in the given order, begin at a multiple of `alignment` (a power of two, at least 8). With it a writer
-/// knows the position of every byte in advance. Throws Error for duplicate names, the name __metadata__, negative
+/// without gaps in the given order, begin at a multiple of `alignment` (a power of two, at least 8). This gives a
+/// writer the position of every byte in advance. Throws Error for duplicate names, the name __metadata__, negative
 /// sizes, more than 2^63 bytes, and a header beyond the format's 100 MB.
 std::string safetensors_front(std::span<const TensorSpec> tensors, const std::map<std::string, std::string>& metadata,
                               std::size_t alignment);

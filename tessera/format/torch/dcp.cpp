@@ -177,7 +177,7 @@ class DcpReader {
         fail("'", name, "': a box of ", product(box.sizes, name), " elements is listed with only ", box.length,
              " bytes");
       covered += product(box.sizes,
-                         name);  // cannot wrap to `elements`: boxes do not overlap
+                         name);  // cannot wrap around to `elements`, because boxes do not overlap
       tensor.boxes.push_back(std::move(box));
     }
     require_apart(tensor);

@@ -144,7 +144,9 @@ class PickleReader {
 
   // ---- nodes, stack, memo ----
   std::uint32_t add(PickleNode node) {
-    if (out_.nodes_.size() >= bytes_.size()) fail("more values than bytes");  // each is created by at least one opcode
+    if (out_.nodes_.size() >= bytes_.size())
+      fail("more values than bytes");  // each node is created by at least one
+                                       // opcode
     out_.nodes_.push_back(std::move(node));
     return static_cast<std::uint32_t>(out_.nodes_.size() - 1);
   }
@@ -219,7 +221,7 @@ class PickleReader {
       node.items[2] = state;
   }
   void call(std::uint32_t callable, std::uint32_t arguments) {
-    // The callable is an object if the name itself was made by a call: getattr(Outer, "Inner")(...).
+    // The callable is an object if a call created the name itself: getattr(Outer, "Inner")(...).
     const Kind called = out_.nodes_[callable].kind;
     if (called != Kind::global && called != Kind::object)
       fail("the callable is a ", pickle_kind_name(called), ", not a name");

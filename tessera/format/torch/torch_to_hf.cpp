@@ -21,7 +21,9 @@ constexpr const char* index_file = "pytorch_model.bin.index.json";
 
 std::uint64_t elements_of(const std::vector<std::int64_t>& shape) {
   std::uint64_t all = 1;
-  for (const std::int64_t n : shape) all *= static_cast<std::uint64_t>(n);  // readers have checked that it fits
+  for (const std::int64_t n : shape)
+    all *= static_cast<std::uint64_t>(n);  // the readers have checked that the product
+                                           // fits
   return all;
 }
 
@@ -81,12 +83,13 @@ void place(std::span<const std::byte> box_bytes, const DcpBox& box, const std::v
   }
 }
 
-/// A tensor before its group is known.
+/// A tensor whose group is not known yet.
 struct Found {
   std::string name, group;
   DType dtype;
   std::vector<std::int64_t> shape;
-  std::tuple<const void*, std::uint64_t, std::uint64_t> memory;  ///< equal: the same bytes; null: unshared
+  std::tuple<const void*, std::uint64_t, std::uint64_t> memory;  ///< tensors with equal pointers share their bytes;
+                                                                 ///< null: not shared
   std::function<std::span<const std::byte>()> bytes;
 };
 

@@ -17,8 +17,10 @@ namespace tessera::format {
 
 /// Once this exists, everything in the files except the tensors' bytes has been checked.
 struct TorchWeights {
-  std::vector<TensorSource> tensors;  ///< keep their files open; dtypes as saved; bytes are checked when requested
-  std::vector<std::pair<std::string, std::string>> tied;  ///< omitted: name, and the tensor sharing its memory
+  std::vector<TensorSource> tensors;  ///< they keep their files open and have the dtypes as saved; bytes are checked
+                                      ///< when requested
+  std::vector<std::pair<std::string, std::string>> tied;  ///< omitted tensors: name, and the tensor that shares its
+                                                          ///< memory
   std::vector<std::string> left_aside;                    ///< values that are not weights: numbers, texts, other groups
   std::string group;                                      ///< the selected group of nested dicts, e.g. "model"
   std::uint64_t parameters = 0, bytes = 0;

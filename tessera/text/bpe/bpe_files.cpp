@@ -32,7 +32,7 @@ Value byte_level(bool add_prefix_space, bool use_regex) {
                              {"use_regex", Value::of(use_regex)}});
 }
 
-/// Takes the next line off a text, without its end.
+/// Removes the next line from a text and returns it without its line end.
 std::optional<std::string_view> next_line(std::string_view& rest) {
   if (rest.empty()) return std::nullopt;
   const std::size_t end = std::min(rest.find('\n'), rest.size());

@@ -79,7 +79,7 @@ std::size_t CharacterBpe::part_end(std::string_view word, std::size_t at) const 
 
 std::int32_t CharacterBpe::character(std::string_view spelling) const {
   const CodePoint c = code_point_at(spelling, 0);
-  if (c.size != spelling.size()) {  // it has a prefix or a suffix
+  if (c.size != spelling.size()) {  // the model has a prefix or a suffix
     const auto found = parts_.ids.find(std::string(spelling));
     return found == parts_.ids.end() ? BpeModel::no_token : found->second;
   }

@@ -13,7 +13,7 @@
 
 namespace tessera::text {
 
-/// Deterministic: the most frequent pair wins; of equal ones, the one with the smaller ids (tokenizers,
+/// Deterministic: the most frequent pair wins; ties are broken by the smaller ids (tokenizers,
 /// models/bpe/trainer.rs).
 class MergeLearner {
  public:
@@ -51,7 +51,7 @@ class MergeLearner {
     std::vector<Id> symbols;
     std::int64_t count;
   };
-  /// A pair waiting to be joined, and the words it was seen in. Its count may be stale, so it is checked when the pair
+  /// A pair waiting to be joined, and the words that contain it. Its count may be stale, so it is checked when the pair
   /// is popped.
   struct Candidate {
     Pair pair;

@@ -199,7 +199,7 @@ RegexSplitter& RegexSplitter::operator=(RegexSplitter&&) noexcept = default;
 struct RegexScratch::Data {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);  // the whole match; groups are not needed
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  std::deque<std::string> translations;  // translations of the active searches, then spare ones
+  std::deque<std::string> translations;  // translations used by the active searches, followed by spare ones
   std::size_t in_use = 0;
   Data() = default;
   Data(const Data&) = delete;

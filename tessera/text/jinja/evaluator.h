@@ -68,7 +68,7 @@ class Evaluator {
   void assign(const Target& target, Value value);
   Value macro_value(const MacroDefinition& definition);
   void bind_parameters(const MacroDefinition& macro, const Given& given);
-  /// The printed output of a block.
+  /// Returns the printed output of a block.
   Value captured(const Block& block);
   Value filtered(const Expression& filter, Value text);
   void print(std::string_view text);

@@ -8,7 +8,7 @@
 namespace tessera::text::jinja {
 namespace {
 
-constexpr int most_depth = 200;   // limit for a tree; chains such as a + b + c + ... count, too
+constexpr int most_depth = 200;   // limit for a tree; chains such as a + b + c + ... count as depth, too
 constexpr int most_levels = 120;  // limit for the parser; a bracket takes three
 
 std::string described(const Token& token) {

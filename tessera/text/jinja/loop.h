@@ -11,8 +11,8 @@
 
 namespace tessera::text::jinja {
 
-/// Iterates over the items for which `keeps` returns true. Items are tested lazily, one ahead only if the template uses
-/// loop.last or loop.nextitem, because `keeps` may depend on what the body has done.
+/// Iterates over the items for which `keeps` returns true. Items are tested lazily, and one ahead only if the template
+/// uses loop.last or loop.nextitem, because `keeps` may depend on effects of the body.
 class Loop : public Object, public Attributes {
  public:
   using Keeps = std::function<bool(const Value&)>;

@@ -46,7 +46,7 @@ class Template {
   /// raise_exception, where Python would raise an exception, and when a limit is exceeded.
   Rendered render(const Variables& variables, const Limits& limits = {}, std::time_t now = std::time(nullptr)) const;
 
-  bool has_generation() const;  ///< whether it marks the assistant's output
+  bool has_generation() const;  ///< whether the template marks the assistant's output
   const std::string& source() const;
 
  private:

@@ -129,7 +129,7 @@ struct For {
 };
 struct Parameters {
   std::vector<std::string> names;
-  Expressions defaults;  ///< for the last parameters
+  Expressions defaults;  ///< default values of the last parameters
 };
 struct MacroDefinition {
   std::string name;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Converts tokens back to text: the `decoder` of a tokenizer.json. Each step processes the list of tokens from the
-/// previous step; at the end they are joined.
+/// previous step; at the end the tokens are joined.
 
 #include <tessera/text/bpe/regex_split.h>
 #include <tessera/text/normalizer.h>
@@ -23,7 +23,7 @@ enum class PlainDecoding {
 /// Metaspace: the replacement becomes a blank; at the start of the first token it is removed.
 struct MetaspaceDecoding {
   std::string replacement = "\xE2\x96\x81";
-  bool drops_first = true;  ///< the encoder prepends one
+  bool drops_first = true;  ///< whether the encoder prepends a blank
 };
 
 /// Strip: removes up to this many of a character from the ends of each token.

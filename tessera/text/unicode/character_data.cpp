@@ -101,7 +101,7 @@ void add_texts(CharacterMap& map, std::uint32_t& next, std::string_view texts) {
 
 CodeSet character_set(std::string_view name) {
   CodeSet set;
-  CodeSet removed;  // by the tokens after the last one that added
+  CodeSet removed;  // changed by the tokens after the last one that added code points
   const auto settle = [&] {
     if (removed.empty()) return;
     append(removed, complement(sorted_union(std::move(set))));

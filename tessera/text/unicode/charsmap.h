@@ -17,7 +17,7 @@ namespace tessera::text {
 class Charsmap {
  public:
   /// `blob`: the size of the trie in bytes (little-endian, 32 bits), the trie (32-bit units), and NUL-terminated
-  /// replacements. It is not trusted. Throws InputError beginning with `where`.
+  /// replacements. The bytes are not trusted. Throws InputError beginning with `where`.
   Charsmap(std::string_view blob, const std::string& where);
 
   /// Applies the replacements to well-formed UTF-8: a grapheme of at most five bytes is replaced as a whole if one of

@@ -25,7 +25,7 @@ constexpr std::uint32_t first_compatible = 0xA0;  ///< the same for forms KC and
 /// Properties of a code point for the quick checks and the algorithms.
 struct Character {
   std::uint8_t combining_class = 0;
-  bool decomposes = false;      ///< not its own form D
+  bool decomposes = false;      ///< differs from its form D
   bool unsettled_in_c = false;  ///< form C may change it or join it to a preceding character
   bool compatible = false;      ///< forms KC and KD replace it
 };
@@ -104,7 +104,7 @@ class Tables {
   }
 
   std::array<std::uint16_t, 0x1100> block_of_{};
-  std::vector<Block> blocks_;  ///< the first is all defaults, and shared
+  std::vector<Block> blocks_;  ///< the first block contains only defaults and is shared
   CharacterMap parts_;         ///< canonical decompositions; the first part may decompose again
   std::unordered_map<std::uint64_t, std::uint32_t> whole_;
   CharacterMap compatible_;  ///< compatibility decompositions, in full

@@ -17,7 +17,7 @@ class Trie {
 
   Trie() { values_.push_back(none); }
 
-  /// value >= 0. An existing key gets the new value; an empty key is ignored.
+  /// Adds a key with a value >= 0. An existing key gets the new value; an empty key is ignored.
   void add(std::string_view key, std::int32_t value);
 
   /// Calls found(bytes, value) for each key that is a prefix of `text`, shortest first.
@@ -31,7 +31,7 @@ class Trie {
     }
   }
 
-  /// The value of a key, or none.
+  /// Returns the value of a key, or none.
   std::int32_t find(std::string_view key) const;
 
  private:

@@ -37,7 +37,7 @@ class WordPiece {
     std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids;
     std::size_t most_bytes = 0;
   };
-  Table begins_, continues_;  // continues_: without the prefix
+  Table begins_, continues_;  // continues_: keys without the prefix
   std::int32_t unknown_;
   std::string prefix_;
   std::int64_t most_characters_;

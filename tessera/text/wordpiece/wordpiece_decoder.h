@@ -9,7 +9,8 @@ namespace tessera::text {
 
 struct WordPieceDecoder {
   bool joins = true;          ///< false: without a decoder, tokens are joined with blanks
-  std::string prefix = "##";  ///< removed from a token, which then joins the previous one; others get a blank
+  std::string prefix = "##";  ///< removed from a token, which then joins the previous one; other tokens are preceded by
+                              ///< a blank
   bool cleanup = true;        ///< "do n't ." becomes "don't."
 
   /// The text that one token adds; `is_first`: it is the first token.

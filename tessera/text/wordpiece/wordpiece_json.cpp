@@ -16,7 +16,7 @@
 namespace tessera::text {
 namespace {
 
-constexpr std::int64_t most_word_characters = 100;  // the default here and in BERT
+constexpr std::int64_t most_word_characters = 100;  // default of this code and of BERT
 constexpr std::array<std::pair<const char*, const char*>, 5> special_roles{{{"unk_token", "[UNK]"},
                                                                             {"sep_token", "[SEP]"},
                                                                             {"pad_token", "[PAD]"},

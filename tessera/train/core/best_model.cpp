@@ -59,7 +59,9 @@ BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* res
 }
 
 bool BestModel::update(const EvalMetrics& metrics) {
-  if (!config::is_metric_of_evaluations(metric_)) return false;  // config rules: nothing depends on it then
+  if (!config::is_metric_of_evaluations(metric_))
+    return false;  // the config rules ensure that nothing depends on it
+                   // in this case
   return wanted_ && update(metric_of(metrics, metric_), metrics.step);
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// The checkpoints of a run, shared by `tessera train` and tessera::Trainer: when one may start, which are kept, which
-/// is the best. A checkpoint that cannot be written is dropped with a warning and training continues.
+/// The checkpoints of a run, shared by `tessera train` and tessera::Trainer: when a save may start, which checkpoints
+/// are kept, and which is the best. A checkpoint that cannot be written is dropped with a warning and training
+/// continues.
 ///
 ///   while (training) {
 ///     if (manager.ended() on every rank) manager.advance();     // during the training (--async_save)
@@ -51,20 +52,20 @@ class CheckpointManager {
   /// --async_save_when_busy skip, skips this one with a warning. With whole tensors or without --async_save the
   /// checkpoint is complete when this returns.
   void save(std::int64_t step, const SaveForm& form, const Fill& fill);
-  /// Does nothing while anything is being written: the next one is due soon.
+  /// Does nothing while a checkpoint is being written, because the next in-memory one is due soon.
   void save_in_memory(std::int64_t step, const Fill& fill);
 
   bool busy() const { return busy_ != nullptr; }  ///< the same on every rank
   /// This rank has finished its part of the current write; call advance() when all ranks have.
   bool ended() const { return busy() && busy_->ended(); }
-  void advance();  ///< to the next phase. Collective
+  void advance();  ///< proceeds to the next phase. Collective
   /// Waits until nothing is being written.
   void finish();
   /// finish(), and frees the memory of asynchronous copies.
   void close();
 
   std::int64_t saved_step() const { return saved_step_; }  ///< newest checkpoint-N that was written; -1: none
-  BestModel& best() { return best_; }                      ///< the training reports evaluations to it
+  BestModel& best() { return best_; }                      ///< the training loop reports evaluations to it
   const BestModel& best() const { return best_; }          ///< read-only access
 
  private:
@@ -76,7 +77,7 @@ class CheckpointManager {
   BestModel best_;
   std::function<void(const SaveOutcome&)> saved_;
   std::unique_ptr<Saver> on_disk_, in_memory_;
-  Saver* busy_ = nullptr;  // whichever of the two is writing; the same on every rank
+  Saver* busy_ = nullptr;  // the writer that is active; the same on every rank
   std::int64_t saved_step_ = -1;
 };
 

@@ -86,7 +86,7 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   const auto anew = [&](const auto&... why) {
     if (all.rank() == 0)
       log::warning("--grad_compression ", sharded.options().compression->name(), ": ", folder, " ", why...,
-                   ": what earlier steps left out (error feedback) is lost, and the compression starts afresh");
+                   ": what earlier steps left out (error feedback) is lost, and the compression restarts from zero");
   };
   const auto first = first_file(folder, stem);
   if (!first) return anew("contains no state of it");
@@ -99,7 +99,7 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   std::vector<std::size_t> order;
   for (const format::TensorInfo& info : file.tensors()) {
     const std::string of_method = info.name.starts_with("state: ") ? info.name.substr(7) : "";
-    // The number of steps is independent of the rank, so a warm-up is not repeated.
+    // The number of steps does not depend on the rank, so it is restored and a warm-up is not repeated.
     if (!of_method.empty() && (fits || of_method == "steps" || of_method == "told"))
       state.emplace_back(of_method, checkpoint::read_tensor(file, info).clone());
     if (info.name == kOrder && fits) {

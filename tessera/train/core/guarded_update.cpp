@@ -54,7 +54,7 @@ std::string GuardedUpdate::place_of_first_not_finite() {
     core_.sharded().clip_grad_norm(0);
   } catch (const Error& error) {
     if (comm::recorder().any_failed()) throw;  // a rank was lost
-    where = error.what();                      // contains rank and parameter
+    where = error.what();                      // names rank and parameter
   }
   if (const std::string source = hooks_.find_source ? hooks_.find_source() : ""; !source.empty())
     where = concat(source, where.empty() ? "" : "; ", where);

@@ -17,10 +17,10 @@ namespace tessera::train {
 struct UpdateHooks {
   /// Returns the source of a non-finite gradient, in addition to rank and parameter; "": unknown. Collective.
   std::function<std::string()> find_source = {};
-  std::function<void()> before_failing = {};  ///< called before the error that ends the training. Collective
+  std::function<void()> before_failing = {};  ///< called before the error that ends the training is thrown. Collective
   std::function<void()> before_update = {};   ///< called after clipping, right before the optimizer
   /// Whether the outcome of each step must be known when it ends. false: a device that supports it decides by itself,
-  /// and the host learns the outcome one step later, without a wait that would let the device run dry.
+  /// and the host learns the outcome one step later, without a wait that would leave the device idle.
   bool outcome_at_once = true;
 };
 
@@ -28,7 +28,7 @@ struct UpdateHooks {
 class GuardedUpdate {
  public:
   struct Outcome {
-    double learning_rate = 0;  ///< the first parameter group's, in this step
+    double learning_rate = 0;  ///< learning rate of the first parameter group in this step
     // With outcome_at_once:
     double grad_norm = 0;  ///< before clipping
     bool taken = false;    ///< false: skipped; weights and optimizer are unchanged
@@ -44,7 +44,10 @@ class GuardedUpdate {
   /// Determines the outcome of the last step. Call it before reading norms, step counts or the optimizer's states.
   /// Throws like finish_step(), for that step. Collective.
   void settle() { settle(/*has_gradients=*/true); }
-  double grad_norm() const { return grad_norm_; }  ///< norm in the last step, before clipping; valid after settle()
+  double grad_norm() const {
+    return grad_norm_;
+  }  ///< gradient norm in the last step, before clipping; valid after
+  ///< settle()
 
   std::int64_t skipped() const { return skipped_; }  ///< steps without an update
   std::int64_t take_newly_skipped();                 ///< since the last call

@@ -22,15 +22,15 @@ struct ResumeRules {
   checkpoint::WhyNotResumable why_not = checkpoint::why_not_resumable;
 };
 
-/// Whether the setting names a folder: exactly that one is used.
+/// Whether the setting names a folder, which is then the only candidate.
 bool names_a_folder(const OutputConfig& output);
 
-/// The folder that the setting selects; empty: none was asked for. `rejected`: folders to skip. Collective; the
-/// same on every rank. If there is nothing to resume from, or a named folder is incomplete, rank 0 throws InputError
-/// and the others throw FailedElsewhere.
+/// Returns the folder that the setting selects; empty if the setting is off. `rejected`: folders to skip. Collective;
+/// the same on every rank. If there is nothing to resume from, or a named folder is incomplete, rank 0 throws
+/// InputError and the others throw FailedElsewhere.
 std::string checkpoint_to_resume(const OutputConfig& output, const comm::Group& group, const ResumeRules& rules,
                                  const std::set<std::string>& rejected = {});
-/// The newest of `candidates` that is complete and not rejected. Collective; throws in the same way.
+/// Returns the newest of `candidates` that is complete and not rejected. Collective; throws as above.
 std::optional<std::string> newest_whole(std::vector<checkpoint::StepFolder> candidates, const comm::Group& group,
                                         const ResumeRules& rules, const std::set<std::string>& rejected = {});
 

@@ -36,7 +36,7 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
     // Tokens are also exchanged during backward: sums must not interleave with them.
     groups.beside = world.split(layout::groups_beside_experts(groups.mesh, /*stages=*/false), "ep gradients");
     if (config.parallel.deterministic_reduce) {
-      // An expert sums over the ranks of ep first, where its tokens meet, so ep is the outer order.
+      // An expert's gradient is summed first over the ranks of ep, whose tokens it receives, so ep is the outer order.
       groups.place = groups.beside.rank() * groups.engine.size() + groups.engine.rank();
       groups.per_source = c10::make_intrusive<nn::SourceGradients>(groups.beside.size());
     }

@@ -27,8 +27,8 @@ std::int64_t samples_by_epoch(const RunPlan& plan, std::int64_t steps) {
   return plan.resumed_samples + rest + epochs * plan.train_blocks + std::min(more * rows, plan.train_blocks);
 }
 
-/// Steps of `epochs` passes when steps end with epochs, including steps before a resume. These may have had a different
-/// number of rows, so the rest of their epoch is counted in rows.
+/// Steps of `epochs` passes when steps end with epochs, including steps before a resume. Steps before a resume may have
+/// had a different number of rows, so the rest of their epoch is counted in rows.
 std::int64_t steps_of_epochs(const RunPlan& plan, double epochs) {
   const std::int64_t each = plan.steps_per_epoch(), rows = plan.rows_per_step();
   const auto wanted = static_cast<std::int64_t>(std::ceil(epochs * static_cast<double>(each)));
@@ -54,7 +54,7 @@ std::int64_t RunPlan::samples(std::int64_t steps) const {
 
 std::int64_t RunPlan::micro_batches(std::int64_t step) const {
   if (segments.empty() && (!steps_end_with_epochs || equal_micro_batches)) return accumulation;
-  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has the most
+  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has the most rows
   return (own + batch_size - 1) / batch_size;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The arithmetic of a run: which rows a micro-batch takes, how many steps there are, what happens after which step.
-/// Pure functions; no files, no tensors.
+/// The arithmetic of a run: which rows a micro-batch takes, how many steps a run has, and after which steps it logs,
+/// evaluates and saves. Pure functions; no files, no tensors.
 
 #include <tessera/layout/batch/shares.h>
 #include <tessera/layout/batch/token_batches.h>
@@ -40,7 +40,7 @@ struct RunPlan {
   /// The last step of an epoch has only the remaining rows, and the next step starts the next epoch, as transformers
   /// counts (trainer.py, set_initial_training_values). Otherwise steps cross the ends of epochs.
   bool steps_end_with_epochs = false;
-  bool equal_micro_batches = false;  ///< such a last step has as many micro-batches as the others, some of them empty
+  bool equal_micro_batches = false;  ///< this last step has as many micro-batches as the others, some of them empty
 
   /// --batch_size_schedule: steps with fewer rows than rows_per_step() come first; empty: no schedule.
   struct Segment {
@@ -90,7 +90,7 @@ struct RunPlan {
   }
 
   bool ends_epoch(std::int64_t steps) const;       ///< step number `steps` contains the last row of an epoch
-  bool logs_after(std::int64_t steps) const;       ///< `steps` are done, here and below
+  bool logs_after(std::int64_t steps) const;       ///< `steps`: steps done, here and below
   bool evaluates_after(std::int64_t steps) const;  ///< also at the end, if there are rows to evaluate
   bool saves_after(std::int64_t steps) const;      ///< excluding saves for a best evaluation
 
@@ -115,17 +115,17 @@ using SampleLength = std::function<std::int64_t(std::int64_t sample)>;
 
 /// Epochs become steps as transformers counts them: ceil(num_train_epochs x ceil(train_blocks / rows_per_step));
 /// max_steps > 0 wins. The last step of an epoch has the remaining rows, of which a rank may have none. Settings that
-/// need whole steps (why_steps_are_whole()) let steps cross the ends of epochs instead, and throw InputError with the
+/// need full steps (why_steps_are_whole()) let steps cross the ends of epochs instead, and throw InputError with the
 /// numbers if an epoch has fewer rows than one step. With dataloader_drop_last an epoch has only the rows that fill
-/// micro-batches of all ranks.
-/// Shares of all steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps, save_steps below 1) become
-/// ceil(total x share), as in transformers (TrainingArguments.get_warmup_steps, TrainerState.compute_steps). Steps of
+/// micro-batches of all ranks. Shares of all steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps,
+/// save_steps below 1) become ceil(total x share), as in transformers (TrainingArguments.get_warmup_steps,
+/// TrainerState.compute_steps). Steps of
 /// --tokens_per_batch are counted one by one. `longest`: maximum tokens of a row.
 RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
                       ResumePoint resume = {}, const SampleLength& length = {}, std::int64_t longest = 0,
                       double quadratic_cost = 0);
 
-/// The setting that needs steps with equal numbers of rows, and why; empty: none.
+/// Names the setting that needs steps with equal numbers of rows, and why; empty if no setting does.
 std::string why_steps_are_whole(const RunConfig& config, const RunPlan& plan);
 
 }  // namespace tessera::train

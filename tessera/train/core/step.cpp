@@ -62,7 +62,7 @@ void StepCore::clip_by(double norm, double max_norm) {
 
 void StepCore::clip_values(double limit) {
   if (loss_scale_ && !std::isfinite(gradient_norm())) return;
-  sharded_->clip_grad_value(limit * loss_factor() / clip_);  // step() divides by both again
+  sharded_->clip_grad_value(limit * loss_factor() / clip_);  // step() divides by both factors again
   scaled_norm_.reset();
 }
 

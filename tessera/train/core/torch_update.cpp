@@ -25,7 +25,7 @@ namespace {
 using torch::optim::OptimizerParamState;
 using Fields = std::vector<std::pair<const char*, at::Tensor*>>;
 
-/// The properties of an optimizer class that matter here: all its states have the layout of the parameter.
+/// The relevant properties of an optimizer class whose states all have the layout of the parameter.
 struct Kind {
   bool (*is)(const torch::optim::Optimizer&);
   std::unique_ptr<OptimizerParamState> (*make)();
@@ -178,7 +178,7 @@ class TorchUpdate final : public Update {
     for (const auto& item : module.named_parameters()) {
       const auto found = by_name.find(item.key());
       part_of.emplace(key(item.value()),
-                      found == by_name.end() ? nullptr : found->second);  // a tied one keeps its first name
+                      found == by_name.end() ? nullptr : found->second);  // a tied parameter keeps its first name
     }
     for (auto& group : optimizer_.param_groups()) {
       std::vector<at::Tensor> parts;

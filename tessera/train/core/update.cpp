@@ -64,7 +64,7 @@ class OwnUpdate final : public Update {
   /// The learning rate of a step; with several parameter groups the slots get their rates as factors.
   double unit_rate() {
     if (rates_.size() == 1) return rates_.front();
-    // One rate may be 0 while another is not, so none of them can serve as the unit.
+    // One rate may be 0 while another is not, so neither can serve as the unit.
     std::vector<double> rates;
     for (std::size_t i = 0; i < groups_.size(); ++i) rates.push_back(rates_.at(groups_[i]) * scales_[i]);
     optimizer_->set_learning_rate_scales(rates);
@@ -166,7 +166,8 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
       groups.push_back(decoupled && kinds.embedding_of_words(name) ? 1 : 0);
       if (width != 1)
         scale_by_width(slots[i], config.optim, width, kinds.embedding(name), groups.back() == 1, shape.size());
-      // A multiple of the other rate, so that it follows the same schedule, as torch's LambdaLR scales every group.
+      // A fixed multiple of the other rate, so that it follows the same schedule, as torch's LambdaLR scales every
+      // group.
       if (config.mm_projector_lr >= 0 && kinds.projector && kinds.projector(name))
         slots[i].learning_rate_scale *= config.mm_projector_lr / config.learning_rate;
       scales.push_back(slots[i].learning_rate_scale);

@@ -33,7 +33,8 @@ class Update {
   virtual bool takes_step_scalars() const { return false; }  ///< see optim::Optimizer
   /// Same, with scalars on the device (optim::Optimizer); only if takes_step_scalars().
   virtual void step_by(const at::Tensor& scalars);
-  virtual void forget_step() {}  ///< the last step by scalars turned out to be skipped: does not count it
+  virtual void forget_step() {}  ///< Excludes the last step by scalars from the count because it turned out to be
+                                 ///< skipped.
   /// The norm of the step's gradients, for an update that stores them outside the parameters' grad(). Collective.
   virtual std::optional<double> gradient_norm() { return std::nullopt; }
   /// Sets every learning rate to rate(the rate that the optimizer was constructed with, index of its parameter group).
@@ -65,7 +66,7 @@ WeightDecay decay_matrices(double weight_decay);
 
 /// Properties of a model's parameters, by name, that affect their update.
 struct ParameterKinds {
-  using Has = std::function<bool(const std::string& name)>;  ///< whether a parameter is of the kind
+  using Has = std::function<bool(const std::string& name)>;  ///< whether a parameter has the property
   Has embedding = {};           ///< tables of words, positions, token types; the head. Empty: unknown.
   Has embedding_of_words = {};  ///< tables of words; the head. Empty: unknown.
   double width = 1;    ///< maximal update parameterization: the model's width over the base width (architectures/mup.h)
@@ -81,7 +82,7 @@ struct ParameterKinds {
 /// the norms of weights (Adafactor, LAMB, LARS) are refused.
 MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, ParameterKinds kinds = {});
 
-/// The user's optimizer, whose parameters are the module's: they are replaced by this rank's parts, which the optimizer
+/// Wraps the user's optimizer over the module's parameters: they are replaced by this rank's parts, which the optimizer
 /// then updates; parameters that are not trained are removed from it. It must outlive the Update. Elementwise
 /// optimizers only (Adam, AdamW, SGD, Adagrad, RMSprop): throws InputError on creation for others, and for parameters
 /// that are not the module's.

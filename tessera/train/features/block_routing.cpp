@@ -108,7 +108,7 @@ at::Tensor BlockRouting::run(const models::ModelPart& part, const models::PartFu
     const at::Tensor y = function(x);
     return p < 1 ? x + (y - x) / p : y;
   }
-  // Rows of [B T, C]: each is read once and written back to its place.
+  // Works on rows of [B T, C]: each is read once and written back to its place.
   const at::Tensor first = at::arange(x.size(0), at::kLong).unsqueeze(1) * x.size(1);
   const at::Tensor places = (tokens + first).flatten().to(x.device()), flat = x.flatten(0, 1);
   const at::Tensor seen = flat.index_select(0, places).view({x.size(0), tokens.size(1), x.size(2)});

@@ -44,7 +44,7 @@ class BlockRouting {
   BlockRouting(const models::LanguageModel& model, std::optional<config::ProgressiveLayerDrop> drop,
                std::optional<config::RandomLtd> ltd, std::uint64_t seed);
 
-  /// Draws that follow are for the step after `step` optimizer steps.
+  /// Sets the step of the following draws: the one after `step` optimizer steps.
   void set_step(std::int64_t step) { step_ = step; }
   /// Sets the rows of the next pass in training. Throws InputError under random_ltd for packed rows, whose documents do
   /// not see each other.

@@ -39,7 +39,7 @@ class CompressionSchedule {
 
   /// Whether running ranges are kept.
   bool keeps_ranges() const { return settings_.inputs && settings_.inputs->running_range; }
-  /// Discards ranges that trials have noted since the last step.
+  /// Discards ranges that trial passes have recorded since the last step.
   void begin_step();
   /// Ranges observed in the current step, fp32 [maps, 2]: each process stores the maximum over all processes here
   /// before end_step().
@@ -57,8 +57,8 @@ class CompressionSchedule {
   struct Place {
     std::size_t group = 0;                                       ///< index in the method
     std::string name;                                            ///< name of the module
-    std::shared_ptr<nn::QuantizedOperands> map;                  ///< a linear map's, or null
-    std::shared_ptr<std::optional<nn::FakeQuantization>> table;  ///< an embedding's, or null
+    std::shared_ptr<nn::QuantizedOperands> map;                  ///< operands of a linear map, or null
+    std::shared_ptr<std::optional<nn::FakeQuantization>> table;  ///< rounding of an embedding's rows, or null
   };
   class Finder;
 

@@ -19,7 +19,7 @@ namespace {
 /// To remove a feature, remove its files and its lines here.
 constexpr std::unique_ptr<RunFeature> (*features[])(const RunConfig&) = {
     make_fp8,            // --fp8_format: numbers the linear maps, so first, while the model still has all of them
-    make_compression,    // --compression_training: takes maps whose products may be in fp8; refuses adapters
+    make_compression,    // --compression_training: accepts maps whose products are in fp8; refuses adapters
     make_routers,        // experts: before rows and passes are counted; refuses their settings for other models
     make_predictions,    // multi-token prediction: freezes depths before the ranks keep only their stages
     make_row_balance,    // --balance_batches: unequal numbers of rows per rank
@@ -29,7 +29,7 @@ constexpr std::unique_ptr<RunFeature> (*features[])(const RunConfig&) = {
     make_streaming,      // --streaming: the stream's position
 };
 
-/// Features that need nothing but the model and the steps.
+/// Features that need only the model and the steps.
 constexpr std::unique_ptr<RunFeature> (*of_model_alone[])(const RunConfig&) = {make_fp8, make_compression,
                                                                                make_block_routing};
 
@@ -49,7 +49,7 @@ Features Features::make_all(std::span<const MakeFeature> makers, const RunConfig
 void Features::require_none_within_step(const models::LanguageModel& model) const {
   each_within_step([&](const MicroBatchFeature& feature) {
     if (const std::string what = feature.acts_on(model); !what.empty())
-      throw InputError(concat("device xla: ", what, " acts within a step, which is compiled as a whole; leave it out"));
+      throw InputError(concat("device xla: ", what, " acts within a step, which is compiled as a whole; remove it"));
   });
 }
 

@@ -21,12 +21,12 @@ class Features {
   static Features of_model(const RunConfig& config);
 
   bool empty() const { return list_.empty(); }
-  /// Calls the hook of each: features.each(&RunFeature::begin_step, start).
+  /// Calls a hook of every feature: features.each(&RunFeature::begin_step, start).
   template <class Hook, class... Arguments>
   void each(Hook hook, Arguments&&... arguments) const {
     for (const auto& feature : list_) std::invoke(hook, *feature, arguments...);
   }
-  /// Likewise for features that act within a step.
+  /// The same for features that act within a step.
   template <class Hook, class... Arguments>
   void each_within_step(Hook hook, Arguments&&... arguments) const {
     for (const auto& feature : list_)
@@ -36,7 +36,7 @@ class Features {
   /// Throws InputError that names a feature acting within a step on `model`, for --device xla.
   void require_none_within_step(const models::LanguageModel& model) const;
   void add(std::unique_ptr<RunFeature> feature) { list_.push_back(std::move(feature)); }
-  /// Whether one of them must know the outcome of a step when it ends.
+  /// Whether any feature must know the outcome of a step when it ends.
   bool reads_outcome() const {
     return std::any_of(list_.begin(), list_.end(), [](const auto& feature) { return feature->reads_outcome(); });
   }

@@ -24,7 +24,8 @@ void SmallBatches::add_rows(std::int64_t rows, std::int64_t scored_tokens) {
 
 void SmallBatches::end_backward() {
   if (!seen_) return;
-  const double tokens = static_cast<double>(tokens_) * share_;  // the gradient is that of a mean times this
+  // The ratio of the computed gradient to the gradient of the mean loss.
+  const double tokens = static_cast<double>(tokens_) * share_;
   if (tokens > 0) weighted_ += static_cast<double>(rows_) * squares_ / (tokens * tokens);
   counted_rows_ += rows_;
   ++count_;

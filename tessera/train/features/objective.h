@@ -32,15 +32,16 @@ struct Evaluating {
 class Objective {
  public:
   virtual ~Objective() = default;
-  /// Model rows per row of data.
+  /// Number of model rows per row of data.
   virtual std::int64_t rows_of_sample() const { return 1; }
-  /// Rows arranged as loss() expects them.
+  /// Returns the rows arranged as loss() expects them.
   virtual data::Batch arranged(data::Batch rows) const { return rows; }
-  /// Same for rows that do not count: a rank without rows computes along for the other ranks' sake.
+  /// The same for rows that do not count: a rank without rows still joins the other ranks' collectives.
   virtual data::Batch arranged_idle(data::Batch rows) const = 0;
-  /// The sum over the rows times `scale`: a scalar with gradients. `batch` is on the model's device.
+  /// Returns the sum of the losses of the rows times `scale`, a scalar with gradients. `batch` is on the model's
+  /// device.
   virtual at::Tensor loss(const data::Batch& batch, double scale) = 0;
-  /// Same for mock rows, to see whether they fit into memory. Nothing is counted.
+  /// The same for mock rows, to test whether they fit into memory. Not counted in the metrics.
   virtual at::Tensor trial_loss(const data::Batch& batch) = 0;
   /// Evaluates all validation rows once; nullopt if it was interrupted (Evaluating::goes_on). Collective.
   virtual std::optional<EvalMetrics> evaluate(const Evaluating& how) = 0;

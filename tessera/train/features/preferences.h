@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// --preference_loss: pairs of answers in a run: the reference's log-probabilities, the loss of a micro-batch, and the
-/// log output. The loss itself is in train/loss/preference.h.
+/// --preference_loss: training on pairs of answers, with the reference's log-probabilities, the loss of a micro-batch,
+/// and the log output. The loss itself is in train/loss/preference.h.
 
 #include <memory>
 

@@ -163,7 +163,7 @@ RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm
   const models::RouterStatistics own = std::exchange(sums_, {});
   RouterMetrics metrics;
   if (experts == 0) return metrics;
-  at::Tensor all = at::zeros({3 + blocks * experts}, at::kDouble);  // losses; dropped; counts per block
+  at::Tensor all = at::zeros({3 + blocks * experts}, at::kDouble);  // losses, dropped tokens, counts per block
   all[0] = own.auxiliary_loss;
   all[1] = own.z_loss;
   all[2] = static_cast<double>(own.dropped);
@@ -205,7 +205,7 @@ class RoutersFeature : public RunFeature {
   }
   void divided(const RunContext& run) override { run_ = &run; }
   void begin_step(const StepStart& start) override {
-    run_->model->take_router_statistics();  // discards those of a trial before the first step
+    run_->model->take_router_statistics();  // discards the statistics of trial passes before the first step
     micro_batches_ += run_->plan.micro_batches_with_rows(start.step);
   }
   bool reads_outcome() const override { return moves_biases_; }

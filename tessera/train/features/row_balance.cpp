@@ -12,7 +12,7 @@
 namespace tessera::train {
 namespace {
 
-constexpr double used_share = 0.8;  // share of the free memory; the rest is a reserve
+constexpr double used_share = 0.8;  // share of the free memory to use; the rest is a reserve
 
 }  // namespace
 

@@ -33,7 +33,7 @@ class RowBalance : public RowShares {
         balancer_(world.size(), std::move(seconds_per_row)) {}
 
   const std::vector<std::int64_t>& begin_step(const RunPlan& plan, std::int64_t step) override;
-  /// Two numbers per rank; only this rank's are not zero.
+  /// Returns two numbers per rank; all except this rank's are zero.
   std::vector<std::int64_t> own_numbers() const override;
   void take_numbers(const std::int64_t* sums) override;
   void computed(double seconds) override;
@@ -57,7 +57,7 @@ class RowBalance : public RowShares {
   };
   std::optional<Last> last_;
   std::int64_t first_bytes_ = 0;  ///< resident bytes before the first step
-  std::int64_t largest_ = 0;      ///< most rows of a micro-batch so far
+  std::int64_t largest_ = 0;      ///< largest number of rows in a micro-batch so far
 };
 
 /// Feature for --balance_batches; null: it is off.

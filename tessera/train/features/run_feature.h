@@ -33,8 +33,8 @@ namespace tessera::train {
 /// Additions of features to a run before it is divided over the ranks.
 struct FeatureParts {
   std::vector<std::string> facts;  ///< lines about the run, for its start and its model card
-  Objective* objective = nullptr;  ///< its loss is trained; null: the model's own loss
-  RowShares* shares = nullptr;     ///< number of rows per rank; null: equal
+  Objective* objective = nullptr;  ///< computes the loss of the run; null: the model's own loss
+  RowShares* shares = nullptr;     ///< decides the number of rows per rank; null: equal numbers
   /// ShardingOptions::before_reduction; empty: no callback on gradients before they are reduced.
   std::function<void(const at::Tensor&)> before_reduction;
 };
@@ -55,7 +55,8 @@ struct RunBegin {
   const std::string& folder;                      ///< folder of the checkpoint
   const comm::World& world;
   data::Datasets& datasets;
-  std::shared_ptr<const data::Dataset>& first_rows;  ///< rows that can be read at any time, if `datasets` has none
+  std::shared_ptr<const data::Dataset>& first_rows;  ///< rows that can be read at any time, for `datasets` that have
+                                                     ///< none
 };
 
 /// The run once its model is divided over the ranks. It outlives the features' hooks.
@@ -107,14 +108,14 @@ class RunFeature {
   virtual void save(checkpoint::RunState& state) const { (void)state; }
 };
 
-/// A feature that acts within a step. A step that is compiled as a whole (--device xla) has no such places, and is
-/// refused beside one that acts.
+/// A feature that acts within a step. A step that is compiled as a whole (--device xla) has no such places, so it
+/// cannot be combined with an active feature of this kind.
 class MicroBatchFeature : public RunFeature {
  public:
   /// Around each micro-batch (a pipeline: after all of them).
   virtual void begin_micro_batch(const data::Batch& batch) { (void)batch; }
   virtual void after_backward() {}
-  /// What it is for users, "--gradient_noise_scale"; empty: it does nothing to `model`.
+  /// Returns its name for users, "--gradient_noise_scale"; empty if it does not affect `model`.
   virtual std::string acts_on(const models::LanguageModel& model) const = 0;
 };
 

@@ -17,11 +17,11 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::size_t texts_at_once = 64;  // tokenized by a team before it takes more
+constexpr std::size_t texts_at_once = 64;  // number of texts that a team tokenizes at a time
 
 }  // namespace
 
-/// Teams that take numbered pieces of work until none are left: a slow piece delays one team, not all.
+/// Runs teams that take numbered pieces of work until none are left, so a slow piece delays only one team.
 struct Embedder::Teams {
   std::vector<std::unique_ptr<parallel::ThreadTeam>> all;
 
@@ -85,7 +85,7 @@ at::Tensor Embedder::embed(std::span<const std::string_view> texts, const std::f
     }
   });
 
-  // longest first: running out of memory shows at once, and the last pieces are short
+  // longest first, so that running out of memory shows at once and the last pieces are short
   std::vector<std::size_t> order(texts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),

@@ -33,7 +33,7 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t rows, std::int64_t colu
 void check_batch(const data::Batch& batch) {
   if (!batch.document_starts.empty())
     throw InputError(
-        "device xla: rows that hold several documents would need a program for each batch; give --packing false");
+        "device xla: rows that hold several documents would need a program for each batch; use --packing false");
   if (batch.images.defined()) throw InputError("device xla: batches with images cannot be compiled");
 }
 
@@ -80,7 +80,7 @@ void check_compilable(const models::LanguageModel& model, const data::Dataset* r
   if (rope == Rope::dynamic || rope == Rope::longrope)
     throw InputError(
         "device xla: rows are padded to few lengths, and this model's rotations (rope_type dynamic or longrope) follow "
-        "the length: give rows of one length (a text, block_size)");
+        "the length: use rows of one length (a text, block_size)");
 }
 
 xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config, bool padded) {
@@ -112,7 +112,7 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
   return options;
 }
 
-/// Updates on the devices. The host's update keeps the learning rates, and receives the states on request.
+/// Updates the weights on the devices. The host's update keeps the learning rates and receives the states on request.
 class CompiledRun::DeviceUpdate final : public Update {
  public:
   explicit DeviceUpdate(CompiledRun& run) : run_(run) {}
@@ -197,7 +197,7 @@ class CompiledRun::Passes final : public StepPasses {
       xla::CompiledStep::MicroBatch& given = result.emplace_back();
       given.tensors = {padded(batch.ids, rows, columns, 0), padded(batch.labels, rows, labels, -100), factor};
       if (run_.masks_padding()) {
-        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // arbitrary for rows of padding
+        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // arbitrary value for padding rows
         std::ranges::copy(batch.lengths, lengths.data_ptr<std::int64_t>());
         given.tensors.push_back(lengths);
       }

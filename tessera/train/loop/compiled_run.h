@@ -54,7 +54,7 @@ class CompiledRun {
   std::unique_ptr<Update> host_;
   bool lengths_differ_;    // the rows'
   bool leftover_ = false;  // gradients of a skipped step remain
-  bool stale_ = false;     // the host's copies are outdated
+  bool stale_ = false;     // whether the host's copies are outdated
 };
 
 }  // namespace tessera::train

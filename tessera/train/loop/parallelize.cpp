@@ -68,7 +68,7 @@ void attend_over_ranks(Setup& setup) {
   if (setup.groups.context_ranks() > 1) setup.model->set_attention(context_attention_function(setup.groups.context));
 }
 
-/// Tells the engine about the stages of a pipeline, whose ends may share the embedding.
+/// Describes the stages of a pipeline to the engine; the first and the last stage may share the embedding.
 void add_stages(const Setup& setup, ShardingOptions& options) {
   const RunGroups& groups = setup.groups;
   if (groups.stages && groups.stages.size() > 1) options.stages = groups.stages;
@@ -82,7 +82,7 @@ void add_stages(const Setup& setup, ShardingOptions& options) {
     options.held_by_earlier_stage = {tied};
 }
 
-/// Tells the engine about experts: ranks with other experts hold the same non-expert parameters.
+/// Describes the experts to the engine: ranks with different experts hold the same non-expert parameters.
 void add_experts(const Setup& setup, ShardingOptions& options) {
   const RunGroups& groups = setup.groups;
   if (groups.beside && groups.beside.size() > 1)
@@ -140,7 +140,7 @@ void parallelize(Setup& setup, ParallelModel& model) {
   cut_tensors(setup, model);  // tp
   check_same_quantized(*setup.model, setup.groups.engine);
   attend_over_ranks(setup);             // cp
-  shard(setup, model);                  // dp, of this rank's stages and experts
+  shard(setup, model);                  // dp group of this rank's stages and experts
   recompute_activations(setup, model);  // around blocks whose parameters the engine gathers
 }
 

@@ -20,7 +20,7 @@ struct ParallelModel {
   Sharded& sharded() { return core.sharded(); }
 };
 
-/// Before weights are read: a pipeline rank keeps its stages, a rank of expert parallelism its experts. Throws
+/// Before weights are read: drops the stages and experts that this rank does not compute. Throws
 /// InputError.
 void keep_own_parts(Setup& setup);
 

@@ -94,7 +94,7 @@ class PipelinedModel : public StepPasses {
     comm::heartbeat().advance();
   }
 
-  /// Same as in the largest step.
+  /// The same as in the largest step.
   void rehearse(const data::Batch& batch) override {
     const Sharded::AccumulateLocally together(parts_.model.sharded());
     pipeline_.rehearse({static_cast<std::size_t>(parts_.setup.plan.accumulation), batch});

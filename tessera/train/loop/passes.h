@@ -31,9 +31,12 @@ class StepPasses {
   /// Runs a step of such micro-batches on this rank alone, to see whether it fits into memory. Leaves gradients behind.
   virtual void rehearse(const data::Batch& batch) = 0;
 
-  virtual LossesOf losses() { return {}; }               ///< computes losses for evaluations; empty: the model does
-  virtual std::string describe() const { return {}; }    ///< for the log; may be empty
-  virtual std::string drawing() { return {}; }           ///< the last step as an SVG. Collective
+  virtual LossesOf losses() {
+    return {};
+  }  ///< computes losses for evaluations; empty: the model computes
+  ///< them
+  virtual std::string describe() const { return {}; }    ///< text for the log; may be empty
+  virtual std::string drawing() { return {}; }           ///< draws the last step as an SVG. Collective
   virtual std::string first_not_finite() { return {}; }  ///< origin of a NaN; empty: unknown. Collective
 };
 
@@ -53,7 +56,7 @@ std::unique_ptr<StepPasses> make_passes(const PassParts& parts);
 /// In fixed order one rank of a pipeline logs the losses: adding up halves would give other bits than adding up whole
 /// losses.
 bool one_tells_loss(const Setup& setup);
-/// The number of ranks with the same losses.
+/// Number of ranks that have the same losses.
 int ranks_with_same_loss(const RunGroups& groups);
 
 }  // namespace tessera::train

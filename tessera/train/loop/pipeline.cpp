@@ -248,7 +248,7 @@ at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cach
   data::Batch batch;
   batch.ids = ids;
   passes_->batches = {batch};
-  passes_->narrow.reset();  // keeps the caller's, if any
+  passes_->narrow.reset();  // keeps the caller's key, if any
   passes_->parts_of_rows = 1;
   passes_->cache = &cache;
   const std::vector<at::Tensor> own = passes_->runner->run(schedule::forward_only(plan_.schedule, 1));

@@ -19,7 +19,7 @@ class ReplicaCheck {
   /// All arguments outlive this object.
   ReplicaCheck(const Setup& setup, comm::World& world, ParallelModel& model, RunClock& clock);
 
-  /// `step` steps are done. Collective. Throws Error if ranks differ.
+  /// Call when `step` steps are done. Collective. Throws Error if ranks differ.
   void after_step(std::int64_t step);
   /// Also compares before every save, so that a restart never resumes from damaged parameters; does nothing if they
   /// were already compared since the last step.

@@ -27,7 +27,7 @@ bool may_be_of_job(const std::string& folder, const std::string& job) {
     const Value* const named = state.find("job");
     return named != nullptr && named->as_string() == job;
   } catch (const Error&) {
-    return true;  // damaged: the full read reports how
+    return true;  // damaged; the full read reports the details
   }
 }
 

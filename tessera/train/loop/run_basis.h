@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Facts besides the settings that determine the numbers of a run, as stored in a checkpoint, and what has changed
-/// since.
+/// Facts besides the settings that determine the numbers of a run, as stored in a checkpoint, and the changes since
+/// then.
 
 #include <tessera/base/value.h>
 

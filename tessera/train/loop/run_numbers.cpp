@@ -133,7 +133,7 @@ std::int64_t RunNumbers::tokens_since_step_0() const {
   return tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
 }
 
-/// Averages over the steps of this process; machine state as of the last log.
+/// Averages over the steps of this process, and the machine's state at the last log.
 Utilization RunNumbers::utilization(std::int64_t step) const {
   const RunPlan& plan = setup_.plan;
   const double steps = static_cast<double>(std::max<std::int64_t>(1, step - plan.resumed_step));

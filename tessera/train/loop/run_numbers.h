@@ -36,11 +36,11 @@ class RunNumbers {
   const Sample& last_sample() const { return last_sample_; }
   std::int64_t tokens() const { return tokens_; }  ///< without padding, since the start of this process
 
-  /// Collects each rank's predicted memory: ranks may hold different stages of the model. `tokens`: number in
-  /// a micro-batch. Collective.
+  /// Collects each rank's predicted memory, which differs between stages of the model. `tokens`: number of tokens in a
+  /// micro-batch. Collective.
   void predict_memory(std::int64_t tokens);
   /// Measures the baselines: the processors' peak, the loss of guessing by frequency, a sample of a pretrained model
-  /// before the first step. `tells`: this rank logs. Collective.
+  /// before the first step. `tells`: whether this rank logs. Collective.
   void measure_yardsticks(bool tells);
   /// Call when the first step starts.
   void start();
@@ -57,17 +57,17 @@ class RunNumbers {
   /// Model FLOP/s divided by the measured peak of all ranks; 0: unknown.
   double flops_utilization(double tokens_per_second) const;
   double flops_per_token() const;
-  /// As --include_num_input_tokens_seen requests; -1: not requested.
+  /// Number of tokens that --include_num_input_tokens_seen requests; -1: not requested.
   std::int64_t input_tokens_seen() const;
   std::int64_t tokens_since_step_0() const;
 
-  /// A drawing of a step, for the report.
+  /// Sets the drawing of a step for the report.
   void draw(std::string svg) { drawing_ = std::move(svg); }
   /// Ends the run after `step` steps.
   void end(std::int64_t step, std::int64_t skipped_steps, const std::string& reason);
   /// Samples text from the finished model. Collective if the model is divided.
   void sample(bool tells);
-  /// One line about the limiting resource of the run.
+  /// Returns one line about the limiting resource of the run.
   std::string advice(std::int64_t step) const;
   void write_to(Report& report, std::int64_t step) const;
   /// Rank 0's memory compared with the prediction; empty: nothing was logged.
@@ -93,7 +93,7 @@ class RunNumbers {
   StepMetrics last_log_;
   RunTotals totals_;
   std::int64_t started_ns_ = 0;
-  std::string drawing_;  // set when the run has ended
+  std::string drawing_;  // whether the run has ended
   Sample first_sample_, last_sample_;
 };
 

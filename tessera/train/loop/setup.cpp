@@ -230,7 +230,8 @@ std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& confi
 struct ModelSource {
   std::string tokenizer_place;
   std::int64_t rows_before = 0;                ///< embedding rows before rows are added; 0: none are added
-  std::optional<models::BlockChoice> layers;   ///< layers that the model starts with; empty: all layers of the folder
+  std::optional<models::BlockChoice> layers;   ///< numbers of the layers that the model starts with; empty: all layers
+                                               ///< of the folder
   std::optional<nn::QuantizedForm> quantized;  ///< weights are read and quantized one by one
   bool parts_only = false;                     ///< each rank reads its parts of the weights
   bool cut_later = false;                      ///< cut parameters get their memory one by one when they are cut
@@ -378,7 +379,7 @@ void load_weights(Setup& setup, ModelSource& source, const comm::World& world) {
   }
   if (!adapters.empty()) models::load_adapters(*setup.model, *setup.lora, adapters);
   if (!source.weights_folder.empty()) {
-    std::set<std::string> read;  // together with the adapters
+    std::set<std::string> read;  // loaded together with the adapters
     if (!adapters.empty())
       for (const std::string& name : checkpoint::adapter_names(adapters)) read.insert(name);
     const auto skip = [&](const std::string& name) { return checkpoint::is_adapter_name(name) || read.contains(name); };

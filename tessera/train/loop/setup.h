@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Builds everything a run needs from a configuration: model, tokenizer, data, resume point. All of it is checked
+/// Builds everything that a run needs from a configuration: model, tokenizer, data, resume point. Everything is checked
 /// before anything is written, and the ranks agree on the outcome.
 
 #include <tessera/base/error.h>
@@ -50,8 +50,8 @@ struct Setup {
   std::string resume_folder;                      ///< empty: starts at step 0
   std::optional<checkpoint::RunState> resume;     ///< contents of that checkpoint, without the optimizer's tensors
   std::shared_ptr<format::ReadSums> resume_sums;  ///< records the checksums of its tensors
-  /// Set if the model has no memory for its parameters yet: the engine reads its parts from here or, if this is null,
-  /// from their initializers.
+  /// Set if the model has no memory for its parameters yet: the engine fills its parts from this source or, if it is
+  /// null, from their initializers.
   std::shared_ptr<const models::WeightSource> weights;
   RunPlan plan;
   RunBasis basis;                        ///< facts whose changes a resumed run reports
@@ -68,8 +68,8 @@ struct Setup {
 struct Start {
   std::string checkpoint;                       ///< to resume from; empty: starts at step 0
   std::shared_ptr<format::ReadSums> sums = {};  ///< records the checksums of its tensors
-  bool named = false;                           ///< by the user: only this checkpoint will do
-  bool restarted = false;                       ///< the job has written something before
+  bool named = false;                           ///< the user named the folder, so no other checkpoint is tried
+  bool restarted = false;                       ///< the job has already written output
   bool overwrite = false;                       ///< files that a failed generation of this job wrote may be replaced
 };
 

@@ -26,7 +26,7 @@ namespace tessera::train {
 namespace {
 
 std::optional<at::ScalarType> dtype(FloatType type) {
-  if (type == FloatType::fp32) return std::nullopt;  // keeps the shards' type
+  if (type == FloatType::fp32) return std::nullopt;  // keeps the type of the shards
   return type == FloatType::bf16 ? at::kBFloat16 : at::kHalf;
 }
 
@@ -257,14 +257,14 @@ void check_same_quantized(const models::LanguageModel& model, const comm::Group&
   for (std::size_t rank = 1; rank < checksums.size(); ++rank)
     if (checksums[rank] != checksums[0])
       throw InputError(concat("the quantized weights of process ", rank, " of ", group.size(),
-                              " differ from those of process 0: each reads --model_name_or_path on its own, so give "
-                              "all of them the same copy of the base model"));
+                              " differ from those of process 0: each process reads --model_name_or_path "
+                              "itself, so all of them need the same copy of the base model"));
 }
 
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    int rank) {
   parallel::ModuleParameters parameters = parallel::parameters_of(model);
-  if (dtype(config.sharding.param_dtype))  // the gathered parameters are narrow, the shards are not
+  if (dtype(config.sharding.param_dtype))  // the gathered parameters are in the narrow type, the shards are not
     for (layout::Parameter& parameter : parameters.tree.parameters) parameter.element_size = 4;
   std::vector<bool> trained;
   for (const parallel::NamedTensor& parameter : parameters.parameters)

@@ -29,7 +29,8 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
 std::vector<std::string> block_classes(const torch::nn::Module& model);
 
 /// The units as rows of cells, with equal units merged ("h.0-11"), headings first. `prefetches`: parameters are
-/// gathered and freed, so the table shows what is gathered meanwhile; before the first step that is the next unit.
+/// gathered and freed, so the table shows which unit is gathered during the computation of another; before the first
+/// step this is the next unit.
 std::vector<std::vector<std::string>> unit_table(std::vector<ShardingUnit> units, bool prefetches);
 /// The rows as aligned lines: names to the left, numbers to the right.
 std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& table);
@@ -46,7 +47,7 @@ std::vector<std::string> describe_sharding(const RunConfig& config, const models
 /// differ between ranks. Collective if the model has quantized weights.
 void check_same_quantized(const models::LanguageModel& model, const comm::Group& group);
 
-/// State bytes of a rank of a shard group, computed from the settings alone, as a plan would.
+/// State bytes of a rank of a shard group, computed from the settings alone, as in `tessera plan`.
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    int rank);
 /// These bytes by kind, plus the activations of a micro-batch of `tokens` tokens: {"parameters": bytes, ...,

@@ -11,9 +11,9 @@ namespace tessera::train {
 enum class StopRequest : int { none = 0, terminate = 1, interrupt = 2 };
 
 /// While it exists, SIGTERM and SIGINT set the flag, and SIGPIPE is ignored (a reader of the log that goes away does
-/// not end the training); its destructor restores the previous handlers. One at a time, created by the main thread,
-/// which gets a signal stack: the handlers must not run on the stack of a thread that multiplies matrices (see the
-/// source).
+/// not end the training); its destructor restores the previous handlers. Only one may exist at a time, created by the
+/// main thread, which gets a signal stack: the handlers must not run on the stack of a thread that multiplies matrices
+/// (see the source).
 class StopSignals {
  public:
   StopSignals();

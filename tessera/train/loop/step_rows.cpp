@@ -38,8 +38,8 @@ data::Batch StepRows::read_rows(std::int64_t step, std::int64_t micro, const std
   return objective_.arranged(std::move(batch));
 }
 
-/// For a rank without rows in a small step: it computes along, since parts of the model may be on other ranks, and its
-/// result does not count.
+/// For a rank without rows in a small step: it joins the computation because parts of the model may be on other ranks,
+/// and its result is ignored.
 data::Batch StepRows::idle_batch(std::int64_t step) const {
   const std::int64_t row = setup_.plan.first_row(step, 0, 0);
   data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, row, 1);

@@ -16,14 +16,14 @@ struct RunConfig;
 
 namespace tessera::train {
 
-/// Edit for the config of a new model: an encoder gets the head that the training file requires, with the file's
-/// classes: a classifier's if the lines have labels (unless it already is one that knows them all), otherwise that of
-/// masked language modelling. Reads the file's labels.
+/// Edits the config of a new model: an encoder gets the head that the training file requires, with the file's
+/// classes: a classifier's if the lines have labels (unless it already has one with all these classes), otherwise the
+/// head for masked language modelling. Reads the file's labels.
 models::ConfigEdit task_edit(const DataConfig& config);
 
-/// A model's config.json with all dropout probabilities 0, including the family's defaults.
+/// Returns a model's config.json with all dropout probabilities set to 0, including the family's defaults.
 Value without_dropout(Value config);
-/// A configuration from without_dropout(), with the probabilities of `before` restored.
+/// Returns a configuration from without_dropout() with the probabilities of `before` restored.
 Value with_dropout_of(const Value& config, const Value& before);
 
 /// Opens the data in the form that the model needs; make_batch() turns it into batches of its objective. `block_size`:

@@ -38,7 +38,7 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
   Setup setup;
   run_on_all_ranks(ranks.group(), [&] {
     setup = prepare(config, ranks, groups, start);
-    optim::make_plateau(make_schedule(config.optimization, setup.plan));  // reports bad parameters once, too
+    optim::make_plateau(make_schedule(config.optimization, setup.plan));  // here, bad parameters are reported once
     optim::check_optimizer(optimizer_choice(config.optimization));
   });
   // A rank that cannot see the output folder would start from scratch while others resume.
@@ -63,7 +63,7 @@ std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value
     checkpoint::Examination examination(start.checkpoint, all);
     start.sums = examination.sums();
     std::unique_ptr<TrainingLoop> loop;
-    std::exception_ptr failed;  // possibly because of the damage, so the verdict comes first
+    std::exception_ptr failed;  // the error may be caused by the damage, so check for damage first
     try {
       loop = load(config, resolved, ranks, process_bytes, groups, start);
     } catch (const Error&) {
@@ -90,7 +90,8 @@ ExitCode run(const RunConfig& given, const Value& resolved, comm::World& ranks) 
       const auto loop = load_verified(checked_config(config, resolved, ranks), resolved, ranks, process_bytes, groups);
       if (!finds_batch_size || loop->fits()) return loop->run();
     }
-    const std::string told = halve_batch_size(config.optimization);  // the model and all its memory have been freed
+    const std::string told = halve_batch_size(config.optimization);  // at this point the model and all its memory have
+                                                                     // been freed
     if (ranks.rank() == 0) log::info(told);
   }
 }

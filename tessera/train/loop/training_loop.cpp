@@ -31,7 +31,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
                .before_failing = [this] { checkpoints_.finish(); },  // an earlier step's checkpoint is valid
                .before_update = [this] { clock_.enter(Phase::optimizer); },
                .outcome_at_once = setup_.features.reads_outcome()}) {
-  if (setup_.resume) setup_.resume->log_history = {};  // the journal continues it
+  if (setup_.resume) setup_.resume->log_history = {};  // the journal continues the history
   run_on_all_ranks(world_.group(), [&] { divide_model(); });
   run_on_all_ranks(world_.group(), [&] { make_optimizer(); });
 }
@@ -79,7 +79,7 @@ void TrainingLoop::make_optimizer() {
   setup_.resume_sums = nullptr;
 }
 
-/// The first output that is written.
+/// Writes the first output.
 void TrainingLoop::open_output() {
   run_on_all_ranks(world_.group(), [&] {
     if (world_.rank() != 0) return;
@@ -118,7 +118,7 @@ ExitCode TrainingLoop::run() {
   numbers_.start();
   setup_.model->train();
 
-  // Without validation data the interrupted evaluation is dropped: after the next step it would be too late.
+  // Without validation data the interrupted evaluation is dropped: after the next step its result would be late.
   evaluation_due_ = setup_.datasets.validation && setup_.resume && setup_.resume->evaluation_due;
   const bool due = evaluation_due_;
   if (setup_.datasets.validation && (due || setup_.config.output.eval_on_start)) {

@@ -98,7 +98,7 @@ class TrainingLoop {
   ParallelModel model_;
   RunClock clock_;
   RunNumbers numbers_;
-  std::optional<RunContext> context_;    // for the features, once the model is divided
+  std::optional<RunContext> context_;    // passed to the features once the model is divided
   std::optional<CompiledRun> compiled_;  // --device xla
   std::unique_ptr<StepPasses> passes_;
   ReplicaCheck replicas_;

@@ -97,7 +97,7 @@ std::vector<SavedModel> TrainingLoop::fill(SaveContents& contents) {
     std::erase_if(model.untrained, [&](const UntrainedTensor& tensor) {
       return std::find(kept.begin(), kept.end(), tensor.name) == kept.end();
     });
-    if (setup_.lora->ties_embeddings)  // also under the head's name, so that any PEFT version finds both
+    if (setup_.lora->ties_embeddings)  // also stored under the head's name, so that any PEFT version finds both
       for (const ShardedParameter& trained : model_.sharded().named_parameters())
         if (trained.name == setup_.model->tied_parameter() && !is_of_earlier_stage(model_.sharded(), trained.name))
           model.untrained.push_back(copy_of(model_.sharded(), trained, "lm_head.weight"));
@@ -137,7 +137,8 @@ void TrainingLoop::save_final_model() {
               [this](const std::string& name) {
                 return is_part_of_model(name) && output_ && output_->files().holds(name);
               },
-          // Called before publishing, so that a run killed meanwhile leaves no file that would count as the user's.
+          // Called before publishing, so that a run that is killed in between leaves no file that would count as the
+          // user's.
           .before_publishing = [this](const std::vector<std::string>& names) { output_->note_new_files(names); }}};
   renew_output_lock();
   std::vector<SavedModel> models = fill(contents);

@@ -14,7 +14,7 @@ struct Utilization {
   PhaseSeconds seconds = {};     ///< per step, mean over the ranks
   double cpu_utilization = 0;    ///< processor time / (time x threads x ranks), during steps; 0: unknown
   double flops_utilization = 0;  ///< share of the measured peak (MFU); 0: unknown
-  std::int64_t steps = 100;      ///< steps behind these means
+  std::int64_t steps = 100;      ///< number of steps in these means
   std::int64_t ranks = 1, local_ranks = 1;
   std::int64_t threads = 1;           ///< per rank
   std::int64_t cores = 0;             ///< cores of the host that the processes may use; 0: unknown
@@ -34,8 +34,8 @@ struct Advice {
 };
 
 /// Checks in this order: memory that is nearly used up (over 85 % of the host); then the largest of input,
-/// communication, and logs and checkpoints, if it takes more than a fifth of the time; otherwise computing. Pure
-/// function.
+/// communication, and overhead (logs and checkpoints), if it takes more than a fifth of the time; otherwise compute.
+/// Pure function.
 Advice advise(const Utilization& run);
 
 }  // namespace tessera::train

@@ -19,7 +19,8 @@ class CsvLog {
  public:
   /// Starts a file with its header. With resumed_step >= 0 an existing file keeps its columns, which may be those of an
   /// older version, and its lines up to that step; an incomplete last line (after a power failure) is dropped. Throws
-  /// InputError, leaving the file unchanged, if an existing file is not such a log; throws Error.
+  /// InputError, leaving the file unchanged, if an existing file is not such a log, and Error if the file cannot be
+  /// written.
   CsvLog(const std::string& path, std::int64_t resumed_step);
 
   /// Appends one line. Values without a column are skipped: those of a single kind of training are only in

@@ -21,7 +21,7 @@ double unix_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// Markdown that shows a text verbatim.
+/// Returns Markdown that shows a text verbatim.
 std::string as_code(const std::string& text) {
   std::string out;
   for (const std::string& line : split(text, '\n')) out += "    " + line + "\n";

@@ -9,9 +9,9 @@
 
 namespace tessera::train {
 
-/// One thread does one job at a time. Of the jobs that arrive meanwhile only the last one waits, and the others are
-/// dropped: the submitter is never held up, and at most one job waits however slow the disk is. The thread starts with
-/// the first job. submit() and finish() must be called by one thread at a time.
+/// One thread does one job at a time. Of the jobs that arrive during that time only the last waits, and the others are
+/// dropped: the submitter never blocks, and at most one job waits, however slow the disk is. The thread starts with the
+/// first job. submit() and finish() must be called by one thread at a time.
 class LatestJob {
  public:
   /// `name`: the name of the thread in top and debuggers, at most 15 characters.

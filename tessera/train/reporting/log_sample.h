@@ -35,7 +35,7 @@ std::optional<LogPoint> read_log_point(std::string_view line);
 template <class Line>
 class LogSample {
  public:
-  /// `buckets`: maximum number of buckets for steps; also for evaluations and for ends.
+  /// `buckets`: maximum number of buckets for steps, for evaluations and for ends, each.
   explicit LogSample(std::int64_t buckets) : steps_(buckets), evaluations_(buckets), ends_(buckets) {}
 
   /// A point without a step counts as step 0 or as the last of its kind.
@@ -49,7 +49,7 @@ class LogSample {
       ends_.add(place_++, step, {}, std::move(line));
   }
 
-  /// All kinds, in insertion order.
+  /// Returns the points of all kinds, in insertion order.
   std::vector<Line> lines() const {
     std::vector<std::pair<std::int64_t, const Line*>> places;
     const auto take = [&](const auto& series) {

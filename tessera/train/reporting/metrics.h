@@ -55,7 +55,7 @@ struct ClassMetrics {
   double accuracy = 0;    ///< share of rows whose most likely class is correct
   double f1 = 0;          ///< F1 of class 1 of two, otherwise the mean over occurring classes (scikit-learn's macro)
 };
-/// From [3, classes]: per class, rows that were found, rows that were predicted, rows in the data.
+/// From [3, classes]: per class, rows predicted correctly, rows predicted, rows in the data.
 ClassMetrics class_metrics(const std::vector<double>& counts);
 /// "accuracy" and "f1"; empty if nothing was measured.
 std::vector<std::pair<std::string, double>> named(const ClassMetrics& metrics);
@@ -76,7 +76,8 @@ struct StepMetrics {
   double epoch = 0;                         ///< passes over the training data, with a fraction
   double tokens_per_second = 0;             ///< tokens of all ranks without padding, since the previous log
   double step_time_ms = 0;                  ///< mean since the previous log
-  double cpu_seconds = 0;                   ///< processor seconds of one step, all ranks and threads, mean likewise
+  double cpu_seconds = 0;                   ///< processor seconds of one step, all ranks and threads, mean since the
+                                            ///< previous log
   double cpu_utilization = 0;               ///< cpu_seconds / (time x ranks x threads)
   double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
   std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not requested (include_num_input_tokens_seen)
@@ -89,7 +90,7 @@ struct StepMetrics {
   std::int64_t rows = 0;                    ///< rows of the last step if steps differ; otherwise 0
   std::vector<std::int64_t> shares = {};    ///< rows of the last step by rank (--balance_batches); otherwise empty
   std::vector<double> idle_by_rank = {};    ///< share of the time that a rank waited for others
-  std::vector<double> sums = {};            ///< for Window's caller; not written
+  std::vector<double> sums = {};            ///< used by Window's caller; not written
   PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
   double wall_time = 0;      ///< Unix seconds of the log
   std::vector<std::int64_t> memory_by_rank;   ///< peak resident bytes so far, one per rank
@@ -104,11 +105,11 @@ struct EvalMetrics {
   double epoch = 0;                    ///< passes over the training data, with a fraction
   double loss = 0;                     ///< mean over the scored tokens of the validation set
   double perplexity() const;           ///< exp(loss); meaningless without has_perplexity()
-  std::int64_t tokens = 0;             ///< scored; of pairs of answers: pairs; of a classifier: rows
+  std::int64_t tokens = 0;             ///< scored tokens; for pairs of answers: pairs; for a classifier: rows
   std::int64_t rows = 0, batches = 0;  ///< rows of the whole validation set; this rank's batches
   double seconds = 0;                  ///< duration
   PreferenceMetrics preference = {};   ///< means over the whole validation set; loss is then the mean over its pairs
-  ClassMetrics classes = {};           ///< metrics of a classifier, likewise
+  ClassMetrics classes = {};           ///< metrics of a classifier over the whole validation set
   /// False if the loss is not one of predicted tokens but of pairs of answers or of classes: then no perplexity is
   /// reported.
   bool has_perplexity() const { return !preference.measured && !classes.measured; }
@@ -127,7 +128,7 @@ struct RunTotals {
   double train_loss = 0;         ///< mean over the steps of this process
   double eval_loss = 0;          ///< loss of the last evaluation
   bool has_eval = false;         ///< eval_loss is valid
-  bool has_perplexity = true;    ///< and is a loss of tokens, not of pairs or classes
+  bool has_perplexity = true;    ///< eval_loss is a loss of tokens, not of pairs or classes
   double tokens_per_second = 0;  ///< over training steps only
   double flops_per_second = 0;   ///< speed of the model, all ranks
   double peak_flops_per_second = 0;           ///< peak of all ranks in a matrix product (utilization.h); 0: unknown
@@ -138,7 +139,7 @@ struct RunTotals {
   double loss_scale = 0;                      ///< scale of --fp16 after the last step; 0: no fp16
   double unigram_entropy = 0;                 ///< entropy of the training data, nats per token (unigram.h)
   std::string reason = "done";                ///< done | terminated | interrupted
-  std::string advice;                         ///< what limited the run (advice.h)
+  std::string advice;                         ///< the resource that limited the run (advice.h)
   Value communication = Value::make_array();  ///< rank 0's communication_table() (report.h)
 };
 
@@ -171,7 +172,7 @@ class MetricsFile {
   /// lines (after a power failure) are dropped with a warning. The file is read line by line.
   MetricsFile(const std::string& path, std::int64_t resumed_step);
 
-  /// Lines that the disk cannot take at present are kept and written later.
+  /// Lines that cannot be written at present (a full disk) are kept and written later.
   void append(const Value& line);
   /// A sample of the lines so far, oldest first: the first, the last, and in between, for each of at most 256 equal
   /// parts of the steps, its ends and peaks (log_sample.h).

@@ -19,12 +19,12 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::size_t most_request = 8192;  ///< bytes of a request's head
-constexpr double patience = 1;              ///< seconds that a client may take
+constexpr std::size_t most_request = 8192;  ///< maximum bytes of a request's head
+constexpr double patience = 1;              ///< seconds allowed per client
 
 launch::UniqueFd listen_here(int port) {
   launch::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int yes = 1;  // allows the port of a run that was just restarted
+  const int yes = 1;  // allows reusing the port when a run is restarted
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

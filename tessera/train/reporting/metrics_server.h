@@ -3,7 +3,7 @@
 /// Serves a run's current metrics at http://127.0.0.1:PORT/metrics for Prometheus to scrape (--metrics_port).
 ///
 /// HTTP/1.0 with a single page. A separate thread answers clients one after another, within a second each, so that a
-/// client that sends or reads nothing delays the next scrape but no step. Only this host can connect.
+/// client that sends or reads nothing delays the next scrape, but not a training step. Only this host can connect.
 
 #include <tessera/launch/agent/unique_fd.h>
 

@@ -72,7 +72,8 @@ std::string head_of(const CardFacts& facts) {
     head += yaml_lines("base_model", Value::of(facts.base_model));
     head += yaml_lines("base_model_relation", Value::of(facts.adapters ? "adapter" : "finetune"));
   }
-  for (const char* key : {"license", "license_name", "license_link", "language"})  // the base model's still apply
+  for (const char* key : {"license", "license_name", "license_link", "language"})  // the base model's license and
+                                                                                   // language still apply
     if (const Value* value = facts.base_card.find(key); value != nullptr && !value->is_null() && !value->is_object())
       head += yaml_lines(key, *value);
   if (!facts.datasets.empty()) head += yaml_lines("datasets", list_of(facts.datasets));

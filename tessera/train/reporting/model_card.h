@@ -21,7 +21,7 @@ struct CardFacts {
   bool adapters = false;                   ///< LoRA adapters in PEFT's form, not a whole model
   std::string pipeline_tag;                ///< the hub's name of the model's task; empty: unknown
   std::string base_folder;                 ///< folder of the initial weights; empty: from scratch
-  std::string base_model;                  ///< its name on the hub; empty: unknown
+  std::string base_model;                  ///< the base model's name on the hub; empty: unknown
   Value base_card = Value::make_object();  ///< front matter of its README.md, for license and language
   std::vector<std::string> datasets;       ///< names on the hub; empty: unknown
   std::vector<std::string> facts;          ///< model, data, steps in words (describe_start)
@@ -31,7 +31,7 @@ struct CardFacts {
   RunTotals totals;
 };
 
-/// The card as text.
+/// Returns the card as text.
 std::string model_card(const CardFacts& facts);
 
 /// The hub's name in a path of its cache: ".../models--ORG--NAME/snapshots/..." with `kind` "models" -> "ORG/NAME";

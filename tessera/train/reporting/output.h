@@ -25,7 +25,7 @@ class OutputFolder {
 
   /// Appends a line to metrics.jsonl.
   void append(const Value& line);
-  /// A sample of the lines so far.
+  /// Returns a sample of the lines so far.
   MetricsLines metrics() const { return metrics_.lines(); }
   /// Takes the folder's lock again if the folder was moved or removed (OutputLock::renew).
   void renew_lock() { lock_.renew(); }
@@ -55,7 +55,7 @@ class OutputFolder {
   std::string folder_;
   RunFiles files_;
   MetricsFile metrics_;
-  LatestJob reports_{"tessera-report"};  // last: it ends before the folder is released
+  LatestJob reports_{"tessera-report"};  // last, so that it ends before the folder is released
 };
 
 }  // namespace tessera::train

@@ -18,7 +18,7 @@ class OutputLock {
   /// created.
   OutputLock(const std::string& output_dir, const std::string& job);
   /// Takes the lock again, with a warning, if the file or its folder was moved or removed. Throws Error if another job,
-  /// also one of another user, has taken it meanwhile. Ignores disk errors: the next write reports them.
+  /// possibly of another user, has taken it in the meantime. Ignores disk errors, which the next write reports.
   void renew();
   /// Removes the file.
   ~OutputLock();

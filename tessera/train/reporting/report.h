@@ -21,10 +21,11 @@ struct Report {
   Value predicted_memory = Value::make_array();  ///< predicted state bytes per rank, by kind
   Value units = Value::make_array();             ///< units gathered and freed together: rows of cells, headings first
   Value memory = Value::make_array();            ///< by rank: {kind: bytes}, the breakdown of the last peak
-  Value expert_load = Value::make_array();       ///< last log, per block with experts: {block, shares: [experts]}
+  Value expert_load = Value::make_array();       ///< at the last log, per block with experts: {block, shares:
+                                                 ///< [experts]}
   std::string pipeline;                          ///< drawing (SVG) of a step, planned and measured; empty: none
   double unigram_entropy = 0;                    ///< drawn as a baseline into the loss curve; 0: not drawn
-  std::string advice;                            ///< what limits the run, one line; empty: unknown
+  std::string advice;                            ///< one line about the resource that limits the run; empty: unknown
   std::string sample_prompt, sample_text, sample_note;  ///< sample_text empty: no sample
   std::string sample_before;                            ///< the model's text before training; empty: unknown
 };

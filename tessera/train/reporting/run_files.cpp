@@ -133,7 +133,7 @@ void RunFiles::remove_all() {
     if (!is_listed_name(name)) continue;  // the list is damaged
     const fs::path path = path_join(output_dir_, name);
     std::error_code error;
-    if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a user's, with the same name
+    if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a user's file with the same name
     fs::remove(path, error);
     if (error) throw Error(concat("cannot remove '", path.string(), "': ", error.message()));
   }

@@ -28,9 +28,9 @@ template <class Line, std::size_t Peaks>
 class SeriesSample {
  public:
   using Numbers = std::array<double, Peaks>;  ///< values whose peaks are kept; non-finite ones count as peaks
-  /// An entry as passed to add().
+  /// An entry, as passed to add().
   struct Kept {
-    std::int64_t place;  ///< among the lines of all series
+    std::int64_t place;  ///< position among the lines of all series
     std::int64_t step;   ///< never less than that of an earlier line
     Numbers peaks;       ///< non-finite values become infinity
     Line line;           ///< the payload

@@ -32,7 +32,7 @@ std::string describe_skipped(const RunTotals& totals);
 std::vector<std::string> describe_end(const Setup& setup, const RunTotals& totals, const Sample& before,
                                       const Sample& after, const std::string& report_path);
 
-/// Fills title, facts, footer and the note of the sample; the rest is empty.
+/// Fills title, facts, footer and the note of the sample; leaves the rest empty.
 Report describe_run(const Setup& setup, const comm::World& world);
 
 /// The first tokens of the validation data (otherwise of the training data) and the model's continuation. Empty if ids

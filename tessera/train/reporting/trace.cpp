@@ -50,7 +50,7 @@ std::string arguments_of(const comm::Entry& e) {
                 ",\"status\":", e.status == comm::Status::failed ? "\"failed\"" : "\"done\"");
 }
 
-// Collectives of one group may overlap, spans of one track may not: each takes the first free lane.
+// Collectives of one group may overlap, but spans of one track may not, so each takes the first free lane.
 class Lanes {
  public:
   int track(const comm::Entry& entry) {
@@ -97,9 +97,9 @@ void Trace::collect() {
   const auto entries = comm::recorder().last();
   for (const comm::Entry& entry : entries) {
     if (entry.id < next_entry_) continue;
-    dropped_ += static_cast<std::int64_t>(entry.id - next_entry_);  // left the ring unseen
+    dropped_ += static_cast<std::int64_t>(entry.id - next_entry_);  // events that left the ring before they were read
     next_entry_ = entry.id;
-    if (entry.status == comm::Status::started) return;  // this one and later ones are added by the next call
+    if (entry.status == comm::Status::started) return;  // this event and later ones are added by the next call
     add(entry);
     ++next_entry_;
   }

@@ -19,7 +19,7 @@ class Group;
 
 namespace tessera::train {
 
-/// The events of one rank. Bounded: the newest events are kept, the others are counted.
+/// The events of one rank. Bounded: the newest events are kept, older ones are only counted.
 class Trace {
  public:
   static constexpr std::size_t capacity = 100'000;  ///< maximum number of phases, and of collectives
@@ -51,8 +51,8 @@ class Trace {
   std::int64_t dropped_ = 0;
 };
 
-/// The reading of this rank's clock, in nanoseconds, at a moment common to all ranks, up to the duration of a barrier;
-/// ranks of one host share a clock and get the same number. Collective.
+/// Returns the reading of this rank's clock, in nanoseconds, at a moment that is the same on all ranks up to the
+/// duration of a barrier. Ranks of one host share a clock and get the same number. Collective.
 std::int64_t common_zero(const comm::Group& group, bool one_host);
 
 /// Merges the ranks' events: the whole file on rank 0, "" on the others. Collective.

@@ -27,9 +27,9 @@ inline constexpr std::string_view memory_kind_names[memory_kind_count] = {
 using MemoryByKind = std::array<std::int64_t, memory_kind_count>;
 
 /// Current sizes in this process. `trained`: its trained parts and optimizer states. `process_bytes`: resident before
-/// the model was created; `peak_bytes`: the peak so far; `allocated_peak`: the most that tensors have requested so far
-/// (base/allocated.h; without tensors in files). If the parts exceed the peak (mapped weights that were never touched),
-/// the later ones are reduced so that the sum is the peak.
+/// the model was created; `peak_bytes`: the peak so far; `allocated_peak`: the most bytes that tensors have requested
+/// so far (base/allocated.h; without tensors in files). If the parts exceed the peak (mapped weights that were never
+/// touched), the later ones are reduced so that the sum is the peak.
 MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& trained, std::int64_t process_bytes,
                             std::int64_t peak_bytes, std::int64_t allocated_peak);
 /// Bytes that tensors have requested: all kinds except process and reserve.

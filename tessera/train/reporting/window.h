@@ -38,7 +38,8 @@ class Window {
   void begin_step(const StepCounts& all_ranks);
   /// Adds this rank's sum of cross-entropies of a micro-batch of that step.
   void add_loss(double cross_entropy);
-  /// Same for a loss that is read once this needs no wait, at the latest by close(); `cross_entropy_of` converts it.
+  /// The same for a loss that is read when it is available without a wait, at the latest by close(); `cross_entropy_of`
+  /// converts it.
   void add_loss(nn::LateNumber loss, std::function<double(double)> cross_entropy_of);
   /// The step took `seconds`, and this rank's threads used `cpu_seconds` of processor time.
   void end_step(double seconds, double cpu_seconds);
@@ -68,12 +69,12 @@ class Window {
   };
 
   void add_loss(double cross_entropy, std::int64_t labels_not_ignored);
-  /// Reads the losses that are available; with `wait`, all.
+  /// Reads the losses that are available; with `wait`, all losses.
   void read_losses(bool wait);
 
   bool hf_loss_scale_, nan_filter_;
   StepCounts counts_;
-  std::deque<LateLoss> late_losses_;  // not read yet, in the order of the micro-batches
+  std::deque<LateLoss> late_losses_;  // losses not read yet, in the order of the micro-batches
   std::vector<double> losses_;        // this rank's micro-batches
   std::int64_t scored_ = 0;           // over all ranks
   std::int64_t tokens_ = 0;           // over all ranks

@@ -78,9 +78,9 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
   std::vector<std::int64_t> bytes;
   for (const ShardedParameter& p : parameters)
     bytes.push_back(is_of_earlier_stage(sharded, p.name) ? 0 : bytes_of(saved_shape(p), p.local.scalar_type()));
-  // One of HSDP's copies of a tensor is written, if possible by a rank that has it whole.
+  // With HSDP one copy of a tensor is written, if possible by a rank that holds the whole tensor.
   std::vector<int> holders = sharded.whole_holders();
-  if (tensor_group(sharded)) std::fill(holders.begin(), holders.end(), -1);  // holders may differ between parts
+  if (tensor_group(sharded)) std::fill(holders.begin(), holders.end(), -1);  // the ranks that hold the parts may differ
   const std::vector<int> copies = layout::assign_owners(bytes, sharded.replicate_ranks());
   for (std::size_t i = 0; i < holders.size(); ++i)
     if (holders[i] >= 0) holders[i] += copies[i] * sharded.shard_ranks();
@@ -111,7 +111,7 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
   trained.end = tensors.size();
   add_untrained(plan.untrained_first, model.untrained.size());
   plan.weights = cut_into_files(tensors, trained, form.full ? form.max_file_bytes : SaveForm().max_file_bytes);
-  std::set<int> writers(owners.begin(), owners.end());  // fewer than ranks for a model with few tensors
+  std::set<int> writers(owners.begin(), owners.end());  // fewer files than ranks for a model with few tensors
   writers.erase(-1);
   const auto first = static_cast<std::size_t>(std::distance(writers.begin(), writers.lower_bound(group.rank())));
   name_weights(plan, model, all, first, form.full ? plan.weights.size() : writers.size());
@@ -174,7 +174,7 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
     const format::DType dtype = checkpoint::dtype_of(held.scalar_type());
     const std::int64_t begin = state.divided ? parameter->begin : 0;
     if (all.size() == 1 || !is_cut(model.states[state.place])) {
-      const bool plain = all.size() == 1;  // whole tensors, no index
+      const bool plain = all.size() == 1;  // the file contains whole tensors, so there is no index
       plan.own_states.push_back({state.place});
       file.tensors.push_back({name, dtype, plain ? state.shape : std::vector<std::int64_t>{held.numel()}});
       plan.state_pieces.push_back({name,

@@ -26,8 +26,8 @@ struct HeldState {
   std::string name;                             ///< "exp_avg.h.0.weight"
   at::Tensor held;                              ///< laid out like the parameter's part; may alias the live state
   const ShardedParameter* parameter = nullptr;  ///< its parameter; nullptr: every rank holds the whole state
-  /// Set if the state is stored in another form: then `held` has its type and shape, but no values. Null: `held` is the
-  /// state.
+  /// Set if the state is stored in a different form: then `held` has its type and shape, but no values. Null: `held` is
+  /// the state.
   std::shared_ptr<const optim::EncodedState> encoded = nullptr;
 
   at::Tensor values() const { return encoded ? encoded->decode() : held; }  ///< laid out as `held`
@@ -68,19 +68,20 @@ struct RankTensors {
 /// The parts of one model to save.
 struct SavedModel {
   const Sharded* sharded = nullptr;             ///< its trained parameters; outlives the save
-  std::vector<HeldState> states = {};           ///< its optimizer states as this rank holds them
+  std::vector<HeldState> states = {};           ///< the optimizer states that this rank holds
   std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank of a stage, put_in_writing_order()
-  std::string weights_stem = "model", states_stem = "optimizer";  ///< beginnings of its file names
+  std::string weights_stem = "model", states_stem = "optimizer";  ///< stems of its file names
   std::string weights_prefix = "";  ///< prefix of the trained parameters' names in the file
-  bool one_file = false;            ///< its readers need one file of weights: rank 0 joins the stages' files
-  /// Tensors of this rank alone, in a separate file; called by each save of the optimizer's states.
+  bool one_file = false;            ///< its readers need a single file of weights, so rank 0 joins the stages' files
+  /// Returns tensors that only this rank has, which are saved in a separate file; called by each save of the
+  /// optimizer's states.
   std::function<RankTensors(const std::string& states_stem)> of_rank = {};
 };
 
 /// A file of this rank: its tensors in the order of their bytes.
 struct PartFile {
   std::string name;                            ///< inside the folder
-  std::vector<format::TensorSpec> tensors;     ///< all of them, trained or not
+  std::vector<format::TensorSpec> tensors;     ///< all tensors, trained or not
   checkpoint::ShardFile::Tensors finite = {};  ///< tensors in which infinities and NaN are errors
 };
 
@@ -91,7 +92,7 @@ struct SaveForm {
   /// FULL: starts another file of weights before a tensor that would exceed this size; a larger tensor has its own
   /// file.
   std::int64_t max_file_bytes = std::numeric_limits<std::int64_t>::max();
-  bool finite = true;  ///< infinities and NaN in trained parameters and in states are errors
+  bool finite = true;  ///< whether infinities and NaN in trained parameters and in states are errors
 };
 
 inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);  ///< a parameter without a state in a list

@@ -42,7 +42,7 @@ namespace tessera::train {
 struct SaveOutcome {
   std::int64_t step = 0;       ///< saved step
   std::string folder;          ///< the folder, also of a failed save
-  std::string error = {};      ///< reason of a failure; empty: the save succeeded
+  std::string error = {};      ///< reason for a failure; empty: the save succeeded
   std::int64_t bytes = 0;      ///< bytes of all ranks' tensors
   double stall_seconds = 0;    ///< training time lost to this save: copy, agreement, waits in finish()
   double write_seconds = 0;    ///< write and fsync of this rank's files
@@ -52,7 +52,8 @@ struct SaveOutcome {
 /// The destination of checkpoints, and whether the training continues while they are written.
 struct SaverOptions {
   std::string output_dir;  ///< parent of checkpoint-STEP; empty: every save names its folder
-  bool in_memory = true;   ///< copy, and write in the background; false: write before save() returns, without a copy
+  bool in_memory = true;   ///< copies, and writes in the background; false: writes before save() returns, without a
+                           ///< copy
 };
 
 /// A model in a folder that may contain other things (checkpoints, metrics, an older model): its files are written into
@@ -108,10 +109,11 @@ class Saver {
   void save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
     save({{.sharded = &sharded, .states = held_states(sharded, optimizer)}}, std::move(contents));
   }
-  /// Same for several models, each in files with its own stems. Everything that `models` refer to must outlive the
+  /// The same for several models, each in files with its own stems. Everything that `models` refer to must outlive the
   /// save.
   void save(std::vector<SavedModel> models, SaveContents contents);
-  /// Moves on to the next phase, once every rank has ended(). Collective. Returns the outcome after the last phase.
+  /// Starts the next phase; call it when ended() is true on every rank. Collective. Returns the outcome after the last
+  /// phase.
   std::optional<SaveOutcome> advance();
   /// Waits until no save is in progress. Collective. Returns the outcome of a save, if there was one.
   std::optional<SaveOutcome> finish();

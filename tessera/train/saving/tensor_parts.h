@@ -21,8 +21,8 @@ namespace tessera::train {
 comm::Group tensor_group(const Sharded& sharded);
 /// Whether this rank writes a tensor that is the same on all ranks of tp, or that they assemble.
 bool writes_whole(const comm::Group& tensor);
-/// Whether ranks of tp hold different parts of a parameter, where a part may be all of it or nothing (an expert that
-/// only some of them hold).
+/// Whether ranks of tp hold different parts of a parameter, where a part may also be the whole parameter or empty (an
+/// expert that only some of them hold).
 bool lies_in_parts(const ShardedParameter& parameter);
 /// Whether this rank writes the part of a parameter that it holds: of several ranks of tp with the same part, the first
 /// does.
@@ -37,9 +37,9 @@ Sharded::PieceVisitor of_whole_tensors(const Sharded& sharded, const comm::Group
 
 /// The boxes of the whole tensor on a rank that has elements [begin, begin + count) of its part.
 std::vector<layout::TensorBox> held_boxes(const ShardedParameter& parameter, std::int64_t begin, std::int64_t count);
-/// The elements of a box, contiguous, taken from a tensor that has elements [begin, ...) of the part.
+/// Returns the elements of a box, contiguous, from a tensor that has elements [begin, ...) of the part.
 at::Tensor take_box(const ShardedParameter& parameter, const at::Tensor& held, const layout::Region& box);
-/// Writes the elements of a box back.
+/// Writes the elements of a box back to such a tensor.
 void put_box(const ShardedParameter& parameter, const at::Tensor& held, const layout::Region& box,
              const at::Tensor& elements);
 

@@ -50,7 +50,7 @@ template <class Visit, class Complain, class Done>
 void for_each_record(const corpus::SourceFile& file, Visit visit, Complain complain, Done done) {
   constexpr std::uint64_t piece_bytes = std::uint64_t{64} << 20;
   std::uint64_t before = 0;
-  std::string last;  // the same complaint again means that the reader cannot continue
+  std::string last;  // a repeated complaint means that the reader cannot continue
   const auto attempt = [&](auto act) {
     try {
       return act();

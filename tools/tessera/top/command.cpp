@@ -129,7 +129,7 @@ int watch(BoardWatcher& watcher, pid_t pid, double interval) {
     for (std::int64_t left = until - monotonic_ns(); left > 0; left = until - monotonic_ns()) {
       pollfd watched[] = {{signals.fd(), POLLIN, 0}, {screen.keys() ? STDIN_FILENO : -1, POLLIN, 0}};
       const int ready = ::poll(watched, 2, static_cast<int>(left / 1'000'000) + 1);
-      if (ready < 0) break;  // the window size has changed, or we were stopped and continued: redraw
+      if (ready < 0) break;  // redraw because the window size has changed or the program was stopped and continued
       if (signals.next() != 0) return 0;
       if (watched[1].revents != 0 && leave_typed()) return 0;
     }

@@ -2,6 +2,7 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 
 #include <dirent.h>
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -47,8 +47,7 @@ bool is_stopped(const ProcessState& process) { return process.state == 'T' || pr
 
 /// nullopt: the process does not exist.
 std::optional<ProcessState> process_state(pid_t pid) {
-  std::ifstream file(concat("/proc/", pid, "/stat"));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = read_file_or_empty(concat("/proc/", pid, "/stat"));
   const std::size_t name_end = text.rfind(')');  // the name may contain anything
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
@@ -107,7 +106,7 @@ void read_axes(const RankSlot& slot, RankView& rank) {
       moved += read(sums.moved_bytes);
       waited += read(sums.waited_ns);
     }
-    if (payload > 0 && by_theory == 0) continue;  // a group of one rank
+    if (payload > 0 && by_theory == 0) continue;  // the group has only one rank
     const std::string name = harmless(launch::read_text(group.group));
     const std::string axis(launch::axis_of(name));
     auto place = std::find_if(rank.axes.begin(), rank.axes.end(), [&](const AxisView& a) { return a.axis == axis; });

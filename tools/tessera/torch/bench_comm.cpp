@@ -232,7 +232,7 @@ int bench_comm(const Arguments& given) {
         options.json ? print_json(operation, rows, world.size(), options) : print_rows(operation, rows);
         std::fflush(stdout);
       }
-      if (op == "barrier") break;  // it has only one size
+      if (op == "barrier") break;  // this operation has only one size
     }
   }
   if (speaks && !options.json) std::printf("\nalgbw, busbw in GB/s (10^9 bytes); latency: median of the rounds\n");

@@ -103,7 +103,7 @@ void BenchOperation::check(const comm::Group& group) {
     for (int r = 0; r < size_; ++r) total += value(r, i);
     return total;
   };
-  at::Tensor& source = input_.defined() ? input_ : output_;  // the other ranks of a gather or scatter have a part only
+  at::Tensor& source = input_.defined() ? input_ : output_;  // the other ranks of a gather or scatter have only a part
   if (input_.defined() || op_ == "all_reduce" || op_ == "reduce" || op_ == "broadcast")
     source.copy_(pattern(source, source.numel(), own));
   run(group);

@@ -307,7 +307,7 @@ int calibrate(const Arguments& given) {
 
   const bool speaks = world.rank() == 0;
   Line line(speaks, world.size(), limit);
-  for (Probe& probe : probes) probe.turn();  // allocates pages and creates kernels and plans, once
+  for (Probe& probe : probes) probe.turn();  // first call: allocates pages and creates kernels and plans
   for (std::int64_t turn = 0;; ++turn) {
     std::vector<double> values = {seconds_since(begin) < limit || turn < 1 ? 0.0 : 1.0};
     for (Probe& probe : probes) {

@@ -19,7 +19,7 @@ using plan::Candidate;
 using plan::MemoryKind;
 using plan::Question;
 
-/// The smallest change that makes it fit, as a sentence; empty: none of those tried does.
+/// Returns the smallest change that makes the run fit, as a sentence; empty if none of the changes tried does.
 std::string remedy(const Question& q, const Candidate& c) {
   struct Try {
     std::string text;
@@ -83,7 +83,7 @@ std::string remedy(const Question& q, const Candidate& c) {
   return "";
 }
 
-/// The planner's question for this run, and its plan.
+/// The planner's query for this run, and its plan.
 std::pair<Question, plan::Plan> question_of(const RunConfig& config, plan::Model model, int world, int local_ranks) {
   Question q;
   q.cluster = plan::parse_cluster(concat(world, "xCPU/", local_ranks));

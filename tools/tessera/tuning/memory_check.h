@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Does it fit? The message of `tessera plan check` for a run that does not, and --memory_check of `tessera train`.
+/// Memory checks: the message of `tessera plan check` for a run that does not fit, and --memory_check of `tessera
+/// train`.
 
 #include <tessera/plan/search.h>
 
@@ -20,7 +21,7 @@ std::string does_not_fit(const plan::Question& question, const plan::Candidate& 
 
 /// Verdict on the host memory for a run on CPUs, before anything is loaded.
 struct MemoryVerdict {
-  bool refused = false;  ///< it cannot fit; false: it may not fit
+  bool refused = false;  ///< whether the run cannot fit; false: it might not fit
   bool counted = true;   ///< false: the planner cannot predict it; `text` has the reason
   std::string text;
 };

@@ -79,7 +79,7 @@ def shutdown():
             engine.wait(engine.submit("tessera.shutdown", ("barrier", "", (), "", 0), Barrier(engine.groups[0]),
                                       tuple(range(engine.size))))
         except (HorovodInternalError, ValueError):
-            pass  # somebody has left or failed: there is nobody to meet
+            pass  # a rank has left or failed, so no other rank would join
     engine.close()
     _State.engine = _State.world = None
     _c.lib.shutdown(world)
