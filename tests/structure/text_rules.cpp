@@ -117,7 +117,7 @@ std::vector<std::string> release_conditions(const std::string& root) {
   std::vector<std::string> found;
   for (const std::string& path : sources(root)) {
     if (path == allowed || path.ends_with(".py") || path.ends_with(".sh")) continue;
-    bool in_condition = false;  // whether the previous line goes on in this one
+    bool in_condition = false;  // whether the previous line continues in this one
     const std::vector<std::string> lines = lines_of(root, path);
     for (std::size_t i = 0; i < lines.size(); ++i) {
       std::string word = lines[i];
