@@ -45,7 +45,7 @@ static void example(int argc, char** argv) {
   const auto mesh = tessera::layout::parse_mesh("dp=-1,tp=" + ranks, world.size());
   const auto data = tessera::comm::mesh_group(world, mesh, std::vector{Axis::dp_shard});
 
-  at::manual_seed(1);  // the same values on every rank: each keeps its part of them
+  at::manual_seed(1);  // all ranks create the same values, and each keeps its part of them
   const MyConfig config;
   MyTransformer net(config);
   const tessera::TensorParallel parts(
@@ -56,7 +56,7 @@ static void example(int argc, char** argv) {
                       {"down", rowwise},
                       {"token", embedding_rowwise},
                       {"head", colwise_gather_output}}});
-  // Divides over the other axis the gradients of the parts or, with full_shard, the parts themselves.
+  // Divides over the other axis: the gradients of the parts or, with full_shard, the parts themselves.
   tessera::Sharded engine(*net, {.strategy = strategy, .group = data, .wrap = tessera::by_class({"MyBlock"})});
 
   torch::optim::AdamW optimizer(engine.parameters(), 3e-3);
@@ -71,7 +71,7 @@ static void example(int argc, char** argv) {
       const at::Tensor loss =
           at::cross_entropy_loss(logits.reshape({-1, config.vocabulary}), ids.narrow(1, 1, 16).reshape({-1}));
       loss.backward();
-      engine.clip_grad_norm(1.0);  // over all parts, each counted once
+      engine.clip_grad_norm(1.0);  // over all parts; each is counted once
       optimizer.step();
       sum += loss.item<double>();
     }

@@ -41,7 +41,7 @@ void load_device(Device device);
 Device found_device(std::string& why);
 
 /// Returns the process's device: the CPU, or the GPU for this local rank (round robin), and makes it current on the
-/// calling thread. Call before the process's first backward pass. Throws InputError if there is no GPU.
+/// calling thread. Call before the process's first backward pass. Throws InputError without a GPU.
 c10::Device open_device(Device device, int local_rank);
 
 }  // namespace tessera::comm

@@ -116,7 +116,7 @@ void find_unread(const Value& line, const text::ChatTemplate& chat, std::vector<
       if (!chat.reads(name)) unread.push_back(concat("chat_template_kwargs.", name));
 }
 
-/// The tokens of an example to score.
+/// Selects the tokens of an example that are scored.
 enum class Scored { as_asked, whole_answer };
 
 class Encoder {

@@ -171,7 +171,7 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
         return true;
       }
       const Value* pair = record.find("text_pair");
-      if (pair && pair->is_null()) pair = nullptr;  // an empty cell of a table
+      if (pair && pair->is_null()) pair = nullptr;  // an empty cell means no second text
       text::Encoding encoding = pair ? tokenizer.encode_pair(text.as_string(), pair->as_string(), max_length)
                                      : tokenizer.encode_text(text.as_string(), max_length);
       if (encoding.ids.empty())

@@ -33,8 +33,8 @@ class MadeUpBlocks final : public BlockRows {
 
  private:
   void read_ids(std::int64_t first, std::vector<std::int64_t>& out) const override {
-    auto next = std::upper_bound(begins_.begin(), begins_.end(), first);  // the document after the one that contains
-                                                                          // `first`
+    // the document after the one that contains `first`
+    auto next = std::upper_bound(begins_.begin(), begins_.end(), first);
     for (std::int64_t at = first; at < first + max_length(); ++at) {
       if (at == *next) ++next;
       out.push_back(at + 1 == *next ? last_id_ : (at - *(next - 1) + 1) % last_id_);

@@ -1,10 +1,9 @@
 #pragma once
-/// \file
-/// format/: file formats, without tensors; formats that need several files have their own folder.
+/// \file format/: file formats, without LibTorch; formats that need several source files have their own folder.
 ///
 /// JSON Lines (jsonlines.org): one strict JSON value (RFC 8259) per line of a UTF-8 file. Lines end with '\n' or "\r\n"
 /// (optional for the last one); blank lines are skipped; a byte order mark at the beginning of the file is ignored.
-/// Values and error messages have file:line:column.
+/// Values and error messages carry file:line:column.
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +23,7 @@ namespace tessera::format {
 class JsonlReader {
  public:
   struct Line {
-    std::string_view text;  ///< without its line end; valid as long as the reader (or the bytes passed to it)
+    std::string_view text;  ///< without the line end; valid as long as the reader (or the bytes passed to it)
     int number = 0;         ///< from 1, counting blank lines
   };
 

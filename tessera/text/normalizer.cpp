@@ -142,7 +142,7 @@ std::string_view Normalizer::apply(std::string_view text, std::string& storage, 
       storage.swap(other);
       text = storage;
       owned = true;
-    } else {  // unchanged, or reduced to a part of it
+    } else {  // `text` is unchanged, or reduced to a part of itself
       text = done;
     }
   }

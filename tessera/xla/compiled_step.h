@@ -129,7 +129,7 @@ struct XlaPlugin {
   static constexpr const char* symbol = "tessera_xla_plugin";  ///< the C function's name
   static constexpr int current_abi = 4;                        ///< this header's
   int abi = current_abi;                                       ///< the library's
-  /// Throws InputError if there is no plug-in or no device, or if the number of devices is not the requested one.
+  /// Throws InputError without a plug-in or without a device, or if the number of devices is not the requested one.
   std::unique_ptr<Devices> (*open)(const DeviceRequest& request) = nullptr;
   /// Compiles the step of `module` for a topology. The module's parameters need no memory; if they have
   /// any, it is released.

@@ -1,4 +1,4 @@
-// HJSON: its extensions of JSON, the locations of its values, and the texts that stay refused.
+// HJSON: its extensions of JSON, the locations of its values, and the texts that are still refused.
 
 #include <tessera/base/json/json_lenient.h>
 

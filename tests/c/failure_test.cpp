@@ -24,7 +24,7 @@ class Failures : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values("shm", "tcp"), [](const auto& info) { return info.param; });
 
-// Factor for slow CI machines (sanitizers, other jobs) on the promised times.
+// Factor by which the promised times grow on slow CI machines (sanitizers, other jobs).
 constexpr double patience = 2;
 
 TEST_P(Failures, AKilledRankIsNamed) {

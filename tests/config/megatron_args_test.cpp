@@ -560,7 +560,7 @@ TEST(MegatronArgs, EveryRow) {
     }
     if (row.key.ends_with('*') || row.key == "num_layers" || row.key == "hidden_size" ||
         row.key == "num_attention_heads")
-      continue;  // these need each other: tested above
+      continue;  // these require each other; tested above
     std::string value = stands_alone(row.key) ? "" : "1";
     if (shapes.contains(row.key)) value += concat(" ", shape);
     if (row.why.find("for num_experts") != row.why.npos || row.key == "moe_input_jitter_eps" ||

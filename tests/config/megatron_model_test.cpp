@@ -1,4 +1,4 @@
-// Llama-like models from Megatron's arguments: the other families, experts, and their partitioning.
+// Models from Megatron's arguments: Llama-like ones, the other families, experts, and their partitioning.
 
 #include "accelerate_under_test.h"
 

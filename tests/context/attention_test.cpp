@@ -161,7 +161,7 @@ TEST_P(ContextAttention, is_attention_of_whole_sequences) {
       60);
 }
 
-// Over sockets, too: the same numbers as in shared memory, although messages impose other requirements on the ranks.
+// Sockets give the same numbers as shared memory, although messages impose different requirements on the ranks.
 TEST(ContextAttentionBackends, gloo) {
   RankOptions options;
   options.init.backend = "gloo";
@@ -325,7 +325,7 @@ TEST(ContextAttentionErrors, name_rule_numbers_and_remedy) {
   });
 }
 
-// A rank with other shapes: every method reports it at once.
+// A rank with different shapes: every method reports it at once.
 TEST(ContextAttentionErrors, a_rank_with_another_shape_is_told) {
   for (const ContextMethod method : methods_of(4)) {
     const auto outcomes = run_ranks_outcomes(2 + 2 * (method == ContextMethod::a2a_p2p), [&](comm::World& world) {

@@ -252,8 +252,8 @@ TEST(Stages, CutsByCostForRanks) {
             "a model cannot be cut into 0 stages; possible are 1 to 65536");
 }
 
-// A search over pairs of blocks instead of all cuts of the chain, which are more than a million times as many for the
-// larger model: the time grows with the square of the number of blocks.
+// A search over pairs of blocks instead of all cuts of the chain, of which the larger model has a million times more:
+// the time grows with the square of the number of blocks.
 TEST(Stages, LargeModelsAreCutForRanksQuickly) {
   const auto model = [](int blocks) {
     ChainCosts costs;

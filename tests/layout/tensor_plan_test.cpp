@@ -119,7 +119,7 @@ RC_GTEST_PROP(TensorPlan, PartsOfAllRanksAreTheWholeAsOftenAsItIsShared, ()) {
     RC_ASSERT(rank == 0 || part.sharers == sharers);
     sharers = part.sharers;
     for (const std::int64_t place : by_definition(part)) ++times[static_cast<std::size_t>(place)];
-    // Ranks that share a part are adjacent, and the first of them counts it.
+    // Ranks that share a part are adjacent, and only the first of them counts it.
     if (part.dim >= 0) {
       const TensorPart first = part_of(any.shape, any.rule, rank - rank % sharers, any.ranks);
       RC_ASSERT(first.ranges == part.ranges);

@@ -23,7 +23,7 @@ std::vector<std::string> crowded_folders(const std::string& root);
 /// states its purpose in a line "/// launch/store/: ...".
 std::vector<std::string> unexplained_folders(const std::string& root);
 
-/// Returns "path:line: ..." for each comment that begins with "of", because its subject is left to be guessed.
+/// Returns "path:line: ..." for each comment that begins with "of", because such a comment lacks its subject.
 std::vector<std::string> headless_comments(const std::string& root);
 
 /// Returns "path:line: ..." for each preprocessor condition on LibTorch's version outside of

@@ -64,7 +64,7 @@ TEST(TensorMisuse, of_plans) {
                  cut({{"qkv", colwise, 1, 3}}));
   expect_refused("which do not form 5 equal blocks (packed_colwise:5)", cut({{"qkv", colwise, 5}}));
   expect_refused("norm1.weight has 1 dimensions and is not a table", cut({{"blocks.0.norm1", embedding_rowwise}}));
-  // Ranks with different modules or plans.
+  // Ranks with different modules or plans are refused.
   expect_refused("ranks of world have different modules or plans", [](comm::World& world) {
     TensorPlan plan = heads_plan();
     if (world.rank() == 1) plan[1].style = rowwise;

@@ -1,5 +1,5 @@
-// tessera train --strategy auto with real processes: its output, the file it writes, and a later run that uses the
-// file.
+// tessera train --strategy auto with real processes: its output, the file that it writes, and a later run that uses
+// this file.
 
 #include "program.h"
 

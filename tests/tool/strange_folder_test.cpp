@@ -50,7 +50,7 @@ TEST_F(StrangeFolder, WhatIsBesideTheWeightsIsCarriedAndWhatIsSaidOfThemIsTrue) 
   for (const char* folder : {"whole", "whole/checkpoint-1", "adapters", "adapters/merged"})
     EXPECT_TRUE(path_exists(at(concat(folder, "/special_tokens_map.json")))) << folder;
   EXPECT_EQ(tessera({"checkpoint", "verify", at("whole/checkpoint-1")}).exit_code, 0);
-  // The next model's tokenizer has no such file.
+  // The next model's tokenizer does not have this file.
   const auto next =
       tessera(finetuning("whole", batch(2, 1, 1) + Strings{"--overwrite_output_dir", "--tokenizer_name", "byte"}));
   ASSERT_EQ(next.exit_code, 0) << next.err;

@@ -255,7 +255,7 @@ TEST_F(XlaProgram, RowsOfManyLengthsNeedFewPrograms) {
     EXPECT_TRUE(contains(result.err, message)) << result.err;
     EXPECT_FALSE(path_exists(at("refused"))) << model;
   };
-  refused("llama/dynamic_rope", {}, "rotations (rope_type dynamic or longrope) follow the length");
+  refused("llama/dynamic_rope", {}, "rotations (rope_type dynamic or longrope) depend on the length");
   refused("llama/mixtral", {}, "models with experts cannot be compiled");
 }
 

@@ -24,7 +24,7 @@ namespace {
 
 using testing::error_of;
 
-/// A feature such as a user might add.
+/// A feature of the kind that a user might add.
 class Watcher final : public train::MicroBatchFeature {
  public:
   explicit Watcher(std::string what) : what_(std::move(what)) {}

@@ -186,7 +186,7 @@ class Reader:
                 last.trailing = True
         elif last is not None and getattr(last, "trailing", False) and self.ended == line - 1 \
                 and not statement.strip() and self.indent(line) > 8:
-            last.doc += "\n" + text[3:].strip()  # the trailing comment continues
+            last.doc += "\n" + text[3:].strip()  # continuation of the trailing comment
             self.ended = line
         else:
             self.pending.append(text[4:].rstrip() if text.startswith("/// ") else text[3:].strip())

@@ -7,7 +7,7 @@
 
 namespace tessera::tool {
 
-/// Per step, means over the timed steps and the ranks; seconds.
+/// Seconds per step, as means over the timed steps and the ranks.
 struct JobFigures {
   double step = 0;  ///< median
   double tokens_per_second = 0;
@@ -20,7 +20,7 @@ struct JobFigures {
 
 /// Runs `tessera train` with these arguments (including an output folder) in child processes and reads
 /// OUTPUT/metrics.jsonl; the first `warmup` steps are omitted. Throws Error with the run's own message when it fails,
-/// and Error with ExitCode::interrupted when this process is asked to stop (the run is ended).
+/// and Error with ExitCode::interrupted when this process is asked to stop (which also ends the run).
 JobFigures run_job(const std::vector<std::string>& arguments, const std::string& output, int warmup);
 
 }  // namespace tessera::tool

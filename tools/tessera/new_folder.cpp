@@ -68,7 +68,7 @@ NewFolder::NewFolder(const std::string& out) : out_(absolute_path(out)) {
 
 NewFolder::~NewFolder() {
   if (done_) return;
-  std::error_code ignored;  // a destructor cannot report errors, and the original error matters more
+  std::error_code ignored;  // a destructor cannot report errors, and only the original error matters
   fs::remove_all(path_, ignored);
   if (made_.empty()) return;
   // Removes only empty folders, because other processes may have written files there in the meantime.

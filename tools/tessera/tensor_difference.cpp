@@ -24,7 +24,7 @@ TensorDifference compare(std::span<const std::byte> a, std::span<const std::byte
     const double x = to_double(left), y = to_double(right);
     double gap = std::fabs(x - y);
     if (x == y || (std::isnan(x) && std::isnan(y)))
-      gap = 0;  // infinities of one sign, -0 and 0, nans with different bits
+      gap = 0;  // infinities of the same sign, -0 and 0, nans with different bits
     else if (std::isnan(gap))
       gap = std::numeric_limits<double>::infinity();
     if (out.different++ == 0 || gap > out.largest) {

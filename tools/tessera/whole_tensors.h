@@ -23,7 +23,7 @@ class WholeTensors {
     std::uint64_t bytes = 0;
   };
 
-  /// Opens STEM.safetensors, its shards, or a single file. Throws InputError.
+  /// Weights from STEM.safetensors or its shards, or from a single file. Throws InputError.
   static WholeTensors weights(const std::string& path, const std::string& stem);
   /// Opens an optimizer state, stored whole or in pieces. Throws InputError.
   static WholeTensors optimizer(const std::string& folder);

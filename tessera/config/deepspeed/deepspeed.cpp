@@ -180,7 +180,7 @@ class Walk {
     r_.to.problem(value.where(), concat("unknown key ", below(section_path, shown), hint(section_path, name)));
   }
 
-  /// Returns the one of `names` for which `name` is another program's synonym; nullopt if there is none.
+  /// Returns the one of `names` for which `name` is another program's synonym; nullopt if it is not one.
   static std::optional<std::string> in_other_words(const std::string& name, const std::vector<std::string>& names) {
     static constexpr std::pair<std::string_view, std::string_view> others[] = {{"learning_rate", "lr"},
                                                                                {"warmup_steps", "warmup_num_steps"},

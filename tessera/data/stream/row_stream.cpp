@@ -64,8 +64,8 @@ RowStream::RowStream(std::vector<StreamPart> parts, const RowStreamOptions& opti
 
 void RowStream::check_state(const Value& state) const {
   const auto differs = [&](const char* what, const std::string& was, const std::string& is) {
-    throw InputError(concat("--resume_from_checkpoint: the checkpoint was made from a stream with other ", what, " (",
-                            was, "; current: ", is,
+    throw InputError(concat("--resume_from_checkpoint: the checkpoint was made from a stream with different ", what,
+                            " (", was, "; current: ", is,
                             "), so its position in the data does not apply: use the same, or start a new "
                             "run from its weights (--model_name_or_path)"));
   };

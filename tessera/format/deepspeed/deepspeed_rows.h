@@ -37,7 +37,7 @@ class Row {
     std::shared_ptr<StateFile> file;
     const TorchTensor* tensor = nullptr;
   };
-  std::vector<Part> parts_;  ///< every part has elements
+  std::vector<Part> parts_;  ///< none of the parts is empty
   std::uint64_t elements_ = 0;
 };
 

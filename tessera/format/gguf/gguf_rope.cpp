@@ -128,7 +128,8 @@ Value read_rope_scaling(const GgufFile& file, const GgufModel& model) {
     throw InputError(
         concat(file.path(), ": has both the tensor 'rope_freqs.weight' and rotary scaling of type '", type, "'"));
   double factor = file.real(prefix + "factor").value_or(1);
-  const auto old_factor = file.real(model.prefix + "rope.scale_linear");  // used before rope.scaling.type existed
+  // older files use this key: rope.scaling.type did not exist yet
+  const auto old_factor = file.real(model.prefix + "rope.scale_linear");
   if (type == "none" && old_factor) factor = *old_factor;
   if (!(factor > 0 && std::isfinite(factor)))
     throw InputError(concat(file.path(), ": metadata '", prefix, "factor' is ", factor, "; it must be positive"));

@@ -35,7 +35,7 @@ std::uint32_t parse_hex(const Value& value) {
   return number;
 }
 
-// Everything except the manifest's own checksum, which is computed over this value's one-line dump.
+// Everything except the manifest's own checksum, which is computed over the one-line dump of this value.
 Value body_of(const Manifest& manifest) {
   const std::uint64_t chunk_bytes = manifest.files.empty() ? kDigestChunk : manifest.files[0].digest.chunk_bytes;
   std::vector<Value> files;

@@ -35,7 +35,7 @@ std::string single_file(const std::string& index) {
   return index.substr(0, index.size() - kIndexSuffix.size()) + std::string(kSuffix);
 }
 
-/// Checks the files that a listed index names, and its neighbours.
+/// Checks the files that a listed index names, and files with related names.
 void check_index(const std::string& folder, const std::string& index, const std::set<std::string>& listed,
                  std::vector<NameProblem>& problems) {
   try {

@@ -47,7 +47,7 @@ class Words {
 ChunkSums put_together(std::vector<PieceSum> pieces) {
   std::sort(pieces.begin(), pieces.end(), [](const PieceSum& a, const PieceSum& b) {
     return std::tuple(a.begin, b.end, a.crc) <
-           std::tuple(b.begin, a.end, b.crc);  // at the same start the longest comes first
+           std::tuple(b.begin, a.end, b.crc);  // among pieces with the same start, the longest comes first
   });
   ChunkSums result;
   const PieceSum* before = nullptr;
@@ -160,8 +160,8 @@ void ReadSums::hear(std::string_view told) {
     TESSERA_CHECK(state <= ChunkSums::State::damaged && count <= chunks_.size() - index,
                   "a process's report has more chunks than the manifest");
     for (const std::size_t end = index + count; index < end; ++index)
-      chunks_[index].state = std::max(chunks_[index].state, state);  // a chunk that is damaged for one process is
-                                                                     // damaged for all
+      // a chunk that is damaged for one process is damaged for all
+      chunks_[index].state = std::max(chunks_[index].state, state);
   }
   while (!words.ended()) {
     index = words.next();

@@ -14,7 +14,7 @@ namespace tessera::format {
 namespace {
 
 constexpr const char* kPiecesWord = "tessera-pieces-1";
-__extension__ using Wide = unsigned __int128;  // holds sums of sizes that each fit 63 bits
+__extension__ using Wide = unsigned __int128;  // type for sums of sizes that each fit 63 bits
 
 std::string text_of(Wide number) {
   if (number >> 64 == 0) return std::to_string(static_cast<std::uint64_t>(number));

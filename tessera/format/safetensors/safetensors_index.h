@@ -24,7 +24,7 @@ struct SafetensorsIndex {
     std::string tensor;    ///< the key in weight_map
     std::size_t file = 0;  ///< index in `files`
   };
-  std::vector<std::string> files;           ///< plain names inside the index's folder, each once, sorted
+  std::vector<std::string> files;           ///< plain names of files in the index's folder, unique and sorted
   std::vector<Entry> tensors;               ///< in the index's order; unique names
   std::optional<std::uint64_t> total_size;  ///< bytes of all tensors, as counted by the writer
 };
@@ -53,11 +53,8 @@ class SafetensorsFolder {
   const std::vector<Stored>& tensors() const { return tensors_; }       ///< in file order, or the index's order
   const Stored* find(const std::string& name) const;                    ///< nullptr: not found
   std::span<const std::byte> bytes(const Stored& tensor) const;  ///< valid while this object lives; any alignment
-  bool sharded() const {
-    return sharded_;
-  }                                  ///< whether an index lists the files; false: a single
-                                     ///< file
-  std::uint64_t data_bytes() const;  ///< total data bytes of tensors()
+  bool sharded() const { return sharded_; }                      ///< whether an index lists the files; false: one file
+  std::uint64_t data_bytes() const;                              ///< total data bytes of tensors()
 
  private:
   void open_single(const std::string& path);

@@ -116,7 +116,7 @@ at::Tensor combine(const ReplicaCall& call, std::size_t variable, std::vector<at
   return parts.size() == 1 ? parts.front() : at::cat(parts);
 }
 
-/// Where a backward starts and ends: outputs with their gradients, and leaves.
+/// The start and end of a backward: outputs with their gradients, and leaves.
 struct Ends {
   variable_list outputs, gradients, leaves;
 

@@ -264,7 +264,7 @@ void GradientReducer::show_results() {
 
 void GradientReducer::learn_order() {
   std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
-  for (const std::size_t f : order_)  // those that were never ready come last, in their current order
+  for (const std::size_t f : order_)  // parameters that were never ready come last, in their current order
     for (std::size_t m = 0; m < flats_[f].ready.size(); ++m)
       if (!flats_[f].ready[m]) order.push_back(static_cast<std::int64_t>(flats_[f].gradient->members()[m].index));
   at::Tensor shared = at::tensor(order, at::kLong).to(all_.device());

@@ -26,7 +26,7 @@ class MovedGradients {
 
   /// Puts the placeholder into grad() of parameter i.
   void put(std::size_t i);
-  /// Removes the placeholder. `none`: there was none; `gone`: it was already removed, for example by the module's own
+  /// Removes the placeholder. `none`: it did not exist; `gone`: it was already removed, for example by the module's own
   /// zero_grad().
   enum class Found { none, here, gone };
   Found take(std::size_t i);

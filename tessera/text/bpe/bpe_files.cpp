@@ -42,7 +42,8 @@ std::optional<std::string_view> next_line(std::string_view& rest) {
   return line;
 }
 
-/// The added tokens of tokenizer_config.json, and the special tokens by role that are in the vocabulary, by id.
+/// The added tokens of tokenizer_config.json, and those of its special tokens by role that are in the vocabulary, by
+/// id.
 std::vector<Value> special_tokens(const Value& config, const Value* vocabulary) {
   std::map<std::int64_t, Value> by_id;
   const auto add = [&](std::int64_t id, const std::string& content, const Value* flags) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Splits a text into words by the regular expression of a tokenizer.json (Llama-3, Qwen and the like) with PCRE2's
+/// Splits a text into words by the regular expression of a tokenizer.json (such as Llama-3's or Qwen's) with PCRE2's
 /// JIT.
 ///
 /// Hugging Face runs these patterns in Oniguruma with its own Unicode tables. PCRE2's tables are older, so \p{L} \p{Lu}
@@ -34,8 +34,8 @@ class RegexScratch {
 /// Immutable; thread-safe.
 class RegexSplitter {
  public:
-  /// `where` ("tokenizer.json:12:7") begins every error message. Throws InputError, also for patterns that can match
-  /// the empty string. `translate` false: always search UTF-8 (slower, with the same matches; used by tests).
+  /// Every error message begins with `where` ("tokenizer.json:12:7"). Throws InputError, also for patterns that can
+  /// match the empty string. `translate` false: always search UTF-8 (slower, with the same matches; used by tests).
   RegexSplitter(const std::string& pattern, const std::string& where, bool translate = true);
   ~RegexSplitter();
   RegexSplitter(RegexSplitter&&) noexcept;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A cache of the ids of common words. Words repeat in a text, so most of them cost one hash and one comparison.
+/// A cache of the ids of common words. Words repeat in a text, so most of them cost only one hash and one comparison.
 
 #include <array>
 #include <atomic>
@@ -118,7 +118,7 @@ class Pool {
     std::atomic<T*> object = nullptr;
   };
 
-  /// Several threads may share a slot; some of them then find it empty and use `others_`.
+  /// Several threads may share a place; some of them then find it empty and use `others_`.
   std::atomic<T*>& own_place() {
     return places_[std::hash<std::thread::id>()(std::this_thread::get_id()) % places_.size()].object;
   }

@@ -96,7 +96,7 @@ void cut_piece(const FixedLengthStep& step, std::string_view text, bool /*at_sta
   }
 }
 
-/// As in Hugging Face, everything before the first character with a script of its own is lost.
+/// As in Hugging Face, everything before the first character that has a script of its own is dropped.
 template <class Piece>
 void cut_piece(const ScriptsStep& /*step*/, std::string_view text, bool /*at_start*/, RegexScratch& /*scratch*/,
                const Piece& piece) {

@@ -18,7 +18,8 @@ struct OutputConfig;
 
 namespace tessera::train {
 
-/// Why evaluations of a classifier (`classifies`) or of a language model have no metric `name`; empty if they have it.
+/// The reason why evaluations of a classifier (`classifies`) or of a language model lack the metric `name`; empty if
+/// they have it.
 std::string why_no_metric(const std::string& name, bool classifies);
 
 /// Value of the metric `name`, with or without "eval_": loss, perplexity, or for a classifier loss, accuracy, f1.
@@ -29,7 +30,7 @@ double metric_of(const EvalMetrics& metrics, const std::string& name);
 /// "loss"; in addition, less is better for perplexity.
 bool greater_is_better(const OutputConfig& config);
 
-/// The best evaluation so far and the checkpoint with its weights. The same on every rank.
+/// The best evaluation so far and the checkpoint with its weights. Identical on every rank.
 class BestModel {
  public:
   /// `resumed`: state of the run that this one continues, or nullptr.
@@ -42,11 +43,11 @@ class BestModel {
   bool update(double value, std::int64_t step);
   /// Call before a checkpoint of this step is written as `folder`.
   void saving(std::int64_t step, const std::string& folder);
-  /// Call when that write failed: restores the previous best checkpoint. Evaluations since saving() still count.
+  /// Call if the write failed: restores the previous best checkpoint. Evaluations since saving() still count.
   void not_saved(const std::string& folder);
-  void write_to(checkpoint::RunState& state) const;  ///< the state for a checkpoint of the run
+  void write_to(checkpoint::RunState& state) const;  ///< for a checkpoint's run state
   bool wanted() const { return wanted_; }            ///< the configuration asks for a best model
-  /// Checkpoint whose weights the training ends with (load_best_model_at_end); empty: the last weights. Warns on rank 0
+  /// Checkpoint to load at the end of training (load_best_model_at_end); empty: keep the last weights. Warns on rank 0
   /// if the setting is on but no checkpoint was saved.
   std::string checkpoint_to_load(int rank) const;
   /// Folder of the best evaluation that was saved; empty if none was.

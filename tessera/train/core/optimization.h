@@ -30,8 +30,8 @@ std::string describe_learning_rate(const OptimizationConfig& config, std::int64_
 
 /// Throws InputError for parameters (--lr_scheduler_kwargs) that the schedule does not have or that are out of range.
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan);
-/// Schedule of embeddings if --decoupled_min_lr gives them another minimum rate; nullopt: the same schedule with their
-/// own peak.
+/// Schedule of embeddings if --decoupled_min_lr gives them a different minimum rate; nullopt: the same schedule with
+/// their own peak.
 std::optional<optim::Schedule> make_schedule_of_embeddings(const OptimizationConfig& config, const RunPlan& plan);
 
 /// Loss scale of --fp16; nullopt without it.

@@ -22,7 +22,7 @@ struct RunGroups {
   layout::Mesh mesh;
   comm::Group data;       ///< ranks with different rows (dp)
   comm::Group gradients;  ///< ranks with different tokens (dp x cp)
-  comm::Group engine;     ///< ranks over which the sharding engine shards: the ranks above, or their edp part
+  comm::Group engine;     ///< ranks over which the sharding engine divides: those of `gradients`, or their edp part
   comm::Group experts;    ///< ep x etp: ranks that together hold all experts
   comm::Group beside;     ///< subset of these ranks with the same non-expert parameters (ep if etp is tp)
   comm::Group stages;     ///< ranks with different parameters of the model: pp x `beside`
@@ -33,7 +33,7 @@ struct RunGroups {
   ContextGroups context;  ///< cp
   /// Index of this rank's micro-batch, in row order, among those that the ranks of `data` run at once.
   int place = 0;
-  /// Fixed order with experts on several ranks: passes gradients from the expert layers (expert_parallel) to the
+  /// For fixed order with experts on several ranks: passes gradients from the expert layers (expert_parallel) to the
   /// engine, which adds them up.
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};
 

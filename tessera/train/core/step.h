@@ -67,8 +67,8 @@ class StepCore {
   /// clip_values().
   double gradient_norm();
   /// Makes step() scale gradients by min(1, max_norm / (norm + 1e-6)). Returns the norm before clipping. With fp16 it
-  /// may be infinite, and the step will then be skipped. Otherwise a norm that is not finite throws Error with rank and
-  /// parameter.
+  /// may be infinite: the step will be skipped. Otherwise a norm that is not finite throws an Error that names the rank
+  /// and the parameter.
   double clip(double max_norm);
   /// Same, with a norm that covers more gradients than these (several modules together).
   void clip_by(double norm, double max_norm);
@@ -108,8 +108,8 @@ class StepCore {
 
   /// State of the optimizer, the schedule and the loss scale for a checkpoint, without tensors.
   checkpoint::ModelState state() const;
-  /// Restores that state and the optimizer's tensors (Update::restore); call it after the schedule is set. Throws
-  /// InputError for tensors of another model or optimizer.
+  /// Restores that state, after the schedule is set, and the optimizer's tensors (Update::restore). Throws InputError
+  /// for the tensors of another model or optimizer.
   void restore(const checkpoint::ModelState& state, const std::string& folder,
                const std::shared_ptr<format::ReadSums>& sums = {}, const std::string& stem = "optimizer");
   /// The trained weights, the optimizer's tensors and the state of gradient compression, as stored in a checkpoint.

@@ -30,7 +30,7 @@ struct Kind {
   bool (*is)(const torch::optim::Optimizer&);
   std::unique_ptr<OptimizerParamState> (*make)();
   Fields (*fields)(OptimizerParamState&);
-  std::int64_t* (*step)(OptimizerParamState&);  ///< nullptr: it has no step count
+  std::int64_t* (*step)(OptimizerParamState&);  ///< nullptr: the class does not count steps
 };
 
 template <class Optimizer, class State>
@@ -169,8 +169,8 @@ class TorchUpdate final : public Update {
     return false;
   }
 
-  /// Replaces the module's parameters in the optimizer's groups, and states created at its construction, by this rank's
-  /// parts.
+  /// Replaces the module's parameters in the optimizer's groups, and states that its constructor created, with this
+  /// rank's parts.
   void take_parts(const torch::nn::Module& module, const Sharded& sharded) {
     std::map<std::string, const ShardedParameter*> by_name;
     for (const ShardedParameter& parameter : sharded.named_parameters()) by_name[parameter.name] = &parameter;

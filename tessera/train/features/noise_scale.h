@@ -44,7 +44,7 @@ class SmallBatches {
   void add_rows(std::int64_t rows, std::int64_t scored_tokens);
   /// Adds the squared norm of part of the gradient accumulated since the last end_backward().
   void add_squares(double squares) { squares_ += squares, seen_ = true; }
-  /// The backward pass is over. Gradients that arrived form one small batch.
+  /// Ends the backward pass. Gradients that arrived during it are those of one small batch.
   void end_backward();
 
   std::int64_t count() const { return count_; }
@@ -58,13 +58,13 @@ class SmallBatches {
   bool seen_ = false;
 };
 
-/// Averages over the steps of a run; older steps weigh less.
+/// Averages over the steps of a run; older steps have less weight.
 class NoiseScale {
  public:
-  static constexpr double decay = 0.98;  ///< factor by which each later step multiplies a step's weight
+  static constexpr double decay = 0.98;  ///< factor by which a step's weight shrinks with each later step
   /// Adds sums over `steps` steps; ignores sums that are not finite.
   void add(const NoiseEstimate& sums, std::int64_t steps);
-  /// Returns the noise scale in rows; empty while the estimates are meaningless (no step yet, or |G|^2 not above 0).
+  /// The noise scale in rows; empty while the estimates are meaningless (no step yet, or |G|^2 not above 0).
   std::optional<double> rows() const;
   const NoiseEstimate& average() const { return average_; }
 

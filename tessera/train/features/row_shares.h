@@ -18,7 +18,7 @@ class RowShares {
   /// take_numbers(): receives the sums.
   virtual std::vector<std::int64_t> own_numbers() const { return {}; }
   virtual void take_numbers(const std::int64_t* sums) { (void)sums; }
-  /// Reports that the current step was computed in this many seconds, not counting waiting for other ranks.
+  /// Reports that the current step was computed in this many seconds, excluding waits for other ranks.
   virtual void computed(double seconds) { (void)seconds; }
 };
 

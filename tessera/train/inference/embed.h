@@ -25,11 +25,11 @@ struct EmbedOptions {
 
 /// Counts for the summary line.
 struct EmbedCounts {
-  std::int64_t texts = 0, tokens = 0, padded_tokens = 0, cut = 0;  ///< cut: number of texts longer than the encoder's
-                                                                   ///< maximum
+  /// cut: number of texts truncated to the encoder's maximum length
+  std::int64_t texts = 0, tokens = 0, padded_tokens = 0, cut = 0;
 };
 
-/// Embeds texts part by part. One caller at a time.
+/// Embeds texts part by part. May be used by one caller at a time.
 class Embedder {
  public:
   /// Throws InputError for options that are not positive, or a tokenizer that does not match the encoder.

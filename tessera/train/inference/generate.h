@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// train/inference/: uses of a trained model: continuing and encoding texts.
+/// \file train/inference/ uses a trained model to continue or encode texts.
 ///
 /// This header generates text: one token at a time with a key-value cache, returning bytes as they become readable.
 
@@ -21,16 +20,16 @@ struct GenerateOptions {
   bool do_sample = true;     ///< false: the most likely token (greedy)
   double temperature = 1.0;  ///< > 0; logits are divided by it
   std::int64_t top_k = 0;    ///< keep the k most likely; 0: all
-  double top_p = 1.0;        ///< then the smallest set that reaches probability p (Holtzman et al. 2020)
+  double top_p = 1.0;        ///< then keep the smallest set whose probability reaches p (Holtzman et al. 2020)
   std::uint64_t seed = 42;
   std::int64_t vocabulary = 0;         ///< only ids below this; 0: the model's vocabulary
-  std::vector<std::int32_t> stop_ids;  ///< each of them ends the text and is excluded from the result
+  std::vector<std::int32_t> stop_ids;  ///< each of them ends the text and is not part of the result
   std::function<bool()> stop = {};     ///< called before every token; returning true ends the text
   bool bf16 = false;                   ///< forward under autocast (nn/autocast.h)
 };
 
-/// The model's cache for a conversation, so that the tokens that the next prompt starts with are not computed again.
-/// Use one per conversation and model.
+/// The model's cache for a conversation: the next prompt starts with the same tokens, which need not be computed again.
+/// One per conversation and model.
 struct SeenTokens {
   models::KvCache cache;
   std::vector<std::int32_t> ids;  ///< tokens whose keys and values the cache contains
@@ -55,7 +54,8 @@ std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const Ge
 /// complete.
 class TextStream {
  public:
-  /// `before`: the ids that the text continues (a prompt's); without them the first token may lose its leading space.
+  /// `before`: the ids that the text continues (those of a prompt); without them the first token may lose its leading
+  /// space.
   explicit TextStream(const text::Tokenizer& tokenizer, std::vector<std::int32_t> before = {})
       : tokenizer_(tokenizer), ids_(std::move(before)) {}
   /// Adds a token; returns the text that is now complete.

@@ -56,7 +56,7 @@ void check_automatic_batch_size(const RunConfig& config, std::int64_t ranks) {
   if (!config.optimization.auto_find_batch_size) return;
   if (config.parallel.deterministic_reduce)
     throw InputError(
-        "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; "
+        "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches determine the order of the sums; "
         "set --per_device_train_batch_size yourself");
   const Strategy strategy = config.sharding.strategy;
   if (ranks > 1 && row_of(strategy).shard_gradients)

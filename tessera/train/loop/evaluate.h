@@ -13,7 +13,7 @@
 namespace tessera::train {
 
 struct EvaluationForm {
-  std::int64_t batch_size = 1;                ///< rows; the last batch may be smaller
+  std::int64_t batch_size = 1;                ///< rows per batch; the last batch may be smaller
   std::optional<at::ScalarType> narrow = {};  ///< forward under autocast (nn/autocast.h), as in training
   /// Skips batches whose loss is not finite, as long as another one is finite (transformers' logging_nan_inf_filter).
   bool nan_filter = false;

@@ -35,7 +35,7 @@ void keep_own_experts(Setup& setup) {
                                                : expert_parallel(groups.places_of_experts()));
 }
 
-/// How tp cuts the model; experts use a grid of their own.
+/// How tp cuts the model; experts have a grid of their own.
 layout::TensorPlan tensor_plan_of_run(const models::LanguageModel& model, const RunGroups& groups) {
   const layout::TensorPlan plan = models::tensor_plan(model);
   if (model.balance().experts == 0) return plan;
@@ -46,7 +46,7 @@ layout::TensorPlan tensor_plan_of_run(const models::LanguageModel& model, const 
       groups.places_of_experts());
 }
 
-/// --tp_size: cut parameters get their memory and their weights one by one.
+/// --tp_size: allocates and fills the cut parameters one by one.
 void cut_tensors(Setup& setup, ParallelModel& model) {
   const RunGroups& groups = setup.groups;
   if (groups.tensor_ranks() == 1) return;
@@ -63,7 +63,7 @@ void cut_tensors(Setup& setup, ParallelModel& model) {
   setup.weights.reset();
 }
 
-/// --cp_size: queries of this rank's tokens attend to the keys of all ranks.
+/// --cp_size: the queries of this rank's tokens attend to the keys of all ranks.
 void attend_over_ranks(Setup& setup) {
   if (setup.groups.context_ranks() > 1) setup.model->set_attention(context_attention_function(setup.groups.context));
 }
@@ -101,7 +101,7 @@ void shard(Setup& setup, ParallelModel& model) {
   add_stages(setup, options);
   add_experts(setup, options);
   options.before_reduction = setup.parts.before_reduction;
-  bool filled = false;            // stays false if the model is not divided after all
+  bool filled = false;            // stays false if the engine does not divide the model
   std::exception_ptr unreadable;  // thrown after all ranks have finished the collectives of dividing
   if (setup.weights)
     options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Pipeline parallelism of a run (--pp_size): its stages, and passing a batch through them.
+/// \file Pipeline parallelism of a run (--pp_size): creates the stages and passes batches through them.
 
 #include <tessera/comm/group.h>
 #include <tessera/data/dataset.h>
@@ -28,7 +27,7 @@ namespace tessera::train {
 
 class PassesOfBatch;
 
-/// The cuts of the model and the schedule of each rank; the same on every rank.
+/// The cuts of the model and the schedule of each rank; identical on every rank.
 struct PipelinePlan {
   layout::schedule::Schedule schedule;    ///< schedule of a training step; computations only
   std::vector<layout::StagePart> stages;  ///< in the order of the forward pass
@@ -58,12 +57,12 @@ class RunPipeline {
   /// Builds the schedule of steps with `micro_batches` micro-batches (--batch_size_schedule) before the first one.
   /// Throws InputError for a number that the schedule does not support.
   void prepare_for(std::int64_t micro_batches) { (void)schedule_of(static_cast<std::size_t>(micro_batches)); }
-  /// Forward and backward of a step's micro-batches, with losses multiplied by `scale`; gradients are accumulated and
-  /// not reduced (Sharded::AccumulateLocally), but in fixed order each backward reduces its own. Returns the losses, on
-  /// every rank. Collective over the pipeline.
+  /// Runs forward and backward of a step's micro-batches, with losses multiplied by `scale`. Gradients are accumulated
+  /// without being reduced (Sharded::AccumulateLocally), but in fixed order each backward reduces its own. Returns the
+  /// losses, on every rank. Collective over the pipeline.
   std::vector<double> train(const std::vector<data::Batch>& batches, double scale);
-  /// This rank's computations of a step, without exchanging anything (PipelineExecutor::rehearse): throws if they do
-  /// not fit into memory. Leaves gradients behind.
+  /// Runs this rank's computations of a step without communicating (PipelineExecutor::rehearse); throws if they do not
+  /// fit into memory. Leaves gradients behind.
   void rehearse(const std::vector<data::Batch>& batches);
   /// The losses of batches, each times its scale, without gradients; for a classifier also the values that
   /// take_predictions() returns. On every rank; collective over the pipeline.
@@ -71,8 +70,8 @@ class RunPipeline {
   /// Computes models::CausalLm::next_logits() through all stages. Returns it on every rank; collective over the
   /// pipeline.
   at::Tensor next_logits(const at::Tensor& ids, models::KvCache& cache);
-  /// The last step as measured, next to its schedule planned with the same costs: an SVG. Collective over the pipeline.
-  /// Each rank starts at 0, by its own clock.
+  /// An SVG that shows the last step as measured, next to its schedule planned with the same costs. Collective over the
+  /// pipeline. Each rank starts at 0, by its own clock.
   std::string drawing();
   /// Origin of a NaN or an infinity in the last passes: "first in stage 1, micro-batch 2 (1F2), on rank 3"; empty: no
   /// stage produced one. Collective over `group`: this pipeline, or the job.

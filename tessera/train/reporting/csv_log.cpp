@@ -42,7 +42,7 @@ CsvLog::CsvLog(const std::string& path, std::int64_t resumed_step) {
   if (resumed_step >= 0) {
     const auto commas = std::count(header.begin(), header.end(), ',');
     keep_lines(path, concat(header, "\n"), [&](std::string_view line, bool ended) {
-      const auto step = parse_int(line.substr(0, line.find(',')));  // the header does not have this column
+      const auto step = parse_int(line.substr(0, line.find(',')));  // the header has no such column
       return ended && step && *step <= resumed_step && std::count(line.begin(), line.end(), ',') == commas;
     });
   } else {

@@ -34,7 +34,7 @@ Value reals(const std::vector<double>& numbers) {
   return array;
 }
 
-/// A JSON number cannot be nan or infinite, and null would hide which one it was.
+/// A JSON number cannot be nan or infinite, and null would not show which of these it was.
 Value real_or_text(double value) { return std::isfinite(value) ? Value::of(value) : Value::of(format_real(value)); }
 
 /// {"forward": 12.5, ...}: milliseconds.
@@ -266,7 +266,7 @@ double seconds_since_process_start() {
 MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : sample_(shown_parts) {
   if (resumed_step >= 0) {
     std::size_t unreadable = 0;
-    // Steps after the checkpoint will be measured again, and the previous "end" line is outdated.
+    // Lines after the checkpoint will be measured again, and the previous end line is not the last one of the run.
     keep_lines(path, "", [&](std::string_view line, bool) {
       if (trim(line).empty()) return false;
       const std::optional<LogPoint> point = read_log_point(line);

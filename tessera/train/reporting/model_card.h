@@ -23,7 +23,7 @@ struct CardFacts {
   std::string base_folder;                 ///< folder of the initial weights; empty: from scratch
   std::string base_model;                  ///< the base model's name on the hub; empty: unknown
   Value base_card = Value::make_object();  ///< front matter of its README.md, for license and language
-  std::vector<std::string> datasets;       ///< names on the hub; empty: unknown
+  std::vector<std::string> datasets;       ///< names of the data sets on the hub; empty: unknown
   std::vector<std::string> facts;          ///< model, data, steps in words (describe_start)
   std::vector<std::string> hardware;       ///< processors or GPUs, memory
   std::vector<std::pair<std::string, std::string>> settings;  ///< non-default settings with their values
@@ -40,12 +40,12 @@ std::string hub_name(const std::string& path, const std::string& kind);
 /// The YAML at the head of a card as an object; empty if absent or unreadable.
 Value front_matter(const std::string& card);
 
-/// Collects the facts. `configuration`: config::to_value of the run.
+/// Collects the facts. `configuration`: config::to_value() of the run.
 CardFacts card_facts(const Setup& setup, const comm::World& world, const Value& configuration, const RunTotals& totals,
                      const std::vector<Value>& history);
 
-/// Whether a text is a card that this program wrote and nobody has edited since: its first comment contains the CRC-32C
-/// of the rest.
+/// Whether a text is a card that this program wrote and that has not been edited since: its first comment contains the
+/// CRC-32C of the rest.
 bool is_own_card(const std::string& text);
 /// Writes `folder`/README.md unless a user's file exists there. Returns whether it was written; throws Error if it
 /// cannot be written.

@@ -31,8 +31,8 @@ std::string holder(int fd) {
                           "job at a time: choose another folder, or end that job first"));
 }
 
-/// Locks the whole file. An open file description lock, as in storage/folder_lock.h: shared file systems apply it to
-/// all hosts.
+/// Locks the whole file with an open file description lock, as in storage/folder_lock.h: shared file systems apply it
+/// to all hosts.
 struct flock exclusive() {
   struct flock lock{};
   lock.l_type = F_WRLCK;
@@ -52,7 +52,7 @@ bool take_lock(int fd, const std::string& path) {
   return true;
 }
 
-/// A locked file, or the holder of the lock.
+/// A locked file, or the holder of its lock.
 struct Taken {
   launch::UniqueFd fd = {};
   std::string holder = {};
@@ -107,13 +107,15 @@ void OutputLock::renew() {
 }
 
 OutputLock::~OutputLock() {
-  if (leads_to(path_, fd_.get())) ::unlink(path_.c_str());  // still locked: a process that has opened it checks again
+  if (leads_to(path_, fd_.get()))
+    // still locked, so a process that has already opened it checks again
+    ::unlink(path_.c_str());
 }
 
 void require_unlocked(const std::string& output_dir) {
   const std::string path = path_join(output_dir, kOutputLock);
   const launch::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd) return;  // there is no lock, or it cannot be opened; creating the lock reports the error
+  if (!fd) return;  // no lock file, or not ours to open: creating the lock reports the reason
   struct flock lock = exclusive();
   if (::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) refuse(output_dir, holder(fd.get()));
 }

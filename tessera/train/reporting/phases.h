@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// How the time of a step is spent.
+/// \file Measures how the time of a step is spent.
 
 #include <array>
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace tessera::train {
 
-/// Activity of a process. communication: blocked in a collective, whatever else happened (communication that
+/// Activity of a process. communication: blocked in a collective, no matter in which phase (communication that
 /// overlaps with computing costs nothing and is not counted); other: between two steps (logs, evaluations, checkpoints,
 /// reports).
 enum class Phase { data, forward, backward, communication, optimizer, other };
@@ -30,7 +29,7 @@ class PhaseClock {
   void enter(Phase phase);
   /// Same, with both readings given: nanoseconds of a monotonic clock, seconds blocked since the process started.
   void enter(Phase phase, std::int64_t now_ns, double blocked_seconds);
-  /// Returns the value that take() would return, without a reset.
+  /// Returns the same as take() without resetting anything.
   const PhaseSeconds& booked() const { return seconds_; }
   /// Returns the seconds since the last take(), up to the last change of phase, and resets them. Nothing is booked
   /// before the first enter().

@@ -15,7 +15,7 @@ extern const std::string_view dygraph_js, dygraph_css, report_html, report_css, 
 }
 namespace {
 
-/// JSON inside <script>: a "<" could end the element, and only occurs inside strings.
+/// JSON inside <script>: a "<" could end the element, so it is escaped; it occurs only inside strings.
 std::string json_for_script(std::string json) {
   for (std::size_t at = json.find('<'); at != std::string::npos; at = json.find('<', at))
     json.replace(at, 1, "\\u003c");

@@ -1,7 +1,6 @@
 #pragma once
-/// \file
-/// Distributes the current activity of a process to its consumers: the times by phase, the watchdog (comm/heartbeat.h)
-/// and, with --profile, the timeline.
+/// \file Reports the current activity of a process to its consumers: the times by phase, the watchdog
+/// (comm/heartbeat.h) and, with --profile, the timeline.
 
 #include <tessera/comm/group.h>
 #include <tessera/train/reporting/phases.h>
@@ -16,7 +15,7 @@ namespace tessera::train {
 
 class RunClock {
  public:
-  /// Attributes the time from this call on to `phase`; `name` is shown to users.
+  /// Books the time from this call on to `phase`; `name` is shown to users.
   void enter(Phase phase, std::string_view name);
   void enter(Phase phase) { enter(phase, phase_names[static_cast<std::size_t>(phase)]); }
   const PhaseSeconds& booked() const { return phases_.booked(); }

@@ -38,11 +38,11 @@
 
 namespace tessera::train {
 
-/// The outcome of a save; the same on every rank except for the times, which are this rank's.
+/// The outcome of a save; identical on every rank except for the times and bytes of this rank.
 struct SaveOutcome {
   std::int64_t step = 0;       ///< saved step
-  std::string folder;          ///< the folder, also of a failed save
-  std::string error = {};      ///< reason for a failure; empty: the save succeeded
+  std::string folder;          ///< the folder, even if the save failed
+  std::string error = {};      ///< reason of a failure; empty: the save succeeded
   std::int64_t bytes = 0;      ///< bytes of all ranks' tensors
   double stall_seconds = 0;    ///< training time lost to this save: copy, agreement, waits in finish()
   double write_seconds = 0;    ///< write and fsync of this rank's files
@@ -65,9 +65,9 @@ struct ModelFolder {
   std::function<void(const std::vector<std::string>& names)> before_publishing = {};
 };
 
-/// All parts of a save that are not tensors.
+/// All parts of a save except its tensors.
 struct SaveContents {
-  std::int64_t step = 0;  ///< optimizer steps done, the folder's number
+  std::int64_t step = 0;  ///< optimizer steps done; the number in the folder's name
   SaveForm form = {};     ///< which tensors, in which files
   /// The checkpoint's folder, replaced if it exists; written as FOLDER.tmp first. Empty: OUTPUT_DIR/checkpoint-STEP.
   std::string folder = {};
@@ -76,16 +76,16 @@ struct SaveContents {
   /// Writes the small files (configuration, tokenizer, states) into the folder; called on rank 0's writing thread, so
   /// it must own its values.
   std::function<std::vector<format::ManifestFile>(const std::string& folder)> small_files = {};
-  /// Called on rank 0's writing thread once the folder has its final name: removes old checkpoints. Its errors become
-  /// warnings.
+  /// Called on rank 0's writing thread once the folder has its final name: removes old checkpoints. Its errors only
+  /// cause warnings.
   std::function<void()> prune = {};
 };
 
-/// Every rank of a group has one. All members must be called by one thread; collective ones by all ranks at the same
-/// point.
+/// Every rank of a group has one. All members must be called by one thread, and the collective ones by all ranks at the
+/// same point.
 class Saver {
  public:
-  /// Collective. Removes leftovers in the output folder of runs that died while saving.
+  /// Collective. Removes files left in the output folder by runs that died while saving.
   Saver(const comm::Group& group, SaverOptions options);
   /// Stops the thread; an unfinished checkpoint is dropped.
   ~Saver();

@@ -26,8 +26,8 @@ struct Dealing {
 /// Collective over `all` if there are stages.
 Dealing dealing_of(const Sharded& sharded, const comm::Group& all);
 
-/// Sums the counts that `work` returns over all stages, such as {of the folder, of this run}. An exception in one stage
-/// is thrown in every stage. Collective over the stages; without stages just calls work().
+/// Sums the counts that `work` returns over all stages, such as {count in the folder, count in this run}. An exception
+/// in one stage is thrown in all. Collective over the stages; without stages just calls work().
 using Counts = std::array<std::int64_t, 2>;
 Counts count_over_stages(const Sharded& sharded, const std::function<Counts()>& work);
 

@@ -74,7 +74,7 @@ class FullScreen {
     if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0 || window.ws_row == 0) return {80, 24};
     return {window.ws_col, window.ws_row};
   }
-  /// Clears lines beyond the last. Uses a single write, so that it does not flicker.
+  /// Clears lines below the last one. Uses a single write to avoid flicker.
   static void show(const std::vector<std::string>& lines) {
     std::string text = "\x1b[H";
     for (std::size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : "\r\n") + lines[i] + "\x1b[K";
@@ -86,7 +86,7 @@ class FullScreen {
   termios before_{};
 };
 
-/// True when `q`, Ctrl-C or Ctrl-D was typed, or the terminal is gone.
+/// True if `q`, Ctrl-C or Ctrl-D was typed, or the terminal was closed.
 bool leave_typed() {
   char typed[64];
   const ssize_t got = ::read(STDIN_FILENO, typed, sizeof typed);

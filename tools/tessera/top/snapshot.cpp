@@ -42,7 +42,7 @@ struct ProcessState {
   double seconds = 0;  ///< since its start
 };
 
-/// Whether it is stopped by a signal or a debugger.
+/// Whether the process is stopped by a signal or a debugger.
 bool is_stopped(const ProcessState& process) { return process.state == 'T' || process.state == 't'; }
 
 /// nullopt: the process does not exist.
@@ -116,7 +116,7 @@ void read_axes(const RankSlot& slot, RankView& rank) {
   }
 }
 
-/// Reads everything but the shares, which need a previous snapshot or the age of the process.
+/// Reads everything except the shares, which need a previous snapshot or the age of the process.
 RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::optional<ProcessState>& process) {
   RankView rank;
   rank.rank = number;
@@ -190,7 +190,7 @@ void BoardWatcher::find() {
         if (!fd) continue;
         try {
           launch::Board board = launch::Board::open(fd.get());
-          const int slots = board.slots();  // checked by open(); the memory may change later
+          const int slots = board.slots();  // open() has checked this, but the memory may change later
           place = boards_.emplace(inode, Held{std::move(board), slots, {}}).first;
         } catch (const InputError&) {
           continue;  // a board of another version, or unrelated memory with that name

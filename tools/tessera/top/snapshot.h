@@ -20,7 +20,7 @@ enum class Pulse {
   starting,  ///< no process id on the board yet
   beating,
   frozen,  ///< stopped by a signal, or no heartbeat for 3 s although it lives
-  dead,    ///< exited without reporting it
+  dead,    ///< exited without having reported it
   gone,    ///< exited after RankState::left
 };
 
@@ -50,7 +50,7 @@ struct RankView {
   std::vector<AxisView> axes;   ///< in the order of their first use
   std::string last_collective;  ///< empty: none
   bool collective_runs = false;
-  double collective_age = 0;  ///< seconds since it ended, or since it began if it is running
+  double collective_age = 0;  ///< seconds since it ended or, if it is running, since it began
 };
 
 struct JobView {
@@ -59,7 +59,7 @@ struct JobView {
   bool agent_stopped = false;  ///< suspended by a signal, or traced: nobody watches the ranks
   unsigned generation = 0;
   int world_size = 0;
-  double seconds = -1;          ///< since its agent (or oldest rank) started; -1: unknown
+  double seconds = -1;          ///< seconds since its agent (or oldest rank) started; -1: unknown
   std::string stop_reason;      ///< why the agent is ending the job; empty: it is not
   std::vector<RankView> ranks;  ///< ranks of this host, ascending
 };

@@ -152,7 +152,7 @@ std::vector<Scale> scaling(const Question& q, const Answer& answer) {
     other.cluster.devices = static_cast<int>(devices);
     if (devices < q.cluster.per_node) other.cluster.per_node = static_cast<int>(devices);
     if (devices % other.cluster.per_node != 0) continue;
-    // A measured machine has no further cores for more processes.
+    // A measured machine has no cores for additional processes.
     if (q.cluster.host_memory > 0 && devices > here) continue;
     if (q.cluster.host_memory > 0)
       other.cluster.device.measured = speeds_for(q.cluster.measured, other.cluster.per_node);

@@ -14,7 +14,7 @@ struct PageOptions {
   std::string command;  ///< command that runs the best plan
 };
 
-/// `answer` must have at least one plan. Also searches other numbers of devices, for the curve.
+/// `answer` must have at least one plan. Also searches for plans on other numbers of devices, for the curve.
 std::string plan_page(const plan::Question& question, const plan::Answer& answer, const PageOptions& options);
 
 }  // namespace tessera::tool
