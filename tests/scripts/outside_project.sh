@@ -1,6 +1,6 @@
 #!/bin/bash
 # A user's project with an installed Tessera: a copy of examples/outside is configured, built and run on one and on two
-# processes, which must give the same loss. Another LibTorch is refused by name, by CMake and with the flags of
+# processes, which must give the same loss. A different LibTorch is refused by name, by CMake and with the flags of
 # pkg-config, and Tessera as a subfolder of a project provides the same target.
 #   tests/scripts/outside_project.sh BUILD
 set -euo pipefail
@@ -84,7 +84,7 @@ fi
 grep -q "built for LibTorch $release.*of LibTorch 2.10.0.*pip install torch==$release" "$work/log" ||
   { cat "$work/log"; fail "the compiler does not name the two releases"; }
 
-# In another project: no build type is forced on it, and none of our tests or install rules are added.
+# As part of another project: no build type is forced on it, and none of our tests or install rules are added.
 mkdir "$work/outer"
 cat > "$work/outer/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.25)

@@ -1,8 +1,8 @@
 #!/bin/bash
 # The Python modules over the C library of this build: the backend of torch.distributed runs PyTorch's own cases, DDP
-# and FSDP2; Horovod's names; numpy (all cases: tests/python/run_cases.py). With the torch that python3 imports, else
-# that of the build's LibTorch wheel (.deps/torch) with tools/deps_python.sh and stand-ins for the NVIDIA libraries that
-# its import asks for.
+# and FSDP2; Horovod's names; numpy (all cases: tests/python/run_cases.py). Uses the torch that python3 imports, or else
+# the torch of the build's LibTorch wheel (.deps/torch) with tools/deps_python.sh and stand-ins for the NVIDIA libraries
+# that its import asks for.
 #   tests/scripts/python_backend.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -117,7 +117,7 @@ std::vector<std::string> release_conditions(const std::string& root) {
   std::vector<std::string> found;
   for (const std::string& path : sources(root)) {
     if (path == allowed || path.ends_with(".py") || path.ends_with(".sh")) continue;
-    bool in_condition = false;  // whether the previous line goes on in this one
+    bool in_condition = false;  // whether the previous line continues in this one
     const std::vector<std::string> lines = lines_of(root, path);
     for (std::size_t i = 0; i < lines.size(); ++i) {
       std::string word = lines[i];
@@ -127,6 +127,19 @@ std::vector<std::string> release_conditions(const std::string& root) {
           (word.find("TORCH_VERSION") != std::string::npos || word.find("TORCH_ABI_VERSION") != std::string::npos))
         found.push_back(at(path, i) + "a condition on LibTorch's version; only " + allowed + " has one");
       in_condition = condition && word.ends_with("\\");
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> throwing_readers(const std::string& root) {
+  std::vector<std::string> found;
+  for (const std::string& path : sources(root)) {
+    if (!path.starts_with("tessera/") && !path.starts_with("tools/")) continue;
+    const std::vector<std::string> lines = lines_of(root, path);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (lines[i].find("istreambuf_iterator") != std::string::npos)
+        found.push_back(at(path, i) + "use read_file() or read_file_or_empty() of tessera/base/file.h");
     }
   }
   return found;

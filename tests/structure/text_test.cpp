@@ -38,6 +38,8 @@ TEST(Text, OneHeaderAsksForTheReleaseOfLibTorch) {
   })) << "it asks no longer: the rule is about another file";
 }
 
+TEST(Text, FilesAreReadWithoutStrayExceptions) { expect_nothing(throwing_readers(tessera::testing::source_path())); }
+
 TEST(Text, SixWalksOfFiveFiles) { expect_nothing(wrong_walks(tessera::testing::source_path())); }
 
 TEST(Sizes, PartsOfARunAreSmall) {
@@ -127,6 +129,14 @@ TEST(TextRules, ConditionsOnTheReleaseAreFound) {
       release_conditions(tree.root()),
       (Violations{"tests/nn/b.cpp:1: a condition on LibTorch's version; only tessera/nn/libtorch/release.h has one",
                   "tests/nn/b.cpp:3: a condition on LibTorch's version; only tessera/nn/libtorch/release.h has one"}));
+}
+
+TEST(TextRules, ReadersThatThrowAreFound) {
+  MadeUpTree tree;
+  tree.add("tessera/launch/a.cpp", "f();\nreturn {std::istreambuf_iterator<char>(in), {}};\n");
+  tree.add("tests/a.cpp", "return {std::istreambuf_iterator<char>(in), {}};\n");
+  EXPECT_EQ(throwing_readers(tree.root()),
+            Violations{"tessera/launch/a.cpp:2: use read_file() or read_file_or_empty() of tessera/base/file.h"});
 }
 
 TEST(TextRules, ColumnsAreCodePoints) {

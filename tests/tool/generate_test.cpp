@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include <torch/version.h>
+
 namespace tessera::testing {
 namespace {
 

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// --device xla in the training loop: forward, backward and update are programs on the devices of a PJRT plug-in
-/// (xla/compiled_step.h). The module and the optimizer on the host have copies of weights and states, refreshed by
-/// bring_back() for evaluations, checkpoints and the final model.
+/// (xla/compiled_step.h). The module and the optimizer on the host have copies of weights and states; bring_back()
+/// refreshes them for evaluations, checkpoints and the final model.
 
 #include <tessera/train/core/update.h>
 #include <tessera/train/loop/passes.h>
@@ -28,7 +28,7 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
 /// A run's compiled step. Not copyable; must outlive the results of passes() and update().
 class CompiledRun {
  public:
-  /// Call after the module's weights are loaded.
+  /// Call once the module's weights are loaded.
   explicit CompiledRun(const PassParts& parts);
 
   std::unique_ptr<StepPasses> passes();
@@ -52,8 +52,8 @@ class CompiledRun {
   PassParts parts_;
   std::unique_ptr<xla::CompiledStep> step_;
   std::unique_ptr<Update> host_;
-  bool lengths_differ_;    // the rows'
-  bool leftover_ = false;  // gradients of a skipped step remain
+  bool lengths_differ_;    // of the rows
+  bool leftover_ = false;  // the gradients of a skipped step are still on the devices
   bool stale_ = false;     // the host's copies are outdated
 };
 

@@ -14,7 +14,7 @@
 namespace tessera::xla {
 namespace {
 
-/// More kinds of micro-batches than this are a mistake: each is compiled.
+/// More kinds of micro-batches than this indicate a mistake, because each kind is compiled.
 constexpr std::size_t most_kinds = 32;
 
 std::string describe(const std::vector<at::Tensor>& batch) {
@@ -141,9 +141,9 @@ const CompiledTraining::Compiled& CompiledTraining::compiled_for(const std::vect
   }
   if (const auto found = compiled_.find(kind); found != compiled_.end()) return found->second;
   if (compiled_.size() == most_kinds)
-    throw InputError(concat("device xla: micro-batches of ", most_kinds + 1,
-                            " sizes, each of which needs a program of its own; the last one is ", describe(batch),
-                            ". Give rows of one length"));
+    throw InputError(concat("device xla: the micro-batches have ", most_kinds + 1,
+                            " different shapes, and each needs its own program; the last one is ", describe(batch),
+                            ". Use rows of equal length"));
   const std::int64_t begin = monotonic_ns();
   const GradientProgram program = program_of_step(parameters_, units_, infos, loss_, options_, client_->devices());
   Compiled compiled{
@@ -161,7 +161,7 @@ const CompiledTraining::Compiled& CompiledTraining::compiled_for(const std::vect
 double CompiledTraining::accumulate(const std::vector<MicroBatch>& micro_batches) {
   if (micro_batches.empty() || micro_batches.size() % devices() != 0)
     throw InputError(concat("device xla: ", micro_batches.size(), " micro-batches for ", devices(),
-                            " devices; every device needs the same number of them, at least one"));
+                            " devices; each device needs the same number of them, at least one"));
   TESSERA_CHECK(!summed_, "gradients are already summed over the devices; call update() or drop_gradients() first");
   std::vector<Buffer> losses(devices());
   for (std::size_t d = 0; d < devices(); ++d) losses[d] = upload(at::zeros({}), d);

@@ -24,7 +24,7 @@ namespace tessera::xla {
 
 class CompiledTraining final : public CompiledStep {
  public:
-  /// Throws InputError for parameters that are not fp32, and for units that do not exist.
+  /// Throws InputError for parameters that are not fp32 and units that do not exist.
   CompiledTraining(std::shared_ptr<const Client> client, torch::nn::Module& module, Loss loss, TrainingOptions options);
 
   double accumulate(const std::vector<MicroBatch>& micro_batches) override;
@@ -42,7 +42,7 @@ class CompiledTraining final : public CompiledStep {
   const std::vector<FlatUnit>& units() const { return units_; }
 
  private:
-  /// By device: its part of each unit or, for states and gradients, of each trained unit.
+  /// [device][unit]: the device's part of each unit or, for states and gradients, of each trained unit.
   using Parts = std::vector<std::vector<Buffer>>;
   /// Compiled code for one kind of micro-batch.
   struct Compiled {
@@ -58,8 +58,8 @@ class CompiledTraining final : public CompiledStep {
   Parts filled(double value) const;
   CompileOptions compile_options() const;
   const Compiled& compiled_for(const std::vector<at::Tensor>& batch);
-  /// Splits flat vectors into parts, and joins parts; `trained_only`: of trained units. tensor_of(i) has the sizes of
-  /// parameter i.
+  /// divide() splits flat vectors into parts, and join() joins them; `trained_only`: only trained units. tensor_of(i)
+  /// has the sizes of parameter i.
   Parts divide(bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
   void join(const Parts& parts, bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
 

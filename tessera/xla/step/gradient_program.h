@@ -27,7 +27,7 @@ struct GradientOptions {
 /// (donated); the micro-batch; `constants`; with `draws`, keys() of the pass. Results: gradients, loss.
 struct GradientProgram {
   std::string text;
-  std::vector<at::Tensor> constants;  ///< those too large to embed in the program
+  std::vector<at::Tensor> constants;  ///< constants too large to embed in the program
   std::vector<Draw> draws;
 };
 

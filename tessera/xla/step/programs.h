@@ -9,12 +9,12 @@
 
 namespace tessera::xla {
 
-/// Captures the loss of a micro-batch like `batch` and the gradients of all parameters. Throws like capture(), and
-/// InputError for a loss that is not an fp32 scalar.
+/// Captures the loss of a micro-batch with the sizes and types in `batch`, and the gradients of all parameters. Throws
+/// like capture(), and InputError for a loss that is not an fp32 scalar.
 Graph capture_step(const parallel::ModuleParameters& module, const std::vector<ValueInfo>& batch,
                    const CompiledStep::Loss& loss);
 
-/// The gradients' program of that step. Throws like gradient_program().
+/// The gradient program of that step. Throws like gradient_program().
 GradientProgram program_of_step(const parallel::ModuleParameters& module, const std::vector<FlatUnit>& units,
                                 const std::vector<ValueInfo>& batch, const CompiledStep::Loss& loss,
                                 const TrainingOptions& options, int devices);
