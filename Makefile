@@ -67,7 +67,7 @@ finetune: $(STAMP)
 	@tools/finetune_demo.sh $(BUILD)
 
 test: build sanitized
-	@case "$$(uname -m)" in x86_64) tools/deps_pjrt.sh; tools/deps_python.sh;; esac
+	@case "$$(uname -m)" in x86_64) tools/deps_pjrt.sh; tools/deps_python.sh; tools/deps_mpi.sh;; esac
 	@python3 tests/run_tests.py $(BUILD) build-asan
 
 torch-matrix:

@@ -2,7 +2,7 @@
 # it needs of the part without tensors itself and exports nothing but tessera_*, so that it can be loaded beside the
 # other libraries, and shipped alone.
 set(tessera_c_parts base/clock base/error base/file base/free_ranges base/log base/text base/utf8 base/system/abandoned
-  base/system/endpoint base/system/file_limit base/system/open_file launch/agent/board
+  base/system/endpoint base/system/file_limit base/system/open_file base/system/plugin launch/agent/board
   launch/agent/ports launch/agent/sealed_fd launch/cli/environment
   launch/fleet/hostfile launch/fleet/rank_list launch/store/hmac launch/store/store_client
   launch/store/store_connection launch/store/store_secret launch/store/store_server launch/store/store_socket

@@ -34,9 +34,15 @@ foreach(header ${tessera_public_headers})
 endforeach()
 
 install(FILES ${PROJECT_SOURCE_DIR}/tessera/c/tessera_c.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera/c)
+# What a cluster compiles for its own MPI (tools/mpi_shim.sh).
+install(FILES ${PROJECT_SOURCE_DIR}/tessera/wire/mpi/functions.h
+  ${PROJECT_SOURCE_DIR}/tessera/wire/mpi/functions_mpi.cpp
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/mpi/tessera/wire/mpi)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/mpi_shim.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/mpi)
 
 set(tessera_installed tessera_program tessera_core)
-foreach(target tessera_c tessera tessera_tool tessera_arrow tessera_image tessera_s3 tessera_cuda tessera_xla)
+foreach(target tessera_c tessera tessera_tool tessera_arrow tessera_image tessera_s3 tessera_mpi tessera_cuda
+    tessera_xla)
   if(TARGET ${target})
     list(APPEND tessera_installed ${target})
   endif()

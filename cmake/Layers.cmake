@@ -212,6 +212,7 @@ endfunction()
 # tessera_wire_layer(FOLDER): torch-free, on kernels/cpu and the core; part of libtessera and of libtessera_c.
 function(tessera_wire_layer folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "_mpi\\.cpp$")  # of a plug-in: Mpi.cmake
   string(REPLACE "/" "_" name tessera_layer_${folder})
   tessera_units(units ${folder} 8 ${sources})
   add_library(${name} OBJECT ${units})

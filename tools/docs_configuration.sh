@@ -166,6 +166,8 @@ cat <<'MD'
 |---|---|
 | `RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT` | set by `tessera launch`, torchrun; `OMPI_COMM_WORLD_*` (mpirun) and `SLURM_*` (srun) are understood too |
 | `TESSERA_BACKEND` | the transport when `--backend` is auto |
+| `TESSERA_TRANSPORT` | `libtessera_c.so` and the Python modules: the transport when a program asks for auto: shm, tcp, mpi |
+| `TESSERA_MPI_LIBRARY TESSERA_MPI_COLLECTIVES` | `--backend mpi`: the library's file, or our shim for it; who reduces: library, messages ([communication](communication.md)) |
 | `TESSERA_HOST_ID` | the host of this rank (tests simulate several hosts on one machine) |
 | `TESSERA_BOARD_FD TESSERA_STORE TESSERA_SECRET_FD TESSERA_CONFIG_FD TESSERA_GENERATION TESSERA_JOB` | from our agent to its ranks ([launching](launching.md)); nothing to set by hand |
 | `TESSERA_SSH` | the ssh program of `tessera launch --hostfile` |

@@ -105,7 +105,9 @@ typedef struct tessera_options {
   int64_t size;               /* sizeof(tessera_options) */
   int64_t timeout_ms;         /* default wait for a peer in an operation; 0: 1,800,000 */
   int64_t connect_timeout_ms; /* for all ranks to join; 0: 300,000 */
-  const char* transport;      /* "auto" (NULL): shm on one host, else tcp; "shm", "tcp" (also on one host) */
+  const char* transport;      /* "auto" (NULL): shm on one host, else tcp; "shm", "tcp" (also on one host),
+                                 "mpi" (the cluster's own library; start with its mpirun). TESSERA_TRANSPORT
+                                 replaces "auto" */
   const char* address;        /* where other hosts reach this process; NULL: the address of the route to the store,
                                  or this host's first */
   const char* host;           /* the host's name: ranks with equal names share memory; NULL: from the kernel */
@@ -158,7 +160,7 @@ tessera_status tessera_init_functions(const tessera_store_functions* store, int3
 /// Ends the world and all its groups: unfinished operations fail with TESSERA_SHUT_DOWN here and with TESSERA_PEER_LOST
 /// on other ranks. Works may still be queried and freed. Blocks until this rank's threads have ended, but does not wait
 /// for other ranks (call a barrier first for an orderly end). Over TCP, a process that ends without it may break the
-/// last operations of its peers.
+/// last operations of its peers; over MPI, mpirun then ends the job.
 tessera_status tessera_shutdown(tessera_world world);
 
 /* ---- topology -------------------------------------------------------------------------------------------------- */
@@ -215,7 +217,7 @@ tessera_status tessera_group_size(tessera_group group, int32_t* size);
 /// The world ranks of the group's members, in the group's order. `capacity`: length of `ranks`, at least R.
 tessera_status tessera_group_ranks(tessera_group group, int32_t* ranks, int32_t capacity);
 tessera_status tessera_group_name(tessera_group group, char* buffer, int64_t capacity, int64_t* needed);
-/// The transport in use: "local" (one rank), "shm" or "tcp".
+/// The transport in use: "local" (one rank), "shm", "tcp" or "mpi".
 tessera_status tessera_group_transport(tessera_group group, char* buffer, int64_t capacity, int64_t* needed);
 /// Sets how long later operations without their own timeout wait for a peer; must be > 0.
 tessera_status tessera_group_set_timeout(tessera_group group, int64_t timeout_ms);

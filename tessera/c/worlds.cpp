@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 namespace tessera::c {
@@ -51,11 +52,17 @@ wire::WorldOptions world_options(const tessera_options& options, const char* nam
   result.size = size;
   if (options.timeout_ms > 0) result.timeout = milliseconds(options.timeout_ms);
   if (options.connect_timeout_ms > 0) result.connect_timeout = milliseconds(options.connect_timeout_ms);
-  const std::string transport = text_or(options.transport, "auto");
-  if (transport != "auto" && transport != "shm" && transport != "tcp") {
-    throw Failure(Code::invalid, concat("unknown transport '", transport, "'; use auto, shm or tcp."));
+  std::string transport = text_or(options.transport, "auto"), origin = "";
+  const char* const variable = std::getenv("TESSERA_TRANSPORT");
+  if (transport == "auto" && variable != nullptr && *variable != 0) {
+    transport = variable;
+    origin = "TESSERA_TRANSPORT: ";
+  }
+  if (transport != "auto" && transport != "shm" && transport != "tcp" && transport != "mpi") {
+    throw Failure(Code::invalid, concat(origin, "unknown transport '", transport, "'; use auto, shm, tcp or mpi."));
   }
   result.tcp = transport == "tcp";
+  result.mpi = transport == "mpi";
   result.only_shared_memory = transport == "shm";
   result.address = text_or(options.address);
   result.host = text_or(options.host);

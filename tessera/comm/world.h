@@ -15,9 +15,9 @@ namespace tessera {
 
 /// How a process joins its job, beyond what the environment specifies.
 struct InitOptions {
-  /// auto | local | shm | hier | gloo | c10d_gloo | nccl. auto: local for one rank, nccl on CUDA; on the CPU shm if all
-  /// ranks share a host, hier if several hosts have several ranks, else gloo. TESSERA_BACKEND overrides auto.
-  /// c10d_gloo: LibTorch's Gloo with its own collectives, for comparison.
+  /// auto | local | shm | hier | gloo | c10d_gloo | nccl | mpi | hier_mpi. auto: local for one rank, nccl
+  /// on CUDA; on the CPU shm if all ranks share a host, hier if several hosts have several ranks, else gloo.
+  /// TESSERA_BACKEND overrides auto. c10d_gloo: LibTorch's Gloo with its own collectives, for comparison.
   std::string backend = "auto";
   /// cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in) | auto (cuda if it works)
   Device device = Device::cpu;

@@ -126,8 +126,28 @@ struct Nccl {
   static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/nccl.cpp
 };
 
+/// CPU tensors through a cluster's own MPI library; the ranks are started by its mpirun.
+struct Mpi {
+  static constexpr BackendRow row{.name = "mpi",
+                                  .device = Device::cpu,
+                                  .rule = "never",
+                                  .suits = [](const Placement&) { return false; },
+                                  .capabilities = {.reduces_halves = true, .names_causes = true}};  ///< its row
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/mpi/backend.cpp
+};
+
+/// Shared memory within each host, MPI between hosts.
+struct HierMpi {
+  static constexpr BackendRow row{.name = "hier_mpi",
+                                  .device = Device::cpu,
+                                  .rule = "never",
+                                  .suits = [](const Placement&) { return false; },
+                                  .capabilities = {.reads_peers_in_place = true}};  ///< its row of the table
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  ///< in comm/hierarchical/backend.cpp
+};
+
 /// All rows, in the order in which `auto` tries them.
-using Backends = std::tuple<Local, Shm, Hier, Gloo, C10dGloo, Nccl>;
+using Backends = std::tuple<Local, Shm, Hier, Gloo, C10dGloo, Nccl, Mpi, HierMpi>;
 
 /// The rows of Backends.
 const std::vector<BackendRow>& backends();

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,10 +57,15 @@ struct Place {
   std::chrono::milliseconds timeout{1'800'000}, connect_timeout{300'000};
   /// Exchanges one text per rank, in rank order; collective. `what` names it in errors.
   std::function<std::vector<std::string>(const std::string& what, const std::string& mine)> exchange;
+  /// mpi: ends every wait with the returned reason; may be empty.
+  std::function<std::optional<std::string>()> stop_requested = {};
 };
 
 std::shared_ptr<Transport> make_local(const Place& place);
 std::shared_ptr<Transport> make_shared_memory(const Place& place);
+/// The cluster's own MPI (mpi/library.h). Collective: all ranks of the world that use it were started by its mpirun.
+/// After a failed operation, the library may access the operation's memory until the process ends.
+std::shared_ptr<Transport> make_mpi(const Place& place);
 /// `address`: where other ranks reach this process; empty: determined automatically.
 std::shared_ptr<Transport> make_tcp(const Place& place, const std::string& address);
 

@@ -90,6 +90,7 @@ void World::meet() {
   const std::string settings =
       concat("wire ", protocol, ", record ", sizeof(launch::Entry), ", ", options_.size, " ranks, ",
              options_.tcp                  ? "tcp"
+             : options_.mpi                ? "mpi"
              : options_.only_shared_memory ? "shm"
                                            : "auto");
   std::vector<int> ranks;
@@ -144,6 +145,8 @@ std::shared_ptr<Group> World::connect(const std::vector<int>& ranks, const std::
   std::shared_ptr<Transport> transport;
   if (place.size == 1) {
     transport = make_local(place);
+  } else if (options_.mpi) {
+    transport = make_mpi(place);
   } else if (one_host && !options_.tcp && place.size <= shm::max_ranks) {
     transport = make_shared_memory(place);
   } else if (options_.only_shared_memory) {

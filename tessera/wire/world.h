@@ -20,6 +20,7 @@ struct WorldOptions {
   std::chrono::milliseconds timeout{1'800'000};        ///< default for operations
   std::chrono::milliseconds connect_timeout{300'000};  ///< limit for all ranks to join
   bool tcp = false;                                    ///< use TCP even on one host
+  bool mpi = false;                                    ///< use the cluster's MPI, even on one host
   bool only_shared_memory = false;                     ///< never tcp
   std::string address;                                 ///< where other hosts reach this process; empty: determined
                                                        ///< automatically

@@ -56,9 +56,35 @@ inline tessera_options options_of(const char* transport) {
   return options;
 }
 
-/// Runs body on n processes that join through a folder; their complaints fail the test. `killed`: this rank may end
-/// abnormally, and its complaints are ignored.
+/// The number of ranks if tests/scripts/mpi.sh started this process under mpirun, else 0.
+inline int ranks_of_mpirun() {
+  const char* const ranks = std::getenv("TESSERA_TEST_MPI_RANKS");
+  return ranks == nullptr ? 0 : std::atoi(ranks);
+}
+
+/// Runs body in this process, a rank under mpirun.
+inline void run_rank(int n, const char* transport, const std::function<void(Rank&)>& body) {
+  static int worlds = 0;
+  const std::string name = "test " + std::to_string(worlds++);
+  Rank rank{-1, n};
+  const tessera_options options = options_of(transport);
+  rank.ok(tessera_init_environment(name.c_str(), &options, &rank.world), "init");
+  rank.ok(tessera_rank(rank.world, &rank.rank), "rank");
+  rank.ok(tessera_size(rank.world, &rank.size), "size");
+  rank.expect(rank.size == n, "a world of " + std::to_string(rank.size) + " ranks");
+  rank.ok(tessera_world_group(rank.world, &rank.group), "world group");
+  char used[16] = {};
+  rank.ok(tessera_group_transport(rank.group, used, sizeof used, nullptr), "transport");
+  rank.expect(std::string(used) == transport, used);
+  if (rank.complaints.count == 0) body(rank);
+  tessera_shutdown(rank.world);
+  EXPECT_EQ(rank.complaints.count, 0) << "rank " << rank.rank << " of " << n << ":\n" << rank.complaints.text;
+}
+
+/// Runs body on n processes that join through a folder, or in this one under mpirun; their complaints fail the test.
+/// `killed`: this rank may end abnormally, and its complaints are ignored.
 inline void run_processes(int n, const char* transport, const std::function<void(Rank&)>& body, int killed = -1) {
+  if (ranks_of_mpirun() > 0) return run_rank(n, transport, body);
   const TemporaryFolder folder;
   std::vector<pid_t> children;
   std::fflush(nullptr);

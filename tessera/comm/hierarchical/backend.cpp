@@ -88,8 +88,9 @@ using MakeBackend = std::function<std::shared_ptr<Backend>(const std::string& na
 class HierBackend final : public Backend {
  public:
   /// `inner`, `outer`: make the groups inside a host and across hosts.
-  HierBackend(const BackendRequest& request, const MakeBackend& inner, const MakeBackend& outer)
-      : Backend(request.name, std::string(layout::Hier::row.name), request.rank, request.size, c10::kCPU),
+  HierBackend(const BackendRequest& request, const layout::BackendRow& row, const MakeBackend& inner,
+              const MakeBackend& outer)
+      : Backend(request.name, std::string(row.name), request.rank, request.size, c10::kCPU),
         places_(request.hosts),
         host_(places_.host(rank())),
         local_(places_.local(rank())),
@@ -391,8 +392,12 @@ class HierBackend final : public Backend {
 }  // namespace tessera::comm::hier
 
 namespace tessera {
+namespace {
 
-std::shared_ptr<comm::Backend> layout::Hier::make(const comm::BackendRequest& request) {
+using Factory = std::shared_ptr<comm::Backend> (*)(const comm::BackendRequest&);
+
+std::shared_ptr<comm::Backend> make_hierarchical(const comm::BackendRequest& request, const layout::BackendRow& row,
+                                                 Factory outer) {
   const auto over = [&request](auto factory) -> comm::hier::MakeBackend {
     return [&request, factory](const std::string& part, int rank, int size) {
       comm::BackendRequest own = request;
@@ -403,7 +408,16 @@ std::shared_ptr<comm::Backend> layout::Hier::make(const comm::BackendRequest& re
       return factory(own);
     };
   };
-  return std::make_shared<comm::hier::HierBackend>(request, over(&Shm::make), over(&Gloo::make));
+  return std::make_shared<comm::hier::HierBackend>(request, row, over(&layout::Shm::make), over(outer));
+}
+
+}  // namespace
+
+std::shared_ptr<comm::Backend> layout::Hier::make(const comm::BackendRequest& request) {
+  return make_hierarchical(request, row, &Gloo::make);
+}
+std::shared_ptr<comm::Backend> layout::HierMpi::make(const comm::BackendRequest& request) {
+  return make_hierarchical(request, row, &Mpi::make);
 }
 
 }  // namespace tessera

@@ -507,9 +507,11 @@ const std::vector<Field>& table() {
       parallel<&P::cp_a2a_size>(
           "cp_a2a_size", at_least(2, 4096),
           "a2a+p2p: neighbours that exchange heads; unset: the smallest divisor of cp_size above 1"),
-      parallel<&P::backend>("backend", one_of(layout::backend_names(/*with_comparison=*/false)),
-                            "communication backend; auto: shm on one host, hier across hosts, nccl on GPUs",
-                            "TESSERA_BACKEND"),
+      parallel<&P::backend>(
+          "backend", one_of(layout::backend_names(/*with_comparison=*/false)),
+          "communication backend; auto: shm on one host, hier across hosts, nccl on GPUs; mpi: the cluster's own "
+          "library, under its mpirun",
+          "TESSERA_BACKEND"),
       Field{"device", Section::parallel, &device_of, words<Device>(),
             "compute device; cuda needs the plug-in; auto: cuda if it is built and a GPU is visible; xla: a PJRT "
             "plug-in, for TPUs"},

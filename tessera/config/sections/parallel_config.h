@@ -30,7 +30,7 @@ struct ParallelConfig {
       layout::ContextMethod::p2p;  ///< how attention reads the other parts of a sequence
   std::int64_t cp_a2a_size =
       0;  ///< a2a+p2p: neighbours along cp that exchange heads; 0: smallest divisor of cp_size above 1
-  std::string backend = "auto";  ///< auto | local | shm | gloo | nccl | hier (shm inside a host, gloo or nccl across)
+  std::string backend = "auto";       ///< or a row of layout/backends.h
   bool deterministic_reduce = false;  ///< sum gradients in the order of logical shards (docs/strategies.md)
   std::int64_t logical_shards = 0;    ///< micro-batches per step over all processes; 0: processes x accumulation
   std::int64_t max_restarts = 0;      ///< restarts from the newest checkpoint after failures

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Collectives over messages between two ranks: ring/ for sums and all_gather, this file for the others.
+/// Collectives over the mesh's connections, with the algorithms of ring/collectives.h.
 
 #include <tessera/wire/operation.h>
 #include <tessera/wire/ring/executor.h>

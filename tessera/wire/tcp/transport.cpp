@@ -1,7 +1,7 @@
 // A TCP group as a Transport.
+#include <tessera/wire/tasks.h>
 #include <tessera/wire/tcp/algorithms.h>
 #include <tessera/wire/tcp/mesh.h>
-#include <tessera/wire/tcp/tasks.h>
 
 #include <utility>
 
@@ -9,7 +9,6 @@ namespace tessera::wire {
 namespace {
 
 using tcp::Mesh;
-using tcp::Tasks;
 
 struct Running {
   explicit Running(std::shared_ptr<Mesh> with) : mesh(std::move(with)) {}

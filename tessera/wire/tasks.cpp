@@ -1,10 +1,10 @@
-#include <tessera/wire/tcp/tasks.h>
+#include <tessera/wire/tasks.h>
 
 #include <signal.h>
 
 #include <utility>
 
-namespace tessera::wire::tcp {
+namespace tessera::wire {
 
 std::shared_ptr<Tasks::Task> Tasks::push(std::function<void()> run) {
   auto task = std::make_shared<Task>();
@@ -103,4 +103,4 @@ void Tasks::close() {
   changed_.notify_all();
 }
 
-}  // namespace tessera::wire::tcp
+}  // namespace tessera::wire

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Runs the collectives of one rank in one group over TCP in order, on a thread or on the first waiter's thread.
+/// Runs the collectives of one rank in one group in order, on a thread or on the first waiter's thread.
 
 #include <tessera/wire/transport.h>
 
@@ -12,7 +12,7 @@
 #include <mutex>
 #include <thread>
 
-namespace tessera::wire::tcp {
+namespace tessera::wire {
 
 class Tasks {
  public:
@@ -44,4 +44,4 @@ class Tasks {
   std::thread thread_;
 };
 
-}  // namespace tessera::wire::tcp
+}  // namespace tessera::wire
