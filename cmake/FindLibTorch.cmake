@@ -41,8 +41,9 @@ function(tessera_find_libtorch result version defaults)
   endforeach()
   string(REPLACE ";" ", " places "${places}")
   message(FATAL_ERROR
-    "Tessera was built with LibTorch ${version} and needs exactly that: the C++ ABI changes between releases.${others}"
-    "\n"
+    "This Tessera was built for LibTorch ${version} and needs exactly that: the C++ ABI changes between releases."
+    "${others}\n"
     "Looked at: ${places}\n"
-    "Install it (pip install torch==${version}) and give the folder that holds torch/: -DTESSERA_TORCH_DIR=...")
+    "Install it (pip install torch==${version}) and give the folder that holds torch/, -DTESSERA_TORCH_DIR=..., or "
+    "take a Tessera that was built for your LibTorch (docs/install.md).")
 endfunction()

@@ -70,6 +70,14 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/install/TesseraConfigVers
 file(RELATIVE_PATH tessera_prefix_from_pkgconfig "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/install/tessera.pc @ONLY)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/tessera_c.pc.in ${PROJECT_BINARY_DIR}/install/tessera_c.pc @ONLY)
+if(TESSERA_TORCH)  # pkg-config checks no version of what it is told to include: the compiler does
+  string(REGEX MATCHALL "[0-9]+" numbers ${tessera_torch_release})
+  list(GET numbers 0 tessera_torch_major)
+  list(GET numbers 1 tessera_torch_minor)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/built_for_torch.h.in
+    ${PROJECT_BINARY_DIR}/install/built_for_torch.h @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/install/built_for_torch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
+endif()
 install(FILES ${PROJECT_BINARY_DIR}/install/TesseraConfig.cmake ${PROJECT_BINARY_DIR}/install/TesseraConfigVersion.cmake
         ${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake
         DESTINATION ${tessera_cmake_dir})

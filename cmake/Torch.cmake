@@ -1,15 +1,23 @@
-# LibTorch 2.11.0 from the PyPI wheel, without find_package(Torch) (it wants nvcc and stops without it).
-# 'make deps' unpacks the wheel into ${TESSERA_TORCH_DIR}. docs/dependencies.md tells why each line is so.
+# LibTorch from the PyPI wheel, without find_package(Torch) (it wants nvcc and stops without it): a release that
+# tools/torch/ lists. 'make deps' unpacks the wheel into ${TESSERA_TORCH_DIR}. docs/dependencies.md tells why each line
+# is so.
 
 set(torch_root ${TESSERA_TORCH_DIR}/torch)
 if(NOT EXISTS ${torch_root}/lib/libtorch_cpu.so)
   message(FATAL_ERROR "LibTorch is not at ${torch_root}: run 'make deps' first (or set TESSERA_TORCH_DIR).")
 endif()
 file(STRINGS ${torch_root}/version.py torch_version REGEX "^__version__")
-if(NOT torch_version MATCHES "2\\.11\\.0")
-  message(FATAL_ERROR "LibTorch at ${torch_root} says ${torch_version}; this build needs exactly 2.11.0 "
-                      "(the C++ ABI changes between releases). Run 'make deps'.")
+file(GLOB tessera_torch_releases CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/torch/*.txt)
+list(TRANSFORM tessera_torch_releases REPLACE "^.*/([0-9.]+)\\.txt$" "\\1")
+string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" tessera_torch_release "${torch_version}")
+if(NOT tessera_torch_release IN_LIST tessera_torch_releases)
+  list(JOIN tessera_torch_releases " or " tessera_torch_releases)
+  message(FATAL_ERROR "LibTorch at ${torch_root} says ${torch_version}; this build needs ${tessera_torch_releases} "
+                      "(the C++ ABI changes between releases). Run 'make deps', or 'tools/deps.sh --torch RELEASE'.")
 endif()
+message(STATUS "LibTorch ${tessera_torch_release}: ${torch_root}")
+set_source_files_properties(${PROJECT_SOURCE_DIR}/tools/tessera/tensors.cpp PROPERTIES
+  COMPILE_DEFINITIONS TESSERA_TORCH_RELEASE="${tessera_torch_release}")
 
 foreach(name c10 torch_cpu)
   add_library(torch::${name} SHARED IMPORTED)

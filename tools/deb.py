@@ -23,7 +23,7 @@ Installed-Size: {kibibytes}
 Depends: {depends}
 Recommends: libcurl4, ca-certificates
 Description: distributed training of transformer models in C++ on LibTorch
- The program, its libraries and headers, and the CPU part of LibTorch 2.11.0. CMake finds it with
+ The program, its libraries and headers, and the CPU part of LibTorch {torch}. CMake finds it with
  -DCMAKE_PREFIX_PATH=/opt/tessera.
 """
 
@@ -40,7 +40,8 @@ def depends(folder):
     return ", ".join(f"libc6 (>= {'.'.join(map(str, wheel.GLIBC))})" if p == "libc6" else p for p in sorted(packages))
 
 
-def make(build, torch, output):
+def make(build, output):
+    torch, release = wheel.torch_of(build)
     version = wheel.version_of_sources()
     with tempfile.TemporaryDirectory(prefix="tessera-deb-") as stage:
         os.chmod(stage, 0o755)
@@ -68,7 +69,7 @@ def make(build, torch, output):
         kibibytes = sum(os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(prefix)
                         for name in names) // 1024
         wheel.write(os.path.join(stage, "DEBIAN", "control"),
-                    CONTROL.format(version=version, kibibytes=kibibytes, depends=depends(prefix)))
+                    CONTROL.format(version=version, torch=release, kibibytes=kibibytes, depends=depends(prefix)))
         os.makedirs(output, exist_ok=True)
         deb = os.path.join(output, f"tessera_{version}_amd64.deb")
         wheel.output_of("dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build", stage, deb)
@@ -79,9 +80,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--output", default="dist")
-    parser.add_argument("--torch", default=os.path.join(wheel.ROOT, ".deps", "torch"))
     args = parser.parse_args()
-    deb = make(args.build, args.torch, args.output)
+    deb = make(args.build, args.output)
     print(f"{deb}: {os.path.getsize(deb) / 1e6:.1f} MB")
 
 

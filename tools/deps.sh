@@ -2,9 +2,20 @@
 # Installs the build's dependencies: Debian packages, LibTorch 2.11.0 (the PyPI wheel and the two NVIDIA run-time
 # libraries that libtorch_cpu.so is linked to; no CUDA toolkit) into .deps/torch, Apache Arrow into .deps/arrow, and
 # the formatter of tools/format.sh into .deps/clang-format. No other step of the build uses the network.
+#
+#   tools/deps.sh [--torch RELEASE]      another LibTorch of tools/torch/ instead, into .deps/torch-RELEASE
+#                                        (cmake -DTESSERA_TORCH_DIR=.deps/torch-RELEASE)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-prefix=${TESSERA_DEPS:-.deps}/torch
+default=2.11.0 release=2.11.0
+if [ $# -gt 0 ]; then
+  releases=$(cd tools/torch && echo *.txt | sed 's/\.txt//g')
+  if [ $# != 2 ] || [ "$1" != --torch ] || [ ! -f "tools/torch/$2.txt" ]; then
+    echo "usage: tools/deps.sh [--torch RELEASE], where RELEASE is one of: $releases" >&2
+    exit 2
+  fi
+  release=$2
+fi
 packages=(g++ clang-19 libclang-rt-19-dev cmake ninja-build ccache pkg-config make git python3 python3-pip
           libyaml-cpp-dev libpcre2-dev zlib1g-dev libzstd-dev liblzma-dev libisal-dev libpugixml-dev libssl-dev
           libcurl4-openssl-dev libjpeg62-turbo-dev libpng-dev
@@ -25,13 +36,19 @@ install_wheels() {  # FOLDER WHEEL...
   "${pip[@]}" install -q --disable-pip-version-check --no-compile --no-deps --no-cache-dir --root-user-action=ignore \
     --target "$1" "${@:2}"
 }
-wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# One wheel of torch for every Python: its libraries and headers are what is used.
+prefix=${TESSERA_DEPS:-.deps}/torch
+[ "$release" = "$default" ] || prefix+=-$release
+wanted=tools/torch/$release.txt
+wheels=$(grep -o '^[^ #]*==[^ ]*' "$wanted" | xargs)
 stamp="$prefix/.installed"
-if [ "$(cat "$stamp" 2>/dev/null)" != "${wheels[*]}" ]; then
-  echo "downloading LibTorch (0.54 GB) into $prefix"
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wheels" ]; then
+  echo "downloading LibTorch $release (0.54 GB) into $prefix"
   rm -rf "$prefix"; mkdir -p "$prefix"
-  install_wheels "$prefix" "${wheels[@]}"
-  echo "${wheels[*]}" > "$stamp"
+  of_wheels=(--python-version 3.11 --only-binary=:all:)
+  for p in manylinux_2_28 manylinux_2_25 manylinux2014; do of_wheels+=(--platform "${p}_$(uname -m)"); done
+  install_wheels "$prefix" "${of_wheels[@]}" --require-hashes -r "$wanted"
+  echo "$wheels" > "$stamp"
 fi
 # Apache Arrow for Parquet and Arrow files: the wheel's two libraries and their headers (65 MB), without Python.
 arrow=pyarrow==26.0.1

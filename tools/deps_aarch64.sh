@@ -52,19 +52,20 @@ fi
 
 # Like tools/deps.sh for this machine's architecture. Only the wheels' headers and the libraries that
 # libtorch_cpu.so is linked to are kept (0.4 GB).
-wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+wanted=tools/torch/2.11.0.txt
+wheels=$(grep -o '^[^ #]*==[^ ]*' "$wanted" | xargs)
 stamp=$prefix/torch/.installed
-if [ "$(cat "$stamp" 2>/dev/null)" != "${wheels[*]}" ]; then
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wheels" ]; then
   echo "downloading LibTorch for aarch64 (0.42 GB) into $prefix/torch"
   rm -rf "$prefix/torch" "$prefix/all"
   pip=(python3 -m pip); "${pip[@]}" --version > /dev/null 2>&1 || pip=(/usr/bin/python3 -m pip)
   "${pip[@]}" install -q --disable-pip-version-check --no-compile --no-deps --no-cache-dir --root-user-action=ignore \
     --only-binary=:all: --python-version 3.11 --platform manylinux_2_28_aarch64 --platform manylinux_2_25_aarch64 \
-    --platform manylinux2014_aarch64 --target "$prefix/all" "${wheels[@]}"
+    --platform manylinux2014_aarch64 --target "$prefix/all" --require-hashes -r "$wanted"
   mkdir -p "$prefix/torch/torch"
   mv "$prefix"/all/nvidia "$prefix/torch"
   mv "$prefix"/all/torch/{version.py,include,lib} "$prefix/torch/torch"
   rm -rf "$prefix/all"
   rm -f "$prefix"/torch/torch/lib/lib{torch_cuda,torch_cuda_linalg,torch_nvshmem,torch_python,c10_cuda}.so
-  echo "${wheels[*]}" > "$stamp"
+  echo "$wheels" > "$stamp"
 fi

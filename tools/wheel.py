@@ -8,13 +8,17 @@ two lines of Python that start the program and locate the CMake files. The modul
 torch.distributed, Horovod's names) are included; they need only the adjacent libtessera_c.so. LibTorch is found in
 site-packages/torch, Arrow in site-packages/pyarrow, by run paths relative to the libraries. The few Debian libraries
 that ours are linked to are included, with their licences. The same build gives the same bytes.
+
+A wheel requires exactly the torch that the build is for. That of the default torch is tessera VERSION; that of another
+one has a local version, VERSION+torch2.15, so that both can be in one folder and have different names.
 """
 import argparse, base64, glob, hashlib, os, re, shutil, subprocess, sys, tempfile, zipfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PLATFORM = "manylinux_2_36_x86_64"  # Debian 12's glibc, on which the wheel is built
 GLIBC = (2, 36)
-TORCH, ARROW = "torch==2.11.0", "pyarrow==26.0.1"  # tools/deps.sh
+ARROW = "pyarrow==26.0.1"  # tools/deps.sh
+DEFAULT_TORCH = "2.11.0"   # of tools/deps.sh, too
 # Libraries that every Linux of that platform has (PEP 600), that the wheels we depend on provide, or that only s3://
 # needs (the system's libcurl, which knows the system's certificates).
 ELSEWHERE = re.compile(r"(ld-linux|lib(c|m|gcc_s|stdc\+\+|z|torch\w*|c10\w*|gomp|cudart|arrow|parquet|curl|crypto|"
@@ -41,11 +45,11 @@ Name: tessera
 Version: {version}
 Summary: Distributed training of transformer models in C++ on LibTorch
 Requires-Python: >=3.9
-Requires-Dist: {torch}
+Requires-Dist: torch=={torch}
 Provides-Extra: parquet
 Requires-Dist: {arrow} ; extra == "parquet"
 Provides-Extra: cuda
-Requires-Dist: {torch} ; extra == "cuda"
+Requires-Dist: torch=={torch} ; extra == "cuda"
 Description-Content-Type: text/markdown
 
 `tessera train`, `tessera launch`, `tessera plan`, `tessera chat` ...; `tessera --help` lists them. For C++:
@@ -68,10 +72,18 @@ def output_of(*command):
     return done.stdout
 
 
-def small_set():
+def torch_of(build):
+    """The folder that holds torch/ of the build, and the release of LibTorch."""
+    with open(os.path.join(build, "CMakeCache.txt")) as file:
+        folder = re.search(r"^TESSERA_TORCH_DIR:\w+=(.+)$", file.read(), re.M).group(1)
+    with open(os.path.join(folder, "torch", "version.py")) as file:
+        return folder, re.search(r"^__version__ = '(\d+\.\d+\.\d+)", file.read(), re.M).group(1)
+
+
+def small_set(torch):
     """The packages that tools/deps.sh installs: torch, and the libraries that its CPU library is linked to."""
-    line = re.search(r"^wheels=\((.*)\)$", open(os.path.join(ROOT, "tools", "deps.sh")).read(), re.M)
-    return line.group(1) if line else fail("tools/deps.sh has no list of wheels")
+    with open(os.path.join(ROOT, "tools", "torch", torch + ".txt")) as file:
+        return " ".join(re.findall(r"^(\S+==\S+)", file.read(), re.M))
 
 
 def version_of_sources():
@@ -179,7 +191,10 @@ def copy_modules(package, version):
 
 
 def make(build, output):
+    torch = torch_of(build)[1]
     version = version_of_sources()
+    if torch != DEFAULT_TORCH:
+        version += "+torch" + torch.rpartition(".")[0]
     with tempfile.TemporaryDirectory(prefix="tessera-wheel-") as stage:
         package, info = os.path.join(stage, "tessera"), os.path.join(stage, f"tessera-{version}.dist-info")
         output_of("cmake", "--install", build, "--prefix", package, "--strip")
@@ -198,7 +213,7 @@ def make(build, output):
         for path in STATIC_LIBRARIES:
             copy_licence(path, os.path.join(info, "licenses"))
         shutil.copy(os.path.join(ROOT, "LICENSE"), os.path.join(info, "licenses"))
-        values = dict(version=version, torch=TORCH, arrow=ARROW, platform=PLATFORM, requirements=small_set())
+        values = dict(version=version, torch=torch, arrow=ARROW, platform=PLATFORM, requirements=small_set(torch))
         copy_modules(package, version)
         write(os.path.join(package, "__main__.py"), MAIN.format(**values))
         write(os.path.join(info, "METADATA"), METADATA.format(**values))

@@ -6,7 +6,7 @@
 #include <tessera/nn/product_watch.h>
 
 namespace at::native {
-/// Exported by libtorch_cpu.so 2.11.0, but declared in a header that the wheel does not contain
+/// Exported by libtorch_cpu.so (2.11, 2.15), but declared in a header that the wheel does not contain
 /// (aten/src/ATen/native/mkldnn/Matmul.h): result = beta * result + alpha * mat1 mat2.
 void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result, float beta, float alpha);
 }  // namespace at::native

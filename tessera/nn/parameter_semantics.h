@@ -16,7 +16,7 @@
 
 namespace tessera::nn {
 
-/// The dispatch key of cut matrices and tables; unused in LibTorch 2.11, above the managed parameters' (managed_key).
+/// The dispatch key of cut matrices and tables; unused in LibTorch, above the managed parameters' (managed_key).
 inline constexpr c10::DispatchKey cut_key = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 /// Called on the thread that runs the operator. All ranks that hold parts make the same calls in the same order.

@@ -1,9 +1,11 @@
 #include <tessera/nn/weight_gradients.h>
 
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/libtorch/release.h>
 
 namespace tessera::nn {
 namespace {
@@ -67,13 +69,12 @@ bool WeightGradients::empty() const {
 
 void WeightGradients::leave(std::size_t first, std::size_t count, const at::Tensor& like,
                             std::function<std::vector<at::Tensor>()> form) {
-  const std::shared_ptr<autograd::Node> node = autograd::get_current_node();
+  const NodePointer<> node = autograd::get_current_node();
   TESSERA_CHECK(node != nullptr, "no backward function is running");
   autograd::edge_list edges;
   for (std::size_t i = first; i < first + count; ++i) edges.push_back(node->next_edge(i));
   const at::Tensor start = at::zeros({1}, like.options());
-  auto part =
-      std::shared_ptr<LatePart>(new LatePart(*node, std::move(edges), start, std::move(form)), autograd::deleteNode);
+  NodePointer<> part = make_node<LatePart>(*node, std::move(edges), start, std::move(form));
   const std::lock_guard lock(mutex_);
   parts_->roots.emplace_back(std::move(part), 0);
   parts_->starts.push_back(start);
@@ -122,7 +123,7 @@ class LateGradients final : public autograd::Node {
 }  // namespace
 
 void form_late(const at::Tensor& y, std::uint64_t place) {
-  const std::shared_ptr<autograd::Node>& node = y.grad_fn();
+  const NodePointer<>& node = y.grad_fn();
   if (!node) return;
   autograd::edge_list edges;
   bool any = false;
@@ -131,13 +132,13 @@ void form_late(const at::Tensor& y, std::uint64_t place) {
     any |= edges.back().is_valid();
   }
   if (!any) return;
-  const std::shared_ptr<LateGradients> late(new LateGradients(place, std::move(edges)), autograd::deleteNode);
+  const NodePointer<LateGradients> late = make_node<LateGradients>(place, std::move(edges));
   for (std::size_t i = 0; i < late->num_outputs(); ++i)
     if (late->next_edge(i).is_valid()) node->set_next_edge(i + 1, {late, static_cast<std::uint32_t>(i)});
 }
 
 bool leave_late(std::function<std::vector<at::Tensor>()> form) {
-  const std::shared_ptr<autograd::Node> node = autograd::get_current_node();
+  const NodePointer<> node = autograd::get_current_node();
   TESSERA_CHECK(node != nullptr, "no backward function is running");
   for (std::size_t i = 1; i < node->num_outputs() && i <= 2; ++i)
     if (auto* late = dynamic_cast<LateGradients*>(node->next_edge(i).function.get())) {

@@ -143,7 +143,7 @@ TEST_F(Misuse, Worlds) {
   expect(tessera_init_store("localhost", 0, 0, 1, "a", nullptr, &other), TESSERA_INVALID, "the port is 0.");
   tessera_options options = options_of("carrier pigeon");
   expect(tessera_init_folder("/tmp", 0, 1, "a", &options, &other), TESSERA_INVALID,
-         "unknown transport 'carrier pigeon'; use auto, shm or tcp.");
+         "unknown transport 'carrier pigeon'; use auto, shm, tcp or mpi.");
   options = options_of("shm");
   options.local_size = 2;
   options.local_rank = 7;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A user's project with an installed Tessera: a copy of examples/outside is configured, built and run on one and on two
-# processes, which must give the same loss. A different LibTorch is refused by name, and Tessera as a subfolder of a
-# project provides the same target.
+# processes, which must give the same loss. A different LibTorch is refused by name, by CMake and with the flags of
+# pkg-config, and Tessera as a subfolder of a project provides the same target.
 #   tests/scripts/outside_project.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -27,6 +27,9 @@ cp -r "$prefix/share/tessera/examples/outside" "$work/mine"
 cd "$work/mine"
 began=$SECONDS
 cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" || { cat "$work/log"; fail "configuring"; }
+release=$(sed -n 's/^set(Tessera_TORCH_VERSION \(.*\))/\1/p' "$prefix/lib/cmake/Tessera/TesseraConfig.cmake")
+[ -n "$release" ] || fail "the installation does not specify its LibTorch"
+grep -q "Tessera .* for LibTorch $release: " "$work/log" || { cat "$work/log"; fail "find_package prints no release"; }
 cmake --build build > "$work/log" 2>&1 || { cat "$work/log"; fail "building"; }
 export OMP_NUM_THREADS=1
 one=$(build/train) || fail "one process: $one"
@@ -65,7 +68,21 @@ touch "$work/other/torch/lib/libtorch_cpu.so"
 if cmake -S . -B other -DCMAKE_PREFIX_PATH="$prefix" -DTESSERA_TORCH_DIR="$work/other" > "$work/log" 2>&1; then
   fail "LibTorch 2.10.0 was accepted"
 fi
-grep -q "is LibTorch 2.10.0" "$work/log" || { cat "$work/log"; fail "another LibTorch is not named"; }
+tr -s ' \n' ' ' < "$work/log" > "$work/said"
+for part in "is LibTorch 2.10.0" "built for LibTorch $release" "pip install torch==$release"; do
+  grep -qF "$part" "$work/said" || { cat "$work/log"; fail "not in the error about another LibTorch: $part"; }
+done
+# pkg-config specifies the release, and the compiler refuses headers of another one.
+[ "$(pkg-config --variable=torch_version tessera)" = "$release" ] || fail "torch_version of pkg-config"
+header=$work/other/torch/include/torch/csrc/api/include/torch/version.h
+mkdir -p "$(dirname "$header")"
+printf '#define TORCH_VERSION%s\n' ' "2.10.0"' "_MAJOR 2" "_MINOR 10" > "$header"
+if g++ $(pkg-config --define-variable=torch="$work/other/torch" --cflags tessera) -fsyntax-only "$work/one.cpp" \
+    2> "$work/log"; then
+  fail "headers of LibTorch 2.10.0 were accepted with the flags of pkg-config"
+fi
+grep -q "built for LibTorch $release.*of LibTorch 2.10.0.*pip install torch==$release" "$work/log" ||
+  { cat "$work/log"; fail "the compiler does not name the two releases"; }
 
 # As part of another project: no build type is forced on it, and none of our tests or install rules are added.
 mkdir "$work/outer"

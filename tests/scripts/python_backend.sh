@@ -1,9 +1,8 @@
 #!/bin/bash
 # The Python modules over the C library of this build: the backend of torch.distributed runs PyTorch's own cases, DDP
-# and
-# FSDP2; Horovod's names; numpy (all cases: tests/python/run_cases.py). Uses the torch that python3 imports, or else the
-# torch of LibTorch's wheel (.deps/torch) with tools/deps_python.sh and stand-ins for the NVIDIA libraries that its
-# import asks for.
+# and FSDP2; Horovod's names; numpy (all cases: tests/python/run_cases.py). Uses the torch that python3 imports, or else
+# the torch of the build's LibTorch wheel (.deps/torch) with tools/deps_python.sh and stand-ins for the NVIDIA libraries
+# that its import asks for.
 #   tests/scripts/python_backend.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -20,12 +19,14 @@ for candidate in python3 /usr/bin/python3; do
 done
 if [ -z "$python" ]; then
   [ -d "$deps/python" ] || { echo "python3 cannot import torch, and tools/deps_python.sh has not run"; exit 77; }
-  export PYTHONPATH=$PYTHONPATH:$deps/torch:$deps/python LD_LIBRARY_PATH=$work/nvidia
-  python3 "$root/tests/python/nvidia_stand_ins.py" "$deps/torch/torch/lib" "$work/nvidia"
+  torch=$(sed -n 's/^TESSERA_TORCH_DIR:[A-Z]*=//p' "$build/CMakeCache.txt")
+  [ -d "${torch:=$deps/torch}" ] || torch=$deps/torch
+  export PYTHONPATH=$PYTHONPATH:$torch:$deps/python LD_LIBRARY_PATH=$work/nvidia
+  python3 "$root/tests/python/nvidia_stand_ins.py" "$torch/torch/lib" "$work/nvidia"
   for candidate in python3 /usr/bin/python3; do
     ! "$candidate" -c 'import torch.distributed' 2> "$work/why" || { python=$candidate; break; }
   done
-  [ -n "$python" ] || { echo "python3 cannot import the torch of $deps/torch: $(tail -1 "$work/why")"; exit 77; }
+  [ -n "$python" ] || { echo "python3 cannot import the torch of $torch: $(tail -1 "$work/why")"; exit 77; }
 fi
 cd "$work"
 "$python" "$root/tests/python/check_declarations.py" "$root/tessera/c/tessera_c.h"

@@ -112,6 +112,26 @@ std::vector<std::string> headless_comments(const std::string& root) {
   return found;
 }
 
+std::vector<std::string> release_conditions(const std::string& root) {
+  const std::string allowed = "tessera/nn/libtorch/release.h";
+  std::vector<std::string> found;
+  for (const std::string& path : sources(root)) {
+    if (path == allowed || path.ends_with(".py") || path.ends_with(".sh")) continue;
+    bool in_condition = false;  // whether the previous line continues in this one
+    const std::vector<std::string> lines = lines_of(root, path);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      std::string word = lines[i];
+      std::erase_if(word, [](char c) { return c == ' ' || c == '\t'; });
+      const bool condition = in_condition || word.starts_with("#if") || word.starts_with("#elif");
+      if (condition &&
+          (word.find("TORCH_VERSION") != std::string::npos || word.find("TORCH_ABI_VERSION") != std::string::npos))
+        found.push_back(at(path, i) + "a condition on LibTorch's version; only " + allowed + " has one");
+      in_condition = condition && word.ends_with("\\");
+    }
+  }
+  return found;
+}
+
 std::vector<std::string> throwing_readers(const std::string& root) {
   std::vector<std::string> found;
   for (const std::string& path : sources(root)) {

@@ -26,6 +26,10 @@ std::vector<std::string> unexplained_folders(const std::string& root);
 /// Returns "path:line: ..." for each comment that begins with "of", because such a comment lacks its subject.
 std::vector<std::string> headless_comments(const std::string& root);
 
+/// Returns "path:line: ..." for each preprocessor condition on LibTorch's version outside of
+/// tessera/nn/libtorch/release.h, which has everything that differs between releases.
+std::vector<std::string> release_conditions(const std::string& root);
+
 /// Returns "path:line: ..." for each istreambuf_iterator in tessera/ and tools/: unlike getline(), it throws out of the
 /// function when read() fails, as it does for a file of /proc whose process has just ended.
 std::vector<std::string> throwing_readers(const std::string& root);

@@ -8,6 +8,7 @@
 #include "made_up_tree.h"
 #include "size_rules.h"
 #include "text_rules.h"
+#include "tree.h"
 
 namespace tessera::structure {
 namespace {
@@ -27,6 +28,15 @@ TEST(Text, NoFolderIsCrowded) { expect_nothing(crowded_folders(tessera::testing:
 TEST(Text, EachFolderSaysWhatItIsFor) { expect_nothing(unexplained_folders(tessera::testing::source_path())); }
 
 TEST(Text, CommentsSayWhatTheySpeakOf) { expect_nothing(headless_comments(tessera::testing::source_path())); }
+
+TEST(Text, OneHeaderAsksForTheReleaseOfLibTorch) {
+  const std::string root = tessera::testing::source_path();
+  expect_nothing(release_conditions(root));
+  const std::vector<std::string> lines = lines_of(root, "tessera/nn/libtorch/release.h");
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.starts_with("#if TORCH_VERSION_M");
+  })) << "it asks no longer: the rule is about another file";
+}
 
 TEST(Text, FilesAreReadWithoutStrayExceptions) { expect_nothing(throwing_readers(tessera::testing::source_path())); }
 
@@ -106,6 +116,19 @@ TEST(TextRules, CommentsSayWhatTheySpeakOf) {
   EXPECT_TRUE(headless_comments(tree.root()).empty());
   tree.add("tessera/a.h", "int x;  ///< of all ranks\n\n/// Of all.\nint y;\n");
   EXPECT_EQ(headless_comments(tree.root()).size(), 2u);
+}
+
+TEST(TextRules, ConditionsOnTheReleaseAreFound) {
+  MadeUpTree tree;
+  tree.add("tessera/nn/libtorch/release.h", "#if TORCH_VERSION_MINOR >= 15\n#endif\n");
+  tree.add("tessera/nn/a.cpp", "// #if TORCH_VERSION_MINOR\nconst char* v = TORCH_VERSION;\n#if 1\n#endif\n");
+  EXPECT_TRUE(release_conditions(tree.root()).empty());
+  tree.add("tests/nn/b.cpp",
+           "#  if TORCH_VERSION_MAJOR > 2\n#elif defined(X) && \\\n  TORCH_ABI_VERSION > 3\n#endif\n");
+  EXPECT_EQ(
+      release_conditions(tree.root()),
+      (Violations{"tests/nn/b.cpp:1: a condition on LibTorch's version; only tessera/nn/libtorch/release.h has one",
+                  "tests/nn/b.cpp:3: a condition on LibTorch's version; only tessera/nn/libtorch/release.h has one"}));
 }
 
 TEST(TextRules, ReadersThatThrowAreFound) {

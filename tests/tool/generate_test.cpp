@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include <torch/version.h>
+
 namespace tessera::testing {
 namespace {
 
@@ -52,7 +54,7 @@ TEST_F(GenerateTest, RefusesBadInput) {
 TEST(Tool, EnvNamesVersionsAndBackends) {
   const auto run = tessera({"env"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  for (const char* part : {"LibTorch 2.11.0", "Processor:", "Threads per process: 1", "gloo"})
+  for (const char* part : {"LibTorch " TORCH_VERSION, "Processor:", "Threads per process: 1", "gloo"})
     EXPECT_TRUE(contains(run.out, part)) << part << ": " << run.out;
 }
 

@@ -41,7 +41,9 @@ int run_with_tensors(const std::string& name, const Arguments& arguments) {
   // Its symbols are global, because the CUDA plug-in, which is loaded later, shares LibTorch's registries with it. It
   // is never closed, because its threads outlive us.
   using Entry = int (*)(const char*, int, const char**);
-  const auto entry = reinterpret_cast<Entry>(load_entry(path, "tessera_tool_main", Symbols::shared));
+  const auto entry = reinterpret_cast<Entry>(load_entry(path, "tessera_tool_main", Symbols::shared,
+                                                        "; this Tessera was built for LibTorch " TESSERA_TORCH_RELEASE
+                                                        ", and the libraries of another release do not fit"));
   std::vector<const char*> argv;
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   return entry(name.c_str(), static_cast<int>(argv.size()), argv.data());

@@ -151,8 +151,10 @@ std::vector<at::Tensor> leaves_behind(const std::vector<at::Tensor>& outputs) {
   const auto visit = [&](autograd::Node* node) {
     if (node != nullptr && seen.insert(node).second) open.push_back(node);
   };
+  autograd::edge_list begins;  // only the edge owns the node that is made for an output that is a leaf
   for (const at::Tensor& output : outputs)
-    if (output.defined() && output.requires_grad()) visit(autograd::impl::gradient_edge(output).function.get());
+    if (output.defined() && output.requires_grad()) begins.push_back(autograd::impl::gradient_edge(output));
+  for (const autograd::Edge& begin : begins) visit(begin.function.get());
   while (!open.empty()) {
     autograd::Node* const node = open.back();
     open.pop_back();

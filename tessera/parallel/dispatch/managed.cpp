@@ -1,13 +1,13 @@
 #include <tessera/parallel/dispatch/managed.h>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/libtorch/release.h>
 #include <tessera/nn/parameter_semantics.h>
 #include <tessera/parallel/dispatch/managed_memory.h>
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/TensorOptions.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
@@ -120,7 +120,7 @@ void ManagedStorage::adopt(const at::Tensor& parameter, std::int64_t offset, at:
   view.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   const bool reshaped = parameter.sizes() != sizes;
   parameter.set_data(view);
-  if (reshaped) torch::autograd::impl::set_grad_accumulator(parameter, {});
+  if (reshaped) nn::forget_gradient_accumulator(parameter);
 
   std::erase_if(impl_->adopted, [&](const auto& weak) {
     return weak.expired() || weak._unsafe_get_target() == parameter.unsafeGetTensorImpl();

@@ -14,7 +14,7 @@ namespace {
 
 using torch::jit::Stack;
 
-/// Unused in LibTorch 2.11; below Autograd and above the keys that run kernels.
+/// Has no kernels in LibTorch (2.11, 2.15); below Autograd and above the keys that run kernels.
 constexpr c10::DispatchKey recorded_key = c10::DispatchKey::Fake;
 
 std::atomic<OperatorHandler*> handler{nullptr};

@@ -3,10 +3,10 @@
 /// parallel/recorder/: records what one step of a user's module does, for any consumer (docs/planning.md). This header:
 /// intercepts every operator of a step below autograd, so that backward's operators are recorded like forward's.
 ///
-/// The dispatch key `Fake` is unused in LibTorch 2.11 and is below Autograd. While it is included in a thread's state
-/// (which backward's threads inherit), every operator reaches a boxed fallback, is recorded, and continues; operators
-/// nested in it are not recorded. Nothing is changed: values, gradients and random numbers are those of an unrecorded
-/// step.
+/// The dispatch key `Fake` has no kernels in LibTorch (2.11, 2.15) and is below Autograd. While it is included in a
+/// thread's state (which backward's threads inherit), every operator reaches a boxed fallback, is recorded, and
+/// continues; operators nested in it are not recorded. Nothing is changed: values, gradients and random numbers are
+/// those of an unrecorded step.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>

@@ -3,6 +3,7 @@
 #include <tessera/parallel/tensor/tensor_shard.h>
 
 #include <ATen/Operators.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/engine.h>

@@ -4,11 +4,11 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/embedding.h>
+#include <tessera/nn/libtorch/release.h>
 #include <tessera/nn/linear.h>
 
 #include <utility>
@@ -31,7 +31,7 @@ void set_value(const at::Tensor& parameter, const at::Tensor& value, const c10::
   if (keyed) mark_cut(holder, cut);
   parameter.set_data(holder);
   parameter.unsafeGetTensorImpl()->set_backend_meta(cut);
-  torch::autograd::impl::set_grad_accumulator(parameter, {});  // the old accumulator expects the old shape
+  nn::forget_gradient_accumulator(parameter);
   parameter.mutable_grad().reset();
 }
 
