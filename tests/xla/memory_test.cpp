@@ -29,8 +29,9 @@ struct Measured {
   std::vector<xla::FlatUnit> units;
 };
 
-xla::TrainingOptions options_of(bool shard, bool reshard) {
+xla::TrainingOptions options_of(bool shard, bool reshard, bool global = false) {
   xla::TrainingOptions options;
+  options.global = global;
   options.units = {.kind = layout::WrapPolicy::Kind::by_regex, .pattern = R"((.*\.)?h\.\d+)"};
   options.shard = shard;
   options.reshard_after_forward = reshard;
@@ -46,16 +47,18 @@ xla::CompiledStep::Loss loss_of(models::LanguageModel& model) {
 }
 const xla::ValueInfo ids_info{{1, 8}, at::kLong};
 
-Measured measure(int devices, bool shard, bool reshard) {
+Measured measure(int devices, bool shard, bool reshard, bool global = false) {
   const auto model = models::make_language_model(wide(), 1);
-  const xla::TrainingOptions options = options_of(shard, reshard);
+  const xla::TrainingOptions options = options_of(shard, reshard, global);
   xla::CompiledTraining training(cpu_devices(devices), *model, loss_of(*model), options);
   const at::Tensor ids = at::zeros({1, 8}, at::kLong);
   training.accumulate(
       std::vector<xla::CompiledStep::MicroBatch>(static_cast<std::size_t>(devices), {{ids, ids}, 0, 0}));
   const auto program = xla::program_of_step(parallel::parameters_of(*model), training.units(), {ids_info, ids_info},
                                             loss_of(*model), options, devices);
-  return {training.memory(), xla::count_collectives(program.text), training.units()};
+  return {training.memory(),
+          global ? xla::collectives_added(training.gradients().optimized()) : xla::count_collectives(program.text),
+          training.units()};
 }
 
 class XlaMemory : public ::testing::Test {
@@ -78,6 +81,16 @@ TEST_F(XlaMemory, ArgumentsAreAShareOfTheStates) {
     const auto expected = static_cast<double>(arguments_by_formula(m, shard));
     EXPECT_NEAR(static_cast<double>(m.memory.arguments), expected, 0.02 * expected) << devices << ", " << shard;
     EXPECT_NEAR(static_cast<double>(m.memory.states), 2 * expected, 0.001 * expected);
+  }
+}
+
+TEST_F(XlaMemory, AGlobalProgramsArgumentsAreAShareOfTheStates) {
+  for (const int devices : {1, 2, 4, 8}) {
+    const Measured m = measure(devices, true, true, /*global=*/true);
+    const auto expected = static_cast<double>(arguments_by_formula(m, true));
+    EXPECT_NEAR(static_cast<double>(m.memory.arguments), expected, 0.02 * expected) << devices;
+    EXPECT_NEAR(static_cast<double>(m.memory.states), 2 * expected, 0.001 * expected);
+    EXPECT_EQ(m.collectives.gathers > 0, devices > 1);
   }
 }
 

@@ -212,7 +212,7 @@ void TrainingLoop::bring_back() {
 /// than the requester will wait.
 StopRequest TrainingLoop::evaluate(bool& best) {
   update_.settle();
-  bring_back();
+  if (!passes_->losses()) bring_back();  // otherwise the devices evaluate
   const comm::LifeState evaluating(launch::RankState::evaluating);
   clock_.enter(Phase::other, "evaluate");
   StopRequest stop = StopRequest::none;
