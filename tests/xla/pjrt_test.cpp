@@ -105,7 +105,11 @@ bool uses_old_weights(const xla::CompileOptions& options) {
   xla::hlo::Function f;
   const auto weights = f.argument(type, /*donated_to=*/0), x = f.argument(type);
   f.result(xla::hlo::binary(f, "add", weights, weights));
-  f.result(xla::hlo::dot(f, x, weights, {.batch_a = {}, .batch_b = {}, .contract_a = {1}, .contract_b = {0}}));
+  // Not hlo::dot(), whose products, of the highest precision, XNNPACK does not compute.
+  const std::string square = xla::hlo::text(type);
+  f.result(f.write(concat("stablehlo.dot_general ", x.name, ", ", weights.name, ", contracting_dims = [1] x [0] : (",
+                          square, ", ", square, ") -> ", square),
+                   type));
   const auto program = client->compile(f.module({}), options);
   std::vector<float> ones(static_cast<std::size_t>(width * width), 1), product(ones.size());
   xla::Buffer now = client->upload(ones.data(), xla::Element::float32, sizes, 0);
