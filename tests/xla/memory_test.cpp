@@ -8,6 +8,7 @@
 #include <tessera/xla/pjrt/topology.h>
 #include <tessera/xla/step/compiled_training.h>
 #include <tessera/xla/step/programs.h>
+#include <tessera/xla/step/update_program.h>
 
 #include <tests/xla/plugin_for_tests.h>
 
@@ -142,6 +143,25 @@ TEST_F(XlaMemory, ATpuHasFewGatheredUnitsAtATime) {
   // Two gathered units, the gradients of one, and less than one unit of activations.
   EXPECT_LT(temporary[true], 4 * unit);
   EXPECT_LT(temporary[true], temporary[false]);
+}
+
+/// Needs TESSERA_LIBTPU.
+TEST_F(XlaMemory, ATpusCompilerDividesAGlobalProgram) {
+  const char* const libtpu = std::getenv("TESSERA_LIBTPU");
+  if (libtpu == nullptr) GTEST_SKIP() << "TESSERA_LIBTPU does not name libtpu.so";
+  setenv("TPU_SKIP_MDS_QUERY", "1", 1);
+  const auto model = models::make_language_model(models::with_overrides(wide(), "n_layer=2"), 1);
+  const parallel::ModuleParameters parameters = parallel::parameters_of(*model);
+  const xla::Topology topology(xla::Plugin::load(libtpu), "v5e:2x2");
+  const xla::TrainingOptions options = options_of(true, true, /*global=*/true);
+  const auto units = xla::units_of(parameters, options, 4);
+  const auto program = xla::program_of_step(parameters, units, {ids_info, ids_info}, loss_of(*model), options, 4);
+  const xla::AheadOfTime compiled = topology.compile(program.text, xla::compile_options(options, 4));
+  // Parameters and gradients, each array padded to 4 KiB, and the batch and the loss.
+  const std::int64_t half = xla::bytes_of_states(units, options) / 2;
+  EXPECT_GE(compiled.memory.arguments, half);
+  EXPECT_LE(compiled.memory.arguments, half + 4096 * (2 * std::ssize(units) + 3));
+  EXPECT_GT(xla::collectives_added(compiled.optimized).gathers, 0);
 }
 
 }  // namespace
